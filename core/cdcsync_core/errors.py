@@ -1,0 +1,151 @@
+"""Errors of the product: every one says what was found, what was needed and what to do.
+
+    CdcError
+     +-- PermanentError    only the user can help: the controller stops and says `Stalled`
+     |    +-- DecodeError  bytes that cannot be read exactly (position, table, column)
+     +-- TransientError    a retry may cure it: the controller backs off and tries again
+
+The class decides alone what the supervisor does; the `Reason` is the word that the user sees in conditions,
+exit messages and the documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any
+
+
+class Reason(StrEnum):
+    """The reasons of conditions and exit messages, one meaning each."""
+
+    SPEC_INVALID = "SpecInvalid"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
+    PRIVILEGE_MISSING = "PrivilegeMissing"
+    BINLOG_DISABLED = "BinlogDisabled"
+    BINLOG_FORMAT_NOT_ROW = "BinlogFormatNotRow"
+    ROW_IMAGE_NOT_FULL = "RowImageNotFull"
+    ROW_METADATA_NOT_FULL = "RowMetadataNotFull"
+    LOG_INCOMPLETE = "LogIncomplete"
+    CASCADES_NOT_LOGGED = "CascadesNotLogged"
+    ENGINE_UNSUPPORTED = "EngineUnsupported"
+    SERVER_ID_IN_USE = "ServerIdInUse"
+    POSITION_LOST = "PositionLost"
+    SNAPSHOT_OUTLIVES_BINLOG = "SnapshotOutlivesBinlog"
+    NO_SUCH_TABLE = "NoSuchTable"
+    NO_PRIMARY_KEY = "NoPrimaryKey"
+    TYPE_UNSUPPORTED = "TypeUnsupported"
+    XA_UNSUPPORTED = "XaUnsupported"
+    SCHEMA_CHANGE_REFUSED = "SchemaChangeRefused"
+    TRANSACTION_TOO_LARGE = "TransactionTooLarge"
+    SINK_CONFLICT = "SinkConflict"
+    # retried with backoff
+    SOURCE_UNREACHABLE = "SourceUnreachable"
+    SINK_UNREACHABLE = "SinkUnreachable"
+    DRIVER_UNSCHEDULABLE = "DriverUnschedulable"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DRIVER_LOST = "DriverLost"
+    EXECUTORS_LOST = "ExecutorsLost"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    INTERNAL_ERROR = "InternalError"
+
+    @property
+    def retried(self) -> bool:
+        return self in _RETRIED
+
+
+_RETRIED = frozenset(
+    {
+        Reason.SOURCE_UNREACHABLE,
+        Reason.SINK_UNREACHABLE,
+        Reason.DRIVER_UNSCHEDULABLE,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.OUT_OF_MEMORY,
+        Reason.DRIVER_LOST,
+        Reason.EXECUTORS_LOST,
+        Reason.QUOTA_EXCEEDED,
+        Reason.INTERNAL_ERROR,
+    }
+)
+
+
+class CdcError(Exception):
+    """A failure in the user's words.
+
+    `found` and `needed` are phrases without a full stop; `remedy` is the statement, grant or command that cures it;
+    `table` is `database.table` where one table is concerned, else empty. None of them may hold a secret.
+    """
+
+    def __init__(self, reason: Reason, found: str, *, needed: str = "", remedy: str = "", table: str = "") -> None:
+        self.reason = reason
+        self.found = found
+        self.needed = needed
+        self.remedy = remedy
+        self.table = table
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """One line: `[table: ]found[; needed: ...][; remedy: ...]`."""
+        parts = [f"{self.table}: {self.found}" if self.table else self.found]
+        if self.needed:
+            parts.append(f"needed: {self.needed}")
+        if self.remedy:
+            parts.append(f"remedy: {self.remedy}")
+        return "; ".join(parts)
+
+    def to_json(self) -> str:
+        """The form in which a driver's exit and a stopped table travel between processes."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "reason": self.reason.value,
+            "found": self.found,
+            "needed": self.needed,
+            "remedy": self.remedy,
+            "table": self.table,
+        }
+
+
+class PermanentError(CdcError):
+    """Only the user can help; a retry would find the same."""
+
+
+class TransientError(CdcError):
+    """A retry may cure it."""
+
+
+class DecodeError(PermanentError):
+    """Bytes that cannot be read exactly; `where` names position, table and column as far as they are known."""
+
+    def __init__(self, found: str, *, needed: str = "", table: str = "", column: str = "", position: str = "") -> None:
+        self.column = column
+        self.position = position
+        where = ", ".join(p for p in (column and f"column {column}", position and f"at {position}") if p)
+        super().__init__(
+            Reason.TYPE_UNSUPPORTED,
+            f"{found} ({where})" if where else found,
+            needed=needed,
+            remedy="read the table again (spec.resnapshot) after correcting the cause; report it if the server reads the value well",
+            table=table,
+        )
+
+
+def fail(reason: Reason, found: str, *, needed: str = "", remedy: str = "", table: str = "") -> CdcError:
+    """The error of the right family for `reason`, to be raised by the caller."""
+    family = TransientError if reason.retried else PermanentError
+    return family(reason, found, needed=needed, remedy=remedy, table=table)
+
+
+def from_json(text: str) -> CdcError:
+    """The inverse of `CdcError.to_json` (a `DecodeError` comes back as its `PermanentError`)."""
+    data = json.loads(text)
+    return fail(
+        Reason(data["reason"]),
+        data["found"],
+        needed=data.get("needed", ""),
+        remedy=data.get("remedy", ""),
+        table=data.get("table", ""),
+    )

@@ -1,0 +1,164 @@
+"""Positions in one history of one binlog, partially ordered: there is no `<`.
+
+Two kinds, because the servers give two kinds of truth (rule R5):
+
+- `GtidPosition` (MySQL with GTIDs): *which* transactions a table has. Membership is exact, sets have gaps. The file
+  and offset beside it are where the reader stood; they order nothing, but a `LogOffset` (a high watermark) is reached
+  by them.
+- `FilePosition` (MariaDB, MySQL without GTIDs): everything before `file`, `offset`. GTIDs of MariaDB do not order a log
+  (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as `mark` only: the proof that a place still belongs
+  to the same history (rule R6).
+
+Both kinds answer the same four questions: `covers` (is this transaction in?), `join` (what two readers have seen
+together, of which one started at or before the other), `meet` (what both have: where one reader for both must start) and
+`reached` (is a high watermark passed?). A table's new position after a batch is `table.join(reader)`: the reader began at
+the meet of its tables and left nothing out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Self
+
+from cdcsync_core.gtid import Gtid, GtidSet
+
+_FILE = re.compile(r".+\.(\d+)")
+
+
+@dataclass(frozen=True)
+class LogOffset:
+    """A place in the log: the byte `offset` of `file`. Files are ordered by number, never as text."""
+
+    file: str
+    offset: int
+
+    def __post_init__(self) -> None:
+        if not _FILE.fullmatch(self.file) or self.offset < 4:
+            raise ValueError(f"not a place in a binlog: {self.file!r}:{self.offset}; needed name.000001 and an offset >= 4")
+
+    @property
+    def number(self) -> int:
+        match = _FILE.fullmatch(self.file)
+        assert match
+        return int(match[1])
+
+    def covers(self, other: LogOffset) -> bool:
+        """True if everything before `other` is also before this."""
+        return (self.number, self.offset) >= (other.number, other.offset)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> LogOffset:
+        file, _, offset = text.rpartition(":")
+        return cls(file, int(offset))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"file": self.file, "offset": self.offset}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LogOffset:
+        return cls(data["file"], data["offset"])
+
+
+def furthest(places: list[LogOffset]) -> LogOffset:
+    """The place that covers all the given ones."""
+    return reduce(lambda a, b: a if a.covers(b) else b, places)
+
+
+@dataclass(frozen=True)
+class TransactionId:
+    """A committed transaction: the end of its last event, and its GTID where the server gives them (MySQL)."""
+
+    end: LogOffset
+    gtid: Gtid | None = None
+
+
+@dataclass(frozen=True)
+class FilePosition:
+    """Everything before `at`. `mark` is what proves the history: MariaDB's GTID position there, `""` where unknown."""
+
+    at: LogOffset
+    mark: str = ""
+
+    kind = "file"
+
+    def covers(self, transaction: TransactionId) -> bool:
+        return self.at.covers(transaction.end)
+
+    def reached(self, high: LogOffset) -> bool:
+        return self.at.covers(high)
+
+    def join(self, other: FilePosition) -> FilePosition:
+        return self if self.at.covers(other.at) else other
+
+    def meet(self, other: FilePosition) -> FilePosition:
+        return other if self.at.covers(other.at) else self
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `status.….position`; MariaDB's mark travels as `gtidSet`."""
+        return {"file": self.at.file, "offset": self.at.offset, "gtidSet": self.mark}
+
+    def __str__(self) -> str:
+        return str(self.at)
+
+
+@dataclass(frozen=True)
+class GtidPosition:
+    """The transactions in `gtids`. `at` is where the reader stood, None where no reader has been yet."""
+
+    gtids: GtidSet
+    at: LogOffset | None = None
+
+    kind = "gtid"
+
+    def covers(self, transaction: TransactionId) -> bool:
+        if transaction.gtid is None:
+            raise ValueError(f"the transaction ending at {transaction.end} has no GTID, the position needs one")
+        return transaction.gtid in self.gtids
+
+    def reached(self, high: LogOffset) -> bool:
+        return self.at is not None and self.at.covers(high)
+
+    def join(self, other: GtidPosition) -> GtidPosition:
+        places = [p.at for p in (self, other) if p.at]
+        return GtidPosition(self.gtids.union(other.gtids), furthest(places) if places else None)
+
+    def meet(self, other: GtidPosition) -> GtidPosition:
+        return GtidPosition(self.gtids.intersection(other.gtids), None if self.at != other.at else self.at)
+
+    def to_dict(self) -> dict[str, Any]:
+        place = self.at.to_dict() if self.at else {"file": "", "offset": 0}
+        return place | {"gtidSet": str(self.gtids), "exact": True}
+
+    def __str__(self) -> str:
+        return str(self.gtids)
+
+    def with_transaction(self, transaction: TransactionId) -> Self:
+        assert transaction.gtid
+        return replace(self, gtids=self.gtids.with_gtids([transaction.gtid]), at=transaction.end)
+
+
+Position = FilePosition | GtidPosition
+
+
+def position_from_dict(data: dict[str, Any]) -> Position:
+    """The inverse of `to_dict`. `exact` tells a MySQL GTID set (membership counts) from MariaDB's mark."""
+    at = LogOffset(data["file"], data["offset"]) if data.get("file") else None
+    if data.get("exact"):
+        return GtidPosition(GtidSet.parse(data["gtidSet"]), at)
+    if at is None:
+        raise ValueError(f"not a position: {data!r}; needed file and offset")
+    return FilePosition(at, data.get("gtidSet", ""))
+
+
+def meet_all(positions: list[Position]) -> Position:
+    """Where one reader for all of them starts. All must be of one kind; raises ValueError otherwise or when empty."""
+    if not positions:
+        raise ValueError("no position to start from; needed at least one table")
+    if len({p.kind for p in positions}) != 1:
+        raise ValueError("positions with and without GTIDs cannot share a reader; gtid_mode was changed on the source")
+    return reduce(lambda a, b: a.meet(b), positions)  # type: ignore[arg-type, return-value]

@@ -1,0 +1,154 @@
+"""What a controller tells a driver, and what the driver tells back: one form for processes and pods.
+
+A controller writes a `RunConfig` to a file before it starts `python -m cdcsync_spark FILE`. The driver answers with `Report`s, one
+JSON object a line (locally on the descriptor named by `report_fd`; on a cluster they become patches of
+`status`), and ends with an exit code and, as its last report, an `exit`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.table import Table
+
+
+class RunKind(StrEnum):
+    """The two applications, and the temporary second reader of a table that was read again (rule R5)."""
+
+    SNAPSHOT = "snapshot"
+    STREAM = "stream"
+    CATCH_UP = "catchUp"
+
+
+class ExitCode(IntEnum):
+    """Of drivers and of the command line alike."""
+
+    DONE = 0
+    RETRY = 1
+    USAGE = 2
+    USER_MUST_ACT = 3
+    DIFFERENCES = 4
+
+
+class TablePhase(StrEnum):
+    """A table's phase in `status.tableStatus[]`."""
+
+    PENDING = "Pending"
+    SNAPSHOTTING = "Snapshotting"
+    CATCHING_UP = "CatchingUp"
+    STREAMING = "Streaming"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    UNASSIGNED = "Unassigned"
+
+
+@dataclass(frozen=True)
+class TableAssignment:
+    """One table of a run: its definition as planned, and the resnapshot nonce that its content must honour (0: none asked)."""
+
+    table: Table
+    nonce: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"table": self.table.to_dict(), "nonce": self.nonce}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TableAssignment:
+        return cls(Table.from_dict(data["table"]), data["nonce"])
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a driver needs besides the source and the targets. Holds no secret.
+
+    `resource` is the manifest's CdcSync as a dictionary; `epoch` the least run epoch that the driver may use (a higher one found in
+    a target is exceeded by one); `plan_dir` holds the plan shards of the snapshot (see `PlanShard`); `secrets_dir` holds
+    `<secret name>/<key>` files, read again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
+    `report_fd` is the inherited descriptor for reports, -1 for none. `until_high` ends a catch-up run: `file:offset` to reach, or "".
+    """
+
+    id: str
+    epoch: int
+    kind: RunKind
+    resource: dict[str, Any]
+    tables: tuple[TableAssignment, ...]
+    plan_dir: str
+    secrets_dir: str
+    scratch_dir: str
+    report_fd: int = -1
+    until_high: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"tables": [t.to_dict() for t in self.tables]}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunConfig:
+        data = json.loads(text)
+        tables = tuple(TableAssignment.from_dict(t) for t in data.pop("tables"))
+        return cls(**(data | {"kind": RunKind(data["kind"]), "tables": tables}))
+
+
+@dataclass(frozen=True)
+class PlanShard:
+    """A piece of one table's chunk plan: at most 1,000 splits in key order.
+
+    Shard `number` of a table lies in `<plan_dir>/<table index, 5 digits>-<number, 5 digits>.json` (the index into
+    `RunConfig.tables`), written atomically. `last` ends the table's plan. The plan continues `frontier` (`Intervals.frontier`): a driver that finds
+    another frontier in the target plans that table itself, because the target's commit is the truth.
+    """
+
+    table: str
+    number: int
+    frontier: list[Any] | None
+    splits: tuple[Split, ...]
+    last: bool
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "table": self.table,
+                "number": self.number,
+                "frontier": self.frontier,
+                "splits": [s.to_dict() for s in self.splits],
+                "last": self.last,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> PlanShard:
+        data = json.loads(text)
+        return cls(**(data | {"splits": tuple(Split.from_dict(s) for s in data["splits"])}))
+
+    @staticmethod
+    def filename(table_index: int, number: int) -> str:
+        return f"{table_index:05d}-{number:05d}.json"
+
+
+@dataclass(frozen=True)
+class Report:
+    """News from a driver; every part is optional and replaces what was known.
+
+    `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished, finished, low, high, rows, position,
+    reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's; `epoch` is the epoch
+    that the driver really uses; `exit` is the last word: code, reason, message, remedy.
+    """
+
+    run: str
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    snapshot: dict[str, Any] | None = None
+    position: dict[str, Any] | None = None
+    lag_seconds: float | None = None
+    epoch: int | None = None
+    exit: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, [])}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        return cls(**json.loads(text))

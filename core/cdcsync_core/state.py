@@ -1,0 +1,124 @@
+"""The whole state of one table, as every commit of its target carries it (rule R4).
+
+The newest own commit suffices to go on: which table of which log by which sync this is, who may write (`epoch`), what of the
+snapshot is finished between which watermarks, or which position the rows are as of. `status` is a view of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cdcsync_core.chunk import Intervals, Split
+from cdcsync_core.position import LogOffset, Position, furthest, position_from_dict
+from cdcsync_core.table import Table
+
+#: the version of the state's own form, refused if newer
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose table this is: `sync` is namespace/name, `log` the source's log (`mysql:<server_uuid>`, `mariadb:<server_id>`),
+    `table` is database.table. Never a resource's uid: the tables survive the resource."""
+
+    sync: str
+    log: str
+    table: str
+
+    @property
+    def app_id(self) -> str:
+        """The application id of all commits of this (sync, table): the same for every run (rule R8)."""
+        return f"cdcsync:{self.sync}:{self.table}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"sync": self.sync, "log": self.log, "table": self.table}
+
+
+@dataclass(frozen=True)
+class TableState:
+    """The state after a commit.
+
+    `number` counts own commits (the transaction version); `epoch` is the writing run's; `nonce` the resnapshot nonce
+    that this content honours. While `position` is None the snapshot is not complete. `low` is the meet of all
+    waves' low watermarks, `high` the furthest of their high watermarks. `rows` counts snapshot rows, `nulled` the
+    dates that became NULL because they were zero or partial.
+    """
+
+    identity: Identity
+    table: Table
+    epoch: int
+    number: int = 0
+    nonce: int = 0
+    finished: Intervals = field(default_factory=Intervals)
+    low: Position | None = None
+    high: LogOffset | None = None
+    position: Position | None = None
+    rows: int = 0
+    nulled: int = 0
+
+    @property
+    def snapshot_complete(self) -> bool:
+        return self.finished.complete
+
+    @property
+    def consistent(self) -> bool:
+        """The stream has passed everything that a snapshot row may already contain (rule R2)."""
+        return self.position is not None and self.high is not None and self.position.reached(self.high)
+
+    def after_wave(self, splits: list[Split], low: Position, high: LogOffset, rows: int, nulled: int) -> TableState:
+        """With one more wave; the last one makes `low` the position from which the stream goes on."""
+        finished = self.finished
+        for split in splits:
+            finished = finished.add(split)
+        met = self.low.meet(low) if self.low else low  # type: ignore[arg-type]
+        return replace(
+            self,
+            number=self.number + 1,
+            finished=finished,
+            low=met,
+            high=furthest([self.high, high]) if self.high else high,
+            position=met if finished.complete else None,
+            rows=self.rows + rows,
+            nulled=self.nulled + nulled,
+        )
+
+    def after_batch(self, reader: Position, nulled: int = 0) -> TableState:
+        """With everything that the reader has passed."""
+        assert self.position is not None
+        position = self.position.join(reader)  # type: ignore[arg-type]
+        return replace(self, number=self.number + 1, position=position, nulled=self.nulled + nulled)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "v": STATE_VERSION,
+            "identity": self.identity.to_dict(),
+            "table": self.table.to_dict(),
+            "epoch": self.epoch,
+            "number": self.number,
+            "nonce": self.nonce,
+            "finished": self.finished.to_list(),
+            "low": self.low.to_dict() if self.low else None,
+            "high": self.high.to_dict() if self.high else None,
+            "position": self.position.to_dict() if self.position else None,
+            "rows": self.rows,
+            "nulled": self.nulled,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TableState:
+        if data["v"] != STATE_VERSION:
+            raise ValueError(f"state version {data['v']}; this program reads {STATE_VERSION}")
+        return cls(
+            identity=Identity(**data["identity"]),
+            table=Table.from_dict(data["table"]),
+            epoch=data["epoch"],
+            number=data["number"],
+            nonce=data["nonce"],
+            finished=Intervals.from_list(data["finished"]),
+            low=position_from_dict(data["low"]) if data["low"] else None,
+            high=LogOffset.from_dict(data["high"]) if data["high"] else None,
+            position=position_from_dict(data["position"]) if data["position"] else None,
+            rows=data["rows"],
+            nulled=data["nulled"],
+        )
