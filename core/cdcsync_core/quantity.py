@@ -1,0 +1,59 @@
+"""Sizes and durations as manifests write them: `64Mi`, `2Gi`, `30s`, `1m30s`.
+
+Why it exists: the resource is read on a laptop and on a cluster and must mean the same there, so the forms are those of Kubernetes
+(resource quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) and of Go's durations.
+Why it is right: a text is matched in full or refused; a plain number is bytes or seconds, so that what is written out can be read
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SIZE = re.compile(r"([0-9]+)([a-zA-Z]*)")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+
+
+def parse_size(value: Any) -> int:
+    """Bytes of `64Mi`, `2G`, `1048576` or an integer. Raises ValueError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if not match or match[2] not in _UNITS:
+        raise ValueError("a size, a whole number with one of Ki, Mi, Gi, Ti, k, M, G, T")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def parse_seconds(value: Any) -> float:
+    """Seconds of `30s`, `500ms`, `1m30s`, `2h` or a number. Raises ValueError for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
+        raise ValueError("a duration, numbers with one of ms, s, m, h")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration for people: `0.8 s`, `42 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,351 @@
+"""The resource: what a user asks for, checked when it is made.
+
+Why it exists: one manifest is the whole interface, on a laptop and on a cluster; its field names and defaults are fixed.
+Why it is right: the models forbid every field that they do not name, so that nothing is accepted and ignored; scalars are
+strict (a quoted number is not a number, `on` is not true); patterns are compiled by RE2, which cannot run away; the
+models are frozen. No field holds a secret: credentials are references to Secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections import Counter
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import re2
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from cdcsync_core.quantity import parse_seconds, parse_size
+
+GROUP = "cdcsync.io"
+API_VERSION = f"{GROUP}/v1alpha1"
+KIND = "CdcSync"
+MAX_PATTERN = 256
+
+Text = Annotated[str, Field(strict=True, max_length=1024)]
+Flag = Annotated[bool, Field(strict=True)]
+Whole = Annotated[int, Field(strict=True)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+DnsLabel = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+SecretKey = Annotated[str, Field(strict=True, pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
+SecretName = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
+TableName = Annotated[str, Field(strict=True, pattern=r"(?s)^.+\..+$", max_length=129)]
+Host = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9._:-]+$", max_length=253)]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        _compiled(pattern)
+    except re2.error as error:
+        said = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        raise ValueError(f"a regular expression in RE2 syntax ({said})") from None
+    return pattern
+
+
+Pattern = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_PATTERN), AfterValidator(_check_pattern)]
+
+
+class Part(BaseModel):
+    """A frozen piece of the resource: camelCase in YAML, snake_case in Python, no unknown field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=False)
+
+
+class CredentialsRef(Part):
+    name: SecretName
+    username_key: SecretKey = "username"
+    password_key: SecretKey = "password"
+
+
+class CaRef(Part):
+    name: SecretName
+    key: SecretKey = "ca.crt"
+
+
+class ClientCertRef(Part):
+    """A Secret of type kubernetes.io/tls: keys `tls.crt` and `tls.key`."""
+
+    name: SecretName
+
+
+class Tls(Part):
+    mode: Literal["disabled", "required", "verify-ca", "verify-identity"]
+    ca_secret_ref: CaRef | None = None
+    client_cert_secret_ref: ClientCertRef | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_reference_is_none(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {k: v for k, v in data.items() if not (k.endswith("SecretRef") and v == {})}
+
+    @model_validator(mode="after")
+    def _verification_needs_a_ca(self) -> Tls:
+        if self.mode in ("verify-ca", "verify-identity") and self.ca_secret_ref is None:
+            raise ValueError(f"caSecretRef, because mode is {self.mode}")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Source(Part):
+    host: Host
+    port: Annotated[Whole, Field(ge=1, le=65535)] = 3306
+    credentials_secret_ref: CredentialsRef
+    tls: Tls
+    server_id: Annotated[Whole, Field(ge=0, le=2**32 - 1)] = 0
+    heartbeat_interval: Annotated[Seconds, Field(ge=1, le=600)] = 30.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tls_by_host(cls, data: Any) -> Any:
+        """Encrypted unless the server is this machine."""
+        if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
+            return data
+        mode = "disabled" if is_loopback(str(data.get("host"))) else "required"
+        return data | {"tls": {"mode": mode} | data.get("tls", {})}
+
+
+def _once_a_table(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    counts = Counter(e.table for e in entries)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if repeated:
+        raise ValueError(f"each table once, found again: {', '.join(repeated[:5])}")
+    return entries
+
+
+class OverrideColumns(Part):
+    exclude: tuple[Text, ...] = ()
+
+
+class Override(Part):
+    """Settings of one table, by its literal name `database.table`."""
+
+    table: TableName
+    columns: OverrideColumns = OverrideColumns()
+    accept_unlogged_cascades: Flag = False
+
+
+class Tables(Part):
+    include: Annotated[tuple[Pattern, ...], Field(min_length=1, max_length=256)]
+    exclude: Annotated[tuple[Pattern, ...], Field(max_length=256)] = ()
+    overrides: Annotated[tuple[Override, ...], Field(max_length=10_000), AfterValidator(_once_a_table)] = ()
+
+    def captures(self, name: str) -> bool:
+        """Whether `database.table` is matched in full by an include pattern and by no exclude pattern."""
+        if not any(_compiled(p).fullmatch(name) for p in self.include):
+            return False
+        return not any(_compiled(p).fullmatch(name) for p in self.exclude)
+
+    def override(self, name: str) -> Override:
+        """The settings of one table; the defaults where none are given."""
+        return next((o for o in self.overrides if o.table == name), Override(table=name))
+
+
+class Snapshot(Part):
+    chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
+    parallelism: Annotated[Whole, Field(ge=1, le=1024)] = 8
+    max_split_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 60
+    only: Flag = False
+
+
+class Start(Part):
+    from_: Literal["Snapshot"] = Field(default="Snapshot", alias="from")
+
+
+class Stream(Part):
+    interval: Annotated[Seconds, Field(ge=0.1, le=3600)] = 1.0
+    max_batch_bytes: Annotated[Size, Field(ge=4096, le=2**34)] = 64 * 2**20
+
+
+class SinkCredentialsRef(Part):
+    """A Secret whose keys are the object store's usual variables (AWS_ACCESS_KEY_ID, ...)."""
+
+    name: SecretName
+
+
+class DeltaOptions(Part):
+    endpoint: Text = ""
+    region: Text = ""
+
+
+def _check_path(path: str) -> str:
+    scheme, separator, rest = path.partition("://")
+    if not path or (separator and (not scheme or not rest)):
+        raise ValueError("a folder or a URL like s3://bucket/prefix")
+    if separator and ":" in rest.partition("/")[0].rpartition("@")[0]:
+        raise ValueError("a URL without credentials; give them by credentialsSecretRef")
+    return path
+
+
+class Delta(Part):
+    path: Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_check_path)]
+    credentials_secret_ref: SinkCredentialsRef | None = None
+    options: DeltaOptions = DeltaOptions()
+
+
+class Sink(Part):
+    type: Literal["delta"] = "delta"
+    delta: Delta
+
+
+class SchemaChange(Part):
+    behavior: Literal["fail"] = "fail"
+
+
+class Driver(Part):
+    cores: Annotated[Whole, Field(ge=1, le=256)] = 1
+    memory: Annotated[Size, Field(ge=512 * 2**20, le=2**44)] = 2 * 2**30
+    service_account_name: Text = ""
+    pod_template: dict[str, Any] = Field(default_factory=dict)
+
+
+class Executors(Part):
+    instances: Annotated[Whole, Field(ge=1, le=10_000)] = 4
+    cores: Annotated[Whole, Field(ge=1, le=256)] = 1
+    memory: Annotated[Size, Field(ge=512 * 2**20, le=2**44)] = 2 * 2**30
+    pod_template: dict[str, Any] = Field(default_factory=dict)
+
+
+class Backoff(Part):
+    initial: Annotated[Seconds, Field(ge=0.1, le=3600)] = 5.0
+    max: Annotated[Seconds, Field(ge=0.1, le=86400)] = 600.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Backoff:
+        if self.max < self.initial:
+            raise ValueError("max at least initial")
+        return self
+
+
+class AutoRestart(Part):
+    """`max_restarts` None: without end."""
+
+    enabled: Flag = True
+    backoff: Backoff = Backoff()
+    max_restarts: Annotated[Whole, Field(ge=0)] | None = None
+
+
+class Resnapshot(Part):
+    table: TableName
+    nonce: Annotated[Whole, Field(ge=0, le=2**53)]
+
+
+#: what a manifest may not set, because it would run code, move pods or carry a credential
+_REFUSED_CONF = re2.compile(
+    r"spark\.kubernetes\..*|.*\.extraJavaOptions|.*\.extraClassPath|spark\.jars.*|spark\.plugins"
+    r"|(?i:.*(?:secret|password|token|access\.?key).*)"
+)
+
+
+def _check_conf(conf: dict[str, str]) -> dict[str, str]:
+    for key in conf:
+        if not key.startswith("spark.") or _REFUSED_CONF.fullmatch(key):
+            raise ValueError(
+                f"other keys than {key} (spark.* without spark.kubernetes.*, *.extraJavaOptions, "
+                "*.extraClassPath, spark.jars*, spark.plugins and credentials)"
+            )
+    return conf
+
+
+SparkConf = Annotated[dict[Text, Text], AfterValidator(_check_conf)]
+
+
+class Spec(Part):
+    state: Literal["running", "paused"] = "running"
+    source: Source
+    tables: Tables
+    snapshot: Snapshot = Snapshot()
+    start: Start = Start()
+    stream: Stream = Stream()
+    sink: Sink
+    schema_change: SchemaChange = SchemaChange()
+    on_position_lost: Literal["fail"] = "fail"
+    driver: Driver = Driver()
+    executors: Executors = Executors()
+    spark_conf: SparkConf = Field(default_factory=dict)
+    image: Text = ""
+    auto_restart: AutoRestart = AutoRestart()
+    restart_nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
+    resnapshot: Annotated[tuple[Resnapshot, ...], Field(max_length=10_000), AfterValidator(_once_a_table)] = ()
+
+    def nonce(self, table: str) -> int:
+        """The resnapshot nonce asked for `database.table`; 0 where none is."""
+        return next((r.nonce for r in self.resnapshot if r.table == table), 0)
+
+
+class Metadata(Part):
+    """The fields that a user sets, and those that a server adds (read back by `kubectl get -o yaml`)."""
+
+    name: Annotated[DnsLabel, Field(max_length=40)]
+    namespace: DnsLabel = "default"
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    generation: int = 1
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: Any = None
+    deletion_timestamp: Any = None
+    deletion_grace_period_seconds: Any = None
+    finalizers: list[Any] = Field(default_factory=list)
+    owner_references: list[Any] = Field(default_factory=list)
+    managed_fields: list[Any] = Field(default_factory=list)
+
+
+class CdcSync(Part):
+    """The resource without its status (which the controller keeps: `cdcsync_core.status`)."""
+
+    api_version: Literal["cdcsync.io/v1alpha1"]
+    kind: Literal["CdcSync"]
+    metadata: Metadata
+    spec: Spec
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`, the sync's identity in its targets."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resource with all defaults filled in, as JSON values; `CdcSync.model_validate` reads it again."""
+        data = self.model_dump(by_alias=True, mode="json", exclude_none=True)
+        kept = ("name", "namespace", "labels", "annotations", "generation", "uid")
+        return data | {"metadata": {k: v for k, v in data["metadata"].items() if k in kept and v}}
+
+
+def replica_id(namespace: str, name: str) -> int:
+    """The replica id of a sync that sets none: stable, and in 2^31 ... 2^32 - 1, where few people number servers."""
+    digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
+    return 2**31 + int.from_bytes(digest[:8], "big") % 2**31
+
+
+def required_secrets(spec: Spec) -> dict[str, set[str]]:
+    """Secret name -> keys that must be in it (the sink's keys are the store's business: at least the Secret must be there)."""
+    source = spec.source
+    credentials = source.credentials_secret_ref
+    wanted: dict[str, set[str]] = {credentials.name: {credentials.username_key, credentials.password_key}}
+    if source.tls.ca_secret_ref:
+        wanted.setdefault(source.tls.ca_secret_ref.name, set()).add(source.tls.ca_secret_ref.key)
+    if source.tls.client_cert_secret_ref:
+        wanted.setdefault(source.tls.client_cert_secret_ref.name, set()).update({"tls.crt", "tls.key"})
+    if spec.sink.delta.credentials_secret_ref:
+        wanted.setdefault(spec.sink.delta.credentials_secret_ref.name, set())
+    return wanted

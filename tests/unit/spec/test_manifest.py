@@ -1,0 +1,201 @@
+"""The manifest means on a laptop what it means on a cluster, and nothing in it is accepted and ignored."""
+
+from __future__ import annotations
+
+import pytest
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
+from cdcsync_core.spec import replica_id
+
+SECRET = """
+apiVersion: v1
+kind: Secret
+metadata: {name: shop-mysql, labels: {cdcsync.io/source: "true"}}
+data: {username: Y2Rj}
+stringData: {password: "s3cr3t:word"}
+"""
+SYNC = """
+apiVersion: cdcsync.io/v1alpha1
+kind: CdcSync
+metadata: {name: shop}
+spec:
+  source: {host: mysql.shop.svc, credentialsSecretRef: {name: shop-mysql}}
+  tables: {include: ['shop\\..*'], exclude: ['shop\\.tmp_.*']}
+  sink: {type: delta, delta: {path: /tmp/lake}}
+"""
+
+
+def faults(*texts: str) -> str:
+    with pytest.raises(PermanentError) as caught:
+        load_manifest(texts)
+    assert caught.value.reason is Reason.SPEC_INVALID
+    return caught.value.message
+
+
+def with_spec(extra: str) -> str:
+    return SYNC + "".join(f"  {line}\n" for line in extra.splitlines())
+
+
+def test_defaults_are_those_of_the_interface() -> None:
+    manifest = load_manifest([SECRET, SYNC])
+    spec = manifest.resource.spec
+    assert manifest.resource.full_name == "default/shop"
+    assert (spec.state, spec.source.port, spec.source.server_id, spec.source.heartbeat_interval) == (
+        "running",
+        3306,
+        0,
+        30.0,
+    )
+    assert (spec.snapshot.chunk_size, spec.snapshot.parallelism, spec.snapshot.max_split_seconds) == (50_000, 8, 60)
+    assert (spec.snapshot.only, spec.start.from_) == (False, "Snapshot")
+    assert (spec.stream.interval, spec.stream.max_batch_bytes) == (1.0, 64 * 2**20)
+    assert (spec.driver.cores, spec.driver.memory, spec.executors.instances) == (1, 2 * 2**30, 4)
+    assert (spec.auto_restart.enabled, spec.auto_restart.backoff.initial, spec.auto_restart.backoff.max) == (
+        True,
+        5.0,
+        600.0,
+    )
+    assert (spec.auto_restart.max_restarts, spec.restart_nonce, spec.resnapshot) == (None, 0, ())
+    assert (spec.schema_change.behavior, spec.on_position_lost, spec.image) == ("fail", "fail", "")
+
+
+@pytest.mark.parametrize(
+    ("host", "mode"),
+    [("127.0.0.1", "disabled"), ("localhost", "disabled"), ("::1", "disabled"), ("10.0.0.1", "required")],
+)
+def test_tls_is_required_unless_the_server_is_this_machine(host: str, mode: str) -> None:
+    text = SYNC.replace("mysql.shop.svc", f"'{host}'")
+    assert load_manifest([SECRET, text]).resource.spec.source.tls.mode == mode
+
+
+def test_a_written_resource_reads_back_equal() -> None:
+    extra = (
+        "restartNonce: 3\nautoRestart: {backoff: {initial: 500ms, max: 1m30s}, maxRestarts: 2}\nsnapshot: {only: true}"
+    )
+    resource = load_manifest([SECRET, with_spec(extra)]).resource
+    again = parse_resource(resource.to_dict())
+    assert again == resource
+    assert resource.spec.auto_restart.backoff.initial == 0.5
+    assert resource.spec.auto_restart.backoff.max == 90.0
+
+
+def test_all_faults_at_once_with_path_found_and_needed() -> None:
+    text = SYNC.replace("{host: mysql.shop.svc,", "{host: mysql.shop.svc, port: '3306',")
+    text += "  state: stopped\n  stream: {interval: 5 minutes}\n  snapshot: {maxRowsPerSecond: 5}\n  start: {from: Latest}\n"
+    found = faults(SECRET, text)
+    assert "spec.state: found 'stopped'; needed 'running' or 'paused'" in found
+    assert "spec.source.port: found '3306'; needed a valid integer" in found
+    assert "spec.stream.interval: found '5 minutes'; needed a duration" in found
+    assert (
+        "spec.snapshot.maxRowsPerSecond: found a field that is not known or not built yet; needed one of chunkSize"
+        in found
+    )
+    assert "spec.start.from: found 'Latest'; needed 'Snapshot'" in found
+
+
+@pytest.mark.parametrize(
+    ("extra", "path"),
+    [
+        ("transforms: []", "spec.transforms"),
+        ("routes: []", "spec.routes"),
+        ("schemaChange: {behavior: evolve}", "spec.schemaChange.behavior"),
+        ("onPositionLost: resnapshot", "spec.onPositionLost"),
+        ("restartNonce: on", "spec.restartNonce"),
+        ("image: 7", "spec.image"),
+        ("stream: {maxBatchBytes: 64MiB}", "spec.stream.maxBatchBytes"),
+        ("sparkConf: {spark.kubernetes.namespace: x}", "spec.sparkConf"),
+        ("sparkConf: {spark.driver.extraJavaOptions: x}", "spec.sparkConf"),
+        ("sparkConf: {spark.jars.packages: x}", "spec.sparkConf"),
+        ("sparkConf: {spark.hadoop.fs.s3a.secret.key: x}", "spec.sparkConf"),
+        ("resnapshot: [{table: shop.a, nonce: 1}, {table: shop.a, nonce: 2}]", "spec.resnapshot"),
+        ("autoRestart: {backoff: {initial: 5m, max: 1m}}", "spec.autoRestart.backoff"),
+        ("driver: {memory: 1Mi}", "spec.driver.memory"),
+    ],
+)
+def test_what_is_not_built_or_out_of_bounds_is_refused_with_its_path(extra: str, path: str) -> None:
+    assert f"{path}" in faults(SECRET, with_spec(extra))
+
+
+@pytest.mark.parametrize("pattern", ["(", "a" * 257, "", "(?=x)x"])
+def test_a_bad_pattern_is_refused_at_load(pattern: str) -> None:
+    assert "spec.tables.include[0]" in faults(SECRET, SYNC.replace("shop\\..*", pattern))
+
+
+def test_patterns_match_in_full_and_exclude_wins() -> None:
+    tables = load_manifest([SECRET, SYNC]).resource.spec.tables
+    assert tables.captures("shop.orders")
+    assert not tables.captures("shop.tmp_1")
+    assert not tables.captures("my_shop.orders")
+    assert not tables.captures("shop.orders\nx")
+
+
+@pytest.mark.parametrize("name", ["Shop", "a" * 41, "shop.eu", "-shop", "shop_1", ""])
+def test_a_bad_name_is_refused(name: str) -> None:
+    assert "metadata.name" in faults(SECRET, SYNC.replace("{name: shop}", f"{{name: '{name}'}}"))
+
+
+def test_yaml_1_2_words_are_text() -> None:
+    assert read_yaml("[on, off, yes, no, y, 2024-01-01, 1:30, 0o17, 0x1F, 017, ~, 1e3, .5, true]")[0] == [
+        "on", "off", "yes", "no", "y", "2024-01-01", "1:30", 15, 31, 17, None, 1000.0, 0.5, True,
+    ]  # fmt: skip
+
+
+def test_a_repeated_key_is_refused() -> None:
+    assert "found a key for the second time at line 9" in faults(SECRET, SYNC + "  tables: {include: [a]}\n")
+
+
+@pytest.mark.parametrize("state", ["{name: other}", "{name: shop-mysql, labels: {cdcsync.io/source: 'false'}}"])
+def test_a_secret_that_is_missing_or_without_the_label_is_refused(state: str) -> None:
+    text = SECRET.replace('{name: shop-mysql, labels: {cdcsync.io/source: "true"}}', state)
+    assert "cdcsync.io/source" in faults(text, SYNC)
+
+
+def test_a_missing_key_of_a_secret_is_named() -> None:
+    assert "Secret shop-mysql: found no key username" in faults(SECRET.replace("username", "user"), SYNC)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stringData: {password: *hunter2}",
+        "stringData: {password: !hunter2}",
+        "stringData: {password: @hunter2}",
+        "stringData: {password: [hunter2]}",
+        "stringData: {password: 'hunter2}",
+        "data: {password: hunter2}",
+        "passwords: hunter2",
+    ],
+)
+def test_no_fault_shows_a_secret(line: str) -> None:
+    text = SECRET.replace("data: {username: Y2Rj}\n", "").replace('stringData: {password: "s3cr3t:word"}', line)
+    assert "hunter2" not in faults(text, SYNC)
+
+
+def test_no_fault_shows_a_password_in_a_wrong_place() -> None:
+    in_source = SYNC.replace("{host: mysql.shop.svc,", "{host: 'cdc:hunter2@mysql', password: hunter2,")
+    in_path = SYNC.replace("/tmp/lake", "s3://key:hunter2@bucket/x")
+    assert "hunter2" not in faults(SECRET, in_source)
+    assert "hunter2" not in faults(SECRET, in_path)
+
+
+def test_secret_values_are_in_no_repr() -> None:
+    manifest = load_manifest([SECRET, SYNC])
+    assert "s3cr3t" not in repr(manifest)
+    assert manifest.secrets["shop-mysql"]["password"].get_secret_value() == "s3cr3t:word"
+    assert manifest.secrets["shop-mysql"]["username"].get_secret_value() == "cdc"
+
+
+@pytest.mark.parametrize(("texts", "said"), [([], "found 0 documents"), ([SYNC, SYNC], "found 2 documents")])
+def test_exactly_one_resource(texts: list[str], said: str) -> None:
+    assert said in faults(SECRET, *texts)
+
+
+def test_another_kind_is_refused() -> None:
+    assert "kind ConfigMap" in faults(SECRET, SYNC, "{apiVersion: v1, kind: ConfigMap}")
+
+
+def test_replica_ids_are_stable_and_in_range() -> None:
+    ids = {replica_id("ns", f"sync-{i}") for i in range(1000)}
+    assert len(ids) == 1000
+    assert all(2**31 <= i < 2**32 for i in ids)
+    assert replica_id("default", "shop") == replica_id("default", "shop")
