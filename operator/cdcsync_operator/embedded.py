@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,9 +82,9 @@ class EmbeddedMariaDB:
         self.binaries = binaries or find_mariadb()
         self._options: dict[str, OptionValue] = {**CDC_OPTIONS, **(options or {})}
         # A socket's path is limited to 107 bytes, so it cannot live in the data folder.
-        self._socket_folder = tempfile.TemporaryDirectory(prefix="cdcsync-")
-        self.socket = Path(self._socket_folder.name) / "mariadb.sock"
-        self._process = ServerProcess(self._command, self.datadir.with_name(f"{self.datadir.name}.log"))
+        self.socket = Path(tempfile.gettempdir()) / f"cdcsync-{uuid.uuid4().hex[:16]}.sock"
+        self.log = self.datadir.with_name(f"{self.datadir.name}.log")
+        self._process = ServerProcess(self._command, self.log)
 
     @property
     def port(self) -> int | None:
@@ -109,6 +110,13 @@ class EmbeddedMariaDB:
     def kill(self) -> None:
         """Ends the server as a crash would."""
         self._process.kill()
+        self.socket.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Ends the server and removes its data and its log."""
+        self.kill()
+        shutil.rmtree(self.datadir, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
 
     def restart(self, **options: OptionValue) -> int:
         """Stops the server if it runs and starts it on the same port and data, with `options` changed for good."""

@@ -33,7 +33,7 @@ if ! debootstrap --variant=minbase --include=mysql-server-core,mysql-client-core
     tail -n 20 "$target.log" >&2
     exit 1
 fi
-mkdir -p "$making/servers" "$making/run/cdcsync"
+mkdir "$making/servers"
 chroot "$making" mysqld --no-defaults --user=root --datadir=/template --initialize-insecure --disable-log-bin \
     --innodb-redo-log-capacity=64M >>"$target.log" 2>&1
 # The server's identity; each copy makes its own.

@@ -1,0 +1,80 @@
+"""Fixtures that lend real servers to tests.
+
+- `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mysql97_gtid`, `mysql97_nogtid`: a `Server`, started when first used and shared by
+  the whole session. A test on a shared server works in a database of its own and leaves the server's settings as they were.
+- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`: each of one flavour.
+- `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the test.
+- `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to crash, reset or restart.
+
+A test that uses one of them carries the marker `server` by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from cdcsync_operator.embedded import OptionValue
+
+from support.servers import VARIANTS, Server
+
+FreshDatabase = Callable[[Server], str]
+FreshServer = Callable[..., Server]
+
+SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "fresh_server"})
+
+
+def _shared_server(name: str) -> Callable[[pytest.TempPathFactory], Iterator[Server]]:
+    @pytest.fixture(scope="session", name=name)
+    def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+        server = VARIANTS[name].start(tmp_path_factory.mktemp(name))
+        yield server
+        server.remove()
+
+    return shared_server
+
+
+mariadb1011 = _shared_server("mariadb1011")
+mariadb1011_loose = _shared_server("mariadb1011_loose")
+mariadb114 = _shared_server("mariadb114")
+mysql97_gtid = _shared_server("mysql97_gtid")
+mysql97_nogtid = _shared_server("mysql97_nogtid")
+
+
+def _lent_server(request: pytest.FixtureRequest) -> Server:
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+def _names(flavor: str) -> list[str]:
+    return [variant.name for variant in VARIANTS.values() if variant.flavor == flavor]
+
+
+any_server = pytest.fixture(params=list(VARIANTS), name="any_server")(_lent_server)
+any_mariadb = pytest.fixture(params=_names("mariadb"), name="any_mariadb")(_lent_server)
+any_mysql = pytest.fixture(params=_names("mysql"), name="any_mysql")(_lent_server)
+
+
+@pytest.fixture
+def fresh_database() -> Iterator[FreshDatabase]:
+    with ExitStack() as cleanup:
+
+        def create(server: Server) -> str:
+            name = server.create_database()
+            cleanup.callback(server.drop_database, name)
+            return name
+
+        yield create
+
+
+@pytest.fixture
+def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshServer]:
+    with ExitStack() as cleanup:
+
+        def start(variant: str, **options: OptionValue) -> Server:
+            server = VARIANTS[variant].start(tmp_path_factory.mktemp(variant), **options)
+            cleanup.callback(server.remove)
+            return server
+
+        yield start

@@ -1,0 +1,194 @@
+"""The database servers that the tests run against: real ones, started by the tests, one interface for both flavours.
+
+`VARIANTS` is the registry: adding a server or a set of options is one row. The fixtures are in `support.fixtures`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import pymysql
+from cdcsync_operator.embedded import (
+    EmbeddedMariaDB,
+    MariaDBBinaries,
+    Options,
+    OptionValue,
+    fetch_mariadb,
+    find_installed_mariadb,
+)
+from cdcsync_operator.server_process import LOOPBACK
+
+from support.mysql97 import EmbeddedMySQL97
+
+Flavor = Literal["mariadb", "mysql"]
+Connection: TypeAlias = "pymysql.connections.Connection[Any]"
+
+
+class _Embedded(Protocol):
+    datadir: Path
+    socket: Path
+
+    @property
+    def port(self) -> int | None: ...
+    @property
+    def pid(self) -> int | None: ...
+    def is_running(self) -> bool: ...
+    def start(self, port: int | None = None) -> int: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+    def remove(self) -> None: ...
+    def restart(self, **options: OptionValue) -> int: ...
+    def connect(self, database: str | None = None, **arguments: Any) -> Connection: ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A server program with a set of options."""
+
+    name: str
+    flavor: Flavor
+    make: Callable[[Path, Options], _Embedded]
+    options: dict[str, OptionValue] = field(default_factory=dict)
+
+    def start(self, folder: Path, **options: OptionValue) -> Server:
+        """A new server of this variant on new data; `options` win over the variant's."""
+        chosen = self.options | {name.replace("_", "-"): value for name, value in options.items()}
+        return Server(self, self.make(folder, chosen))
+
+
+class Server:
+    """A running server. `host`, `port`, `datadir`, `version` stay the same over `kill`, `stop`, `start` and `restart`."""
+
+    host = LOOPBACK
+
+    def __init__(self, variant: Variant, embedded: _Embedded) -> None:
+        self._embedded = embedded
+        self._names = itertools.count(1)
+        self.variant = variant.name
+        self.flavor: Flavor = variant.flavor
+        self.port = embedded.start()
+        self.datadir = embedded.datadir
+        self.socket = embedded.socket
+        self._admit_root_by_tcp()
+        self.version = str(self.query("SELECT VERSION()")[0][0])
+
+    def __repr__(self) -> str:
+        return f"<Server {self.variant} {self.version} at {self.host}:{self.port}>"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id, None when it does not run."""
+        return self._embedded.pid
+
+    @property
+    def binlog_dir(self) -> Path:
+        """Where the binlog files are, as this process sees it."""
+        return self.datadir
+
+    def is_running(self) -> bool:
+        return self._embedded.is_running()
+
+    def connect(self, user: str = "root", db: str | None = None, **arguments: Any) -> Connection:
+        """A TCP connection in autocommit mode; `arguments` are those of pymysql.connect."""
+        defaults = {"autocommit": True, "charset": "utf8mb4", "password": ""}
+        return pymysql.connect(host=self.host, port=self.port, user=user, database=db, **{**defaults, **arguments})
+
+    def query(self, sql: str, *values: object, db: str | None = None) -> list[tuple[Any, ...]]:
+        """The rows of one statement, run as root in a connection of its own."""
+        with self.connect(db=db) as connection, connection.cursor() as cursor:
+            cursor.execute(sql, values or None)
+            return list(cursor.fetchall())
+
+    def run(self, *statements: str, db: str | None = None) -> None:
+        """Runs statements as root, one after the other, in one connection."""
+        with self.connect(db=db) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def create_user(self, name: str, password: str, grants: Sequence[str] = ("ALL",), on: str = "*.*") -> None:
+        """Creates the account `name`@`%` anew, with `grants` on `on`; nothing of it goes into the binlog."""
+        self.run(
+            "SET sql_log_bin = 0",
+            f"DROP USER IF EXISTS '{name}'@'%'",
+            f"CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'",
+            *([f"GRANT {', '.join(grants)} ON {on} TO '{name}'@'%'"] if grants else []),
+        )
+
+    def create_database(self) -> str:
+        """A new, empty database; returns its name."""
+        name = f"t{next(self._names)}"
+        self.run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        return name
+
+    def drop_database(self, name: str) -> None:
+        self.run(f"DROP DATABASE IF EXISTS {name}")
+
+    def binlog_status(self) -> tuple[str, int]:
+        """File and position of the binlog's end."""
+        statement = "SHOW MASTER STATUS" if self.flavor == "mariadb" else "SHOW BINARY LOG STATUS"
+        file, position, *_ = self.query(statement)[0]
+        return str(file), int(position)
+
+    def stop(self) -> None:
+        """An orderly shutdown."""
+        self._embedded.stop()
+
+    def kill(self) -> None:
+        """A crash: SIGKILL."""
+        self._embedded.kill()
+
+    def start(self) -> None:
+        """After `stop` or `kill`: starts again on the same port and data."""
+        self._embedded.start(self.port)
+
+    def restart(self, **options: OptionValue) -> None:
+        """Shuts down in an orderly way if needed, starts again on the same port and data, `options` changed from now on."""
+        self._embedded.restart(**options)
+
+    def remove(self) -> None:
+        """Ends the server and removes its data."""
+        self._embedded.remove()
+
+    def _admit_root_by_tcp(self) -> None:
+        with self._embedded.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET sql_log_bin = 0")
+            cursor.execute("CREATE USER IF NOT EXISTS 'root'@'127.0.0.1'")
+            cursor.execute("GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION")
+
+
+@functools.cache
+def _mariadb1011() -> MariaDBBinaries:
+    binaries = find_installed_mariadb()
+    if binaries is None or not binaries.version().startswith("10.11."):
+        found = binaries.version() if binaries else "none"
+        raise RuntimeError(f"found MariaDB: {found}; 10.11 is needed; install Debian 12's mariadb-server by `make servers`")
+    return binaries
+
+
+def _make_mariadb1011(folder: Path, options: Options) -> _Embedded:
+    return EmbeddedMariaDB(folder / "data", options, _mariadb1011())
+
+
+def _make_mariadb114(folder: Path, options: Options) -> _Embedded:
+    return EmbeddedMariaDB(folder / "data", options, fetch_mariadb())
+
+
+def _make_mysql97(folder: Path, options: Options) -> _Embedded:  # noqa: ARG001 (its data must be inside the chroot)
+    return EmbeddedMySQL97(options)
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("mariadb1011", "mariadb", _make_mariadb1011, {"gtid-strict-mode": True}),
+        Variant("mariadb1011_loose", "mariadb", _make_mariadb1011, {"gtid-strict-mode": False}),
+        Variant("mariadb114", "mariadb", _make_mariadb114, {"gtid-strict-mode": True}),
+        Variant("mysql97_gtid", "mysql", _make_mysql97, {"gtid-mode": True, "enforce-gtid-consistency": True}),
+        Variant("mysql97_nogtid", "mysql", _make_mysql97, {"gtid-mode": False}),
+    )
+}
