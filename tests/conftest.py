@@ -1,8 +1,13 @@
-"""What every test may use: the server fixtures; and the marker that follows from using them."""
+"""What every test may use: the server fixtures; and the markers that follow from use and place."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
+
 from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their names here)
     SERVER_FIXTURES,
     any_mariadb,
@@ -17,8 +22,18 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     mysql97_nogtid,
 )
 
+# Spark starts its workers with the first python3 of the PATH unless it is told otherwise.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+# A folder's tests all carry the marker that `make` selects them by.
+FOLDER_MARKERS = {"servers": "server", "stress": "stress", "bench": "bench"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+        marker = FOLDER_MARKERS.get(item.path.relative_to(tests).parts[0])
+        if marker:
+            item.add_marker(marker)

@@ -126,7 +126,9 @@ class ServerProcess:
             if self._listens(port) and _greets(port):
                 return
             time.sleep(_POLL_SECONDS)
-        raise ServerStartError(f"the server did not greet within {timeout:.0f} s; the end of its log:\n{self._log_tail()}")
+        raise ServerStartError(
+            f"the server did not greet within {timeout:.0f} s; the end of its log:\n{self._log_tail()}"
+        )
 
     def _listens(self, port: int) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import VARIANTS, Server
 
@@ -29,7 +30,9 @@ def test_every_server_is_a_fit_source(any_server: Server) -> None:
 def test_the_variants_differ_in_how_they_keep_gtids(
     mariadb1011: Server, mariadb1011_loose: Server, mariadb114: Server, mysql97_gtid: Server, mysql97_nogtid: Server
 ) -> None:
-    strict = [server.query("SELECT @@gtid_strict_mode")[0][0] for server in (mariadb1011, mariadb1011_loose, mariadb114)]
+    strict = [
+        server.query("SELECT @@gtid_strict_mode")[0][0] for server in (mariadb1011, mariadb1011_loose, mariadb114)
+    ]
     modes = [server.query("SELECT @@gtid_mode")[0][0] for server in (mysql97_gtid, mysql97_nogtid)]
 
     assert strict == [1, 0, 1]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from cdcsync_operator.embedded import OptionValue
 
+from cdcsync_operator.embedded import OptionValue
 from support.servers import VARIANTS, Server
 
 FreshDatabase = Callable[[Server], str]

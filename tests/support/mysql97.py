@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pymysql
+
 from cdcsync_operator.embedded import Options, OptionValue, render_options
 from cdcsync_operator.server_process import LOOPBACK, ServerProcess
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import pymysql
+
 from cdcsync_operator.embedded import (
     EmbeddedMariaDB,
     MariaDBBinaries,
@@ -22,7 +23,6 @@ from cdcsync_operator.embedded import (
     find_installed_mariadb,
 )
 from cdcsync_operator.server_process import LOOPBACK
-
 from support.mysql97 import EmbeddedMySQL97
 
 Flavor = Literal["mariadb", "mysql"]
@@ -166,7 +166,9 @@ def _mariadb1011() -> MariaDBBinaries:
     binaries = find_installed_mariadb()
     if binaries is None or not binaries.version().startswith("10.11."):
         found = binaries.version() if binaries else "none"
-        raise RuntimeError(f"found MariaDB: {found}; 10.11 is needed; install Debian 12's mariadb-server by `make servers`")
+        raise RuntimeError(
+            f"found MariaDB: {found}; 10.11 is needed; install Debian 12's mariadb-server by `make servers`"
+        )
     return binaries
 
 
@@ -178,7 +180,7 @@ def _make_mariadb114(folder: Path, options: Options) -> _Embedded:
     return EmbeddedMariaDB(folder / "data", options, fetch_mariadb())
 
 
-def _make_mysql97(folder: Path, options: Options) -> _Embedded:  # noqa: ARG001 (its data must be inside the chroot)
+def _make_mysql97(_folder: Path, options: Options) -> _Embedded:
     return EmbeddedMySQL97(options)
 
 

@@ -1,0 +1,106 @@
+# Everything a developer or CI runs. `make demo` and `make test` set up what they need, on a fresh Debian 12 as root too.
+#
+# A step that takes long leaves a stamp in .cache/, made last, so an interrupted step runs again and a finished one does not.
+# A machine that has the packages already needs neither root nor apt-get.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMPS := .cache/stamps
+MYSQL97 := .cache/mysql97
+PYTEST := $(BIN)/pytest
+
+# Each suite says its time and its slowest tests; ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
+ARGS ?=
+STRESS_SECONDS ?= 20
+
+.PHONY: help setup servers demo lint format test test-unit test-servers test-stress bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
+
+setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
+
+servers: $(STAMPS)/mariadb1011 $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld ## provide the database servers that the tests start
+
+demo: setup ## replicate a small shop from a MariaDB of our own into Delta tables, with a crash on the way
+	@$(BIN)/cdcsync demo
+
+lint: setup ## ruff, formatting, types, import layers
+	@echo "lint: ruff check"
+	@$(BIN)/ruff check .
+	@echo "lint: ruff format"
+	@$(BIN)/ruff format --check .
+	@echo "lint: mypy"
+	@$(BIN)/mypy
+	@echo "lint: import layers"
+	@$(BIN)/lint-imports
+
+format: setup ## format the code and repair what ruff can repair
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+test: test-unit test-servers test-stress ## all tests that CI runs
+
+test-unit: setup ## tests that need no server: unit, property, contract
+	@echo "test-unit: tests without a server"
+	@$(PYTEST) tests -m "not server and not stress and not bench" $(ARGS)
+
+test-servers: setup servers ## tests against real MariaDB and MySQL servers
+	@echo "test-servers: tests against real servers"
+	@$(PYTEST) tests -m "server and not stress and not bench" $(ARGS)
+
+test-stress: setup servers ## random work against real servers for a short while; longer: STRESS_SECONDS=600
+	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
+	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests -m stress $(ARGS)
+
+bench: setup servers ## measure; prints tables
+	@$(PYTEST) tests -m bench -s $(ARGS)
+
+lock: setup ## compile requirements.lock anew from pyproject.toml
+	@$(BIN)/python -m venv .cache/uv && .cache/uv/bin/pip install --quiet 'uv>=0.5,<1'
+	@.cache/uv/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file requirements.lock
+
+clean: ## remove what make made in this folder, the servers included
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse
+
+# --- steps ----------------------------------------------------------------------------------------------------------------
+
+$(STAMPS):
+	@mkdir -p $@
+
+$(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
+	@tools/system-packages.sh base
+	@touch $@
+
+# The stamps of the virtual environment are inside it, so that they go with it.
+.venv/locked: requirements.lock | $(STAMPS)/system
+	@echo "setup: Python packages of requirements.lock into .venv (about two minutes the first time)"
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear .venv
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
+	@touch $@
+
+.venv/ready: pyproject.toml .venv/locked
+	@echo "setup: cdcsync itself, editable"
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+	@echo "setup: done, $(BIN)/cdcsync is ready"
+
+$(STAMPS)/mariadb1011: tools/system-packages.sh | $(STAMPS)
+	@tools/system-packages.sh servers
+	@touch $@
+
+$(STAMPS)/mariadb114: operator/cdcsync_operator/embedded.py | .venv/ready
+	@echo "servers: MariaDB 11.4 by Maven into the user's cache"
+	@$(BIN)/python -c 'from cdcsync_operator import embedded; print("servers:", embedded.fetch_mariadb().server)'
+	@touch $@
+
+$(MYSQL97)/usr/sbin/mysqld: | $(STAMPS)/mariadb1011
+	@echo "servers: MySQL 9.7 by debootstrap into $(MYSQL97) (about a minute, 650 MB)"
+	@tests/support/mysql97-root.sh $(MYSQL97)

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installs the Debian packages of a group that are missing: `base` to run cdcsync, `servers` for the tests' database servers.
+#
+# What a program is needed for decides, not a package's name: a Python from elsewhere or another JDK is as good. Nothing is
+# installed, and no root is needed, where all is there. Of MariaDB only the programs are taken (mariadb-server-core), because the
+# full package would add a system service and start it.
+set -eu
+
+group=${1:?usage: system-packages.sh base|servers}
+
+has() { PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1; }
+
+missing_of_base() {
+    python3 -c 'import sys, venv, ensurepip; assert sys.version_info >= (3, 11)' 2>/dev/null || echo python3 python3-venv
+    has java || echo openjdk-17-jre-headless
+    has mvn || echo maven
+    has ps || echo procps
+}
+
+missing_of_servers() {
+    has mariadbd && has mariadb-install-db || echo mariadb-server-core
+    has my_print_defaults || echo mariadb-client-core
+    has debootstrap || echo debootstrap
+}
+
+case $group in
+base) missing=$(missing_of_base) ;;
+servers) missing=$(missing_of_servers) ;;
+*) echo "system-packages.sh: found the group '$group', needs base or servers" >&2; exit 2 ;;
+esac
+
+# One word each, on one line.
+missing=$(echo $missing)
+if [ -z "$missing" ]; then
+    exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "system-packages.sh: missing: $missing; installing needs root: run 'apt-get install $missing' as root" >&2
+    exit 1
+fi
+echo "setup: apt-get install $missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086
+apt-get install -qq --yes --no-install-recommends $missing >/dev/null
