@@ -1,0 +1,206 @@
+"""What every sink promises, and the words in which the Spark applications speak to it.
+
+Rule R4: the target's commit is the truth, and every commit carries the whole state of its table. So a sink has one
+way to change anything: `Target.commit(epoch, build)`. It opens the table fresh, reads the newest own state there, asks `build`,
+a pure function, what to publish on top of *that* state, and publishes change and new state together, or nothing (rule R8:
+compare-and-set). Whoever lost a race is asked again with the state that won, and answers None if its work is already
+in. Thus a replay after any crash is a no-op, because the decision is always made on what the target really holds.
+
+A target that is read again (rule R5) is filled beside the table, in a side target of the same kind, and published by one `Replace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.state import TableState
+from cdcsync_core.table import Table, TableId
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One Parquet file, written and invisible until a commit names it.
+
+    `path` is relative to the table's root, with forward slashes (files of a side target lie below the same root); `size` in
+    bytes; `rows` in it; `stats` the statistics in Delta's JSON, or empty.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StagedFile:
+        return cls(data["path"], data["size"], data["rows"], data["stats"])
+
+
+@dataclass(frozen=True)
+class Append:
+    """A wave: rows whose keys the table does not have yet."""
+
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A folded batch: `upserts` with the captured columns, `deletes` with the key columns; a key once in both together, never NULL."""
+
+    upserts: pa.Table
+    deletes: pa.Table
+
+
+@dataclass(frozen=True)
+class Replace:
+    """The whole content, of the new state's schema: what was there before goes in the same commit."""
+
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The state alone: an idle table's position, the claim of a new run."""
+
+
+Change = Append | Merge | Replace | Stamp
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is published in one transaction. `state.number` is the found state's plus one, `state.epoch` the writer's."""
+
+    state: TableState
+    change: Change
+
+
+#: A pure decision on the state found in the target; None: nothing to do. Called again after a lost race.
+Build = Callable[[TableState], Commit | None]
+
+
+class TargetSnapshot(Protocol):
+    """One fixed version of a target and the state that it carries."""
+
+    @property
+    def state(self) -> TableState: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def scan(
+        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows in batches, in no order, with bounded memory; `columns` None: all, in the schema's order."""
+        ...
+
+
+class Target(Protocol):
+    """One table's place in the lake. Picklable; used by the driver and inside Spark tasks."""
+
+    def prepare(self, state: TableState) -> TableState:
+        """The target's state; a target that is not there is created with `state` in its very first commit.
+
+        Raises `SinkConflict` for a table there that is not this identity's.
+        """
+        ...
+
+    def last_commit(self) -> TableState | None:
+        """The newest own state, other programs' commits looked past; None: no table there."""
+        ...
+
+    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
+        """Writes rows of `arrow_schema(table)` with bounded memory; files are unique to the attempt, no rows no file."""
+        ...
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        """Publishes what `build` decides; the state that the target has then (see `Build`).
+
+        Raises `SinkConflict` where a higher epoch has taken over, `SinkUnreachable` where a retry may help.
+        """
+        ...
+
+    def staged_files(self) -> tuple[StagedFile, ...]:
+        """The live files of a side target, for the `Replace` of its table."""
+        ...
+
+    def open_snapshot(self) -> TargetSnapshot:
+        """The newest version, fixed; later commits do not change what it reads."""
+        ...
+
+    def scan(
+        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        """`open_snapshot().scan(...)`."""
+        ...
+
+
+class Sink(Protocol):
+    """The lake. Picklable."""
+
+    def target(self, table: TableId, *, side: int | None = None) -> Target:
+        """A table's place, or (`side`, a resnapshot nonce) the place beside it where it is read again."""
+        ...
+
+    def discard(self, table: TableId, side: int) -> None:
+        """Removes a side target; what a `Replace` has published of it stays. Nothing there is no error."""
+        ...
+
+
+def refuse_superseded(found: TableState, epoch: int) -> None:
+    """A higher epoch in the table ends the run (rule R8)."""
+    if found.epoch > epoch:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"superseded by epoch {found.epoch}; this run has epoch {epoch}",
+            needed="one run of a sync at a time",
+            remedy="nothing to do where the other run goes on; else start this one again",
+            table=found.identity.table,
+        )
+
+
+def refuse_other_identity(found: TableState, wanted: TableState) -> None:
+    """A table is continued only by the same sync from the same log and the same source table."""
+    differing = [
+        f"{name} {mine!r}, needed {theirs!r}"
+        for (name, mine), theirs in zip(
+            found.identity.to_dict().items(), wanted.identity.to_dict().values(), strict=True
+        )
+        if mine != theirs
+    ]
+    if differing:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the target table was written for another copy: {'; '.join(differing)}",
+            needed="a target that this sync made from this source, or none",
+            remedy="give another sink path, or remove the target table and run again",
+            table=wanted.identity.table,
+        )
+
+
+def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
+    """What every commit must hold, whatever the caller computed; raises `InternalError`."""
+    new = commit.state
+    wrong = [
+        problem
+        for problem, bad in (
+            (f"identity {new.identity} after {found.identity}", new.identity != found.identity),
+            (f"state {new.number} after {found.number}", new.number != found.number + 1),
+            (f"epoch {new.epoch} by a writer of epoch {epoch}", new.epoch != epoch),
+        )
+        if bad
+    ]
+    if wrong:
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"a commit that does not follow the target's state: {'; '.join(wrong)}",
+            remedy="report this with the log",
+            table=found.identity.table,
+        )

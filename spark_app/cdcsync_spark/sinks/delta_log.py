@@ -1,0 +1,92 @@
+"""The log of a Delta table as the place of our state.
+
+Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never changes, so the state as of a
+version is found by reading entries downwards from it until one is ours: nearly always the first. Entries of other
+programs (OPTIMIZE, compaction, VACUUM) have no state and change no row's value, so they are looked past. Files are read
+here directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
+
+Entries are kept as long as they are needed: the table is made with `delta.enableExpiredLogCleanup=false`, which stops every program's
+automatic clean-up, and we clean up ourselves right after a commit of our own, whose entry is then the newest (`upkeep`).
+However long a table rests, its newest state stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.state import STATE_VERSION, TableState
+
+#: the key in `commitInfo`
+STATE_KEY = "cdcsync"
+_MOST_FOREIGN_COMMITS = 10_000
+
+
+@dataclass(frozen=True)
+class Log:
+    """The `_delta_log` of the table in `folder` (relative to `files`)."""
+
+    files: pafs.FileSystem
+    folder: str
+
+    def entry(self, version: int) -> str | None:
+        """The text of one commit, one JSON action a line; None where it is not there."""
+        try:
+            with self.files.open_input_stream(f"{self.folder}/_delta_log/{version:020d}.json") as stream:
+                return bytes(stream.read()).decode()
+        except FileNotFoundError:
+            return None
+
+    def state_at(self, version: int) -> TableState | None:
+        """The newest own state at or before `version`; None where no entry that is left holds one."""
+        for earlier in range(version, max(-1, version - _MOST_FOREIGN_COMMITS), -1):
+            entry = self.entry(earlier)
+            if entry is None:
+                return None
+            found = own_state(entry)
+            if found is not None:
+                return found
+        return None
+
+    def added(self, version: int) -> Iterator[dict[str, Any]]:
+        """The `add` actions of all entries up to `version`, oldest first. Only for a table that was never cleaned up."""
+        for v in range(version + 1):
+            for line in (self.entry(v) or "").splitlines():
+                if line.startswith('{"add"'):
+                    yield json.loads(line)["add"]
+
+
+def own_state(entry: str) -> TableState | None:
+    """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a newer program's form."""
+    for line in entry.splitlines():
+        if line.startswith('{"commitInfo"'):
+            text = json.loads(line)["commitInfo"].get(STATE_KEY)
+            return None if text is None else _parse(text)
+    return None
+
+
+def _parse(text: str) -> TableState:
+    data = json.loads(text)
+    if data["v"] != STATE_VERSION:
+        raise _unknown_form(data)
+    return TableState.from_dict(data)
+
+
+def written(state: TableState) -> str:
+    """The state as its commit carries it."""
+    return json.dumps(state.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+
+def _unknown_form(data: dict[str, Any]) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the target's state has version {data['v']}",
+        needed=f"version {STATE_VERSION}",
+        remedy="run the release that wrote it, or a newer one",
+        table=data.get("identity", {}).get("table", ""),
+    )

@@ -1,0 +1,108 @@
+"""A folded batch into a Delta table, as one MERGE of delta-rs.
+
+The source is the upserts and the deleted keys in one table, told apart by a marker column that no column of the table can be called. Keys
+match by equality of every key column, byte for byte, never NULL: a NULL would match nothing and be inserted again at every
+replay. A key that is not there and ends deleted is not inserted. `streamed_exec=False` lets delta-rs skip files whose key
+bounds lie outside the batch's; bounds are never narrow (see `statistics`).
+
+Afterwards the counts must add up: each upsert updated or inserted exactly one row, each delete removed at most one. A table
+where they do not holds a key twice, which only a foreign writer can have done, and is stopped rather than trusted.
+
+Cost: every file that may hold a key is read, and rewritten if it does (copy on write), in the driver's memory: the batch, plus about a row
+group per touched file and core.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Merge
+
+
+def merge(
+    handle: DeltaTable, table: Table, change: Merge, properties: CommitProperties, hooks: PostCommitHookProperties
+) -> None:
+    """Commits `change` on `handle`, rows and `properties` together."""
+    schema = arrow_schema(table)
+    marker = unused_name(schema.names)
+    source = merge_source(change, schema, table.key, marker)
+    columns = {_quoted(name): f"s.{_quoted(name)}" for name in schema.names}
+    deleted = f"s.{_quoted(marker)}"
+    metrics = (
+        handle.merge(
+            source,
+            " AND ".join(f"t.{_quoted(k)} = s.{_quoted(k)}" for k in table.key),
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=False,
+            writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+        .when_matched_delete(deleted)
+        .when_matched_update(columns)
+        .when_not_matched_insert(columns, f"NOT {deleted}")
+        .execute()
+    )
+    check_counts(table, change, metrics)
+
+
+def merge_source(change: Merge, schema: pa.Schema, key: tuple[str, ...], marker: str) -> pa.Table:
+    """Upserts and deletes under one schema; `marker` tells deletes. Raises `InternalError` for other columns or a NULL key."""
+    key_schema = pa.schema([schema.field(k) for k in key])
+    for rows, needed in ((change.upserts, schema), (change.deletes, key_schema)):
+        if set(rows.schema.names) != set(needed.names) or any(rows.schema.field(f.name).type != f.type for f in needed):
+            raise _internal(
+                f"a batch with the columns {rows.schema.names} of types {[str(t) for t in rows.schema.types]}"
+            )
+        if any(rows[k].null_count for k in key):
+            raise _internal("a change with a NULL in its key")
+    upserts = change.upserts.select(schema.names)
+    deletes = pa.table(
+        [change.deletes[f.name] if f.name in key else pa.nulls(change.deletes.num_rows, f.type) for f in schema],
+        schema=schema,
+    )
+    return pa.concat_tables([_marked(upserts.cast(schema), marker, False), _marked(deletes, marker, True)])
+
+
+def _marked(rows: pa.Table, marker: str, value: bool) -> pa.Table:
+    return rows.append_column(pa.field(marker, pa.bool_()), pa.repeat(pa.scalar(value), rows.num_rows))
+
+
+def unused_name(names: list[str]) -> str:
+    """A column name that differs from all of `names` in more than case."""
+    lowered = {n.lower() for n in names}
+    marker = "cdcsync_deleted"
+    while marker in lowered:
+        marker += "_"
+    return marker
+
+
+def check_counts(table: Table, change: Merge, metrics: dict[str, Any]) -> None:
+    """Raises `SinkConflict` where the table held a key of the batch more than once."""
+    written = metrics["num_target_rows_inserted"] + metrics["num_target_rows_updated"]
+    removed = metrics["num_target_rows_deleted"]
+    if written == change.upserts.num_rows and removed <= change.deletes.num_rows:
+        return
+    raise fail(
+        Reason.SINK_CONFLICT,
+        f"{change.upserts.num_rows} changed keys met {written} rows and {change.deletes.num_rows} deleted keys met {removed}",
+        needed="each key once in the target: nobody else writes rows there",
+        remedy="stop the other writer and read the table again (spec.resnapshot)",
+        table=str(table.id),
+    )
+
+
+def _quoted(name: str) -> str:
+    """A column for the SQL of delta-rs: with double quotes it is taken letter by letter, dots and case included."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _internal(found: str) -> Exception:
+    return fail(Reason.INTERNAL_ERROR, found, remedy="report this with the log")

@@ -1,0 +1,211 @@
+"""Where a lake is: names to paths, credentials at use, files on a disk or in an object store.
+
+A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes `~` and two
+hexadecimal digits. The escape is not `%`, because delta-rs decodes percent signs in a table's place, twice for some of its
+requests: a database called `..` would leave the lake. For the same reason a lake whose own path holds a `%` is refused. On a
+store that ignores case `Orders` and `orders` meet in one folder; then the second one finds a table of another identity
+and stops with `SinkConflict`: nothing is mixed.
+
+Credentials are read from their files whenever a client is made, so a rotated key is taken up, and no object here holds one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow.fs as pafs
+from deltalake.exceptions import DeltaError
+
+from cdcsync_core.errors import CdcError, Reason, fail
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
+#: names longer than this are cut and closed with their hash; file systems allow 255 bytes
+_LONGEST = 180
+_DENIED = re.compile(
+    r"AccessDenied|access denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized|ExpiredToken"
+    r"|permission denied|ACCESS_DENIED|status: 40[13]",
+    re.I,
+)
+_COPY_CHUNK = 8 * 2**20
+
+
+def segment(name: str) -> str:
+    """A database's or table's name as one folder name; different names never share one (see above for case)."""
+    escaped = "".join(chr(b) if b in _SAFE else f"~{b:02X}" for b in name.encode())
+    if len(escaped) <= _LONGEST:
+        return escaped
+    cut = re.sub(r"~.?$", "", escaped[: _LONGEST - 66])
+    return f"{cut}~~{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A lake's root. `scheme` is `file` or `s3`; `root` an absolute folder or `bucket/prefix`; `secret_dir` a folder with a file per
+    credential variable, empty where the environment's own credentials serve."""
+
+    scheme: str
+    root: str
+    endpoint: str = ""
+    region: str = ""
+    secret_dir: str = ""
+
+    @classmethod
+    def parse(cls, path: str, endpoint: str = "", region: str = "", secret_dir: str = "") -> Place:
+        """Raises `SpecInvalid` for a store that is not supported."""
+        if "%" in path:
+            raise _bad_path(path, "a path without percent signs")
+        if "://" not in path:
+            return cls("file", _absolute(path))
+        parts = urlsplit(path, allow_fragments=False)
+        if parts.query or parts.username or parts.password or any(s in (".", "..") for s in parts.path.split("/")):
+            raise _bad_path(path, "a plain URL: no query, no credentials, no . or .. segments")
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return cls("file", _absolute(parts.path))
+        if parts.scheme in ("s3", "s3a") and parts.netloc:
+            return cls("s3", f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/"), endpoint, region, secret_dir)
+        raise _bad_path(path, "a folder, file:///folder or s3://bucket/prefix")
+
+    @property
+    def local(self) -> bool:
+        return self.scheme == "file"
+
+    def below(self, relative: str) -> Place:
+        """The folder `relative` of this place, as a place."""
+        return Place(self.scheme, f"{self.root}/{relative}", self.endpoint, self.region, self.secret_dir)
+
+    @property
+    def uri(self) -> str:
+        """What delta-rs opens."""
+        return self.root if self.local else f"s3://{self.root}"
+
+    def credentials(self) -> dict[str, str]:
+        """Variable -> value, read now; empty where the environment's own serve."""
+        if not self.secret_dir:
+            return {}
+        folder = Path(self.secret_dir)
+        if not folder.is_dir():
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"no Secret {folder.name!r} for the sink",
+                remedy="create the Secret named in spec.sink",
+            )
+        return {f.name: f.read_text().strip() for f in folder.iterdir() if _CREDENTIAL.fullmatch(f.name)}
+
+    def storage_options(self) -> dict[str, str]:
+        """What delta-rs needs for the store. A commit is a conditional put: the second of two writers of one version fails."""
+        if self.local:
+            return {}
+        options = {"AWS_CONDITIONAL_PUT": "etag"} | self.credentials()
+        if self.region:
+            options["AWS_REGION"] = self.region
+        if self.endpoint:
+            options["AWS_ENDPOINT_URL"] = self.endpoint
+            options["AWS_ALLOW_HTTP"] = str(self.endpoint.startswith("http://")).lower()
+        return options
+
+    def files(self) -> pafs.FileSystem:
+        """The place as a file system whose paths are relative to it."""
+        return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem() if self.local else self._s3())
+
+    def _s3(self) -> pafs.FileSystem:
+        keys = self.credentials()
+        named = {
+            "access_key": keys.get("AWS_ACCESS_KEY_ID"),
+            "secret_key": keys.get("AWS_SECRET_ACCESS_KEY"),
+            "session_token": keys.get("AWS_SESSION_TOKEN"),
+            "region": self.region or keys.get("AWS_REGION"),
+        }
+        scheme, _, host = self.endpoint.rpartition("://")
+        if host:
+            named |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+        return pafs.S3FileSystem(**{k: v for k, v in named.items() if v})
+
+    @contextmanager
+    def new_file(self, relative: str) -> Iterator[Path]:
+        """A local path to write; when the block ends well the file is in this place and durable, else nothing is.
+
+        `relative` must be a name that nobody used. A remote file goes through the local disk, so that an upload never sees half a file.
+        """
+        target = Path(self.root, relative) if self.local else Path(tempfile.mkdtemp(prefix="cdcsync-")) / "upload"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield target
+            if self.local:
+                _sync(target)
+                _sync(target.parent)
+            else:
+                self._upload(target, relative)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+        finally:
+            if not self.local:
+                shutil.rmtree(target.parent, ignore_errors=True)
+
+    def _upload(self, source: Path, relative: str) -> None:
+        with source.open("rb") as read, self.files().open_output_stream(relative) as write:
+            shutil.copyfileobj(read, write, _COPY_CHUNK)
+
+    @contextmanager
+    def failing_clearly(self, table: str, doing: str) -> Iterator[None]:
+        """Turns what clients and the operating system raise into the product's errors, without credentials in them."""
+        try:
+            yield
+        except CdcError:
+            raise
+        except (OSError, DeltaError) as error:
+            raise self.error(error, table, doing) from None
+
+    def error(self, error: Exception, table: str, doing: str) -> CdcError:
+        text = self._without_secrets(" ".join(str(error).split()))[:1000]
+        found = f"{doing} in {self.uri} failed: {text}"
+        code = getattr(error, "errno", None)
+        if code in (errno.EACCES, errno.EPERM, errno.EROFS) or _DENIED.search(text):
+            return fail(
+                Reason.PRIVILEGE_MISSING,
+                found,
+                needed="the right to list, read, write and delete there",
+                remedy="grant it, or correct spec.sink.delta.credentialsSecretRef",
+                table=table,
+            )
+        remedy = (
+            "free space there" if code in (errno.ENOSPC, errno.EDQUOT) else "see whether the store is up and reachable"
+        )
+        return fail(Reason.SINK_UNREACHABLE, found, remedy=remedy, table=table)
+
+    def _without_secrets(self, text: str) -> str:
+        try:
+            values = self.credentials().values()
+        except (CdcError, OSError):
+            return "the credentials cannot be read"
+        for value in values:
+            text = text.replace(value, "***") if len(value) > 3 else text
+        return text
+
+
+def _absolute(folder: str) -> str:
+    """Without following links: they may change, and a lake is named by its user's path."""
+    return os.path.abspath(Path(folder).expanduser())  # noqa: PTH100
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _bad_path(path: str, needed: str) -> CdcError:
+    return fail(Reason.SPEC_INVALID, f"spec.sink.delta.path {path!r}", needed=needed, remedy="give such a path")
