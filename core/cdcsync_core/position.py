@@ -9,18 +9,18 @@ Two kinds, because the servers give two kinds of truth (rule R5):
   (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as `mark` only: the proof that a place still belongs
   to the same history (rule R6).
 
-Both kinds answer the same four questions: `covers` (is this transaction in?), `join` (what two readers have seen
-together, of which one started at or before the other), `meet` (what both have: where one reader for both must start) and
-`reached` (is a high watermark passed?). A table's new position after a batch is `table.join(reader)`: the reader began at
-the meet of its tables and left nothing out.
+Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that another has in?), `join`
+(what two readers have seen together, of which one started at or before the other), `meet` (what both have: where one reader
+for both must start) and `reached` (is a high watermark passed?). A table's new position after a batch is
+`table.join(reader)`: the reader began at the meet of its tables and left nothing out.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Self
+from typing import Any
 
 from cdcsync_core.gtid import Gtid, GtidSet
 
@@ -36,7 +36,9 @@ class LogOffset:
 
     def __post_init__(self) -> None:
         if not _FILE.fullmatch(self.file) or self.offset < 4:
-            raise ValueError(f"not a place in a binlog: {self.file!r}:{self.offset}; needed name.000001 and an offset >= 4")
+            raise ValueError(
+                f"not a place in a binlog: {self.file!r}:{self.offset}; needed name.000001 and an offset >= 4"
+            )
 
     @property
     def number(self) -> int:
@@ -92,6 +94,10 @@ class FilePosition:
     def reached(self, high: LogOffset) -> bool:
         return self.at.covers(high)
 
+    def includes(self, other: FilePosition) -> bool:
+        """True if nothing that `other` has is missing here."""
+        return self.at.covers(other.at)
+
     def join(self, other: FilePosition) -> FilePosition:
         return self if self.at.covers(other.at) else other
 
@@ -123,6 +129,10 @@ class GtidPosition:
     def reached(self, high: LogOffset) -> bool:
         return self.at is not None and self.at.covers(high)
 
+    def includes(self, other: GtidPosition) -> bool:
+        """True if nothing that `other` has is missing here."""
+        return self.gtids.covers(other.gtids)
+
     def join(self, other: GtidPosition) -> GtidPosition:
         places = [p.at for p in (self, other) if p.at]
         return GtidPosition(self.gtids.union(other.gtids), furthest(places) if places else None)
@@ -136,10 +146,6 @@ class GtidPosition:
 
     def __str__(self) -> str:
         return str(self.gtids)
-
-    def with_transaction(self, transaction: TransactionId) -> Self:
-        assert transaction.gtid
-        return replace(self, gtids=self.gtids.with_gtids([transaction.gtid]), at=transaction.end)
 
 
 Position = FilePosition | GtidPosition
@@ -161,4 +167,4 @@ def meet_all(positions: list[Position]) -> Position:
         raise ValueError("no position to start from; needed at least one table")
     if len({p.kind for p in positions}) != 1:
         raise ValueError("positions with and without GTIDs cannot share a reader; gtid_mode was changed on the source")
-    return reduce(lambda a, b: a.meet(b), positions)  # type: ignore[arg-type, return-value]
+    return reduce(lambda a, b: a.meet(b), positions)  # type: ignore[arg-type]

@@ -41,8 +41,8 @@ class TableState:
 
     `number` counts own commits (the transaction version); `epoch` is the writing run's; `nonce` the resnapshot nonce
     that this content honours. While `position` is None the snapshot is not complete. `low` is the meet of all
-    waves' low watermarks, `high` the furthest of their high watermarks. `rows` counts snapshot rows, `nulled` the
-    dates that became NULL because they were zero or partial.
+    waves' low watermarks, `high` the furthest of their high watermarks. `splits` counts the finished splits, `rows` their
+    rows, `nulled` the dates that became NULL because they were zero or partial.
     """
 
     identity: Identity
@@ -54,6 +54,7 @@ class TableState:
     low: Position | None = None
     high: LogOffset | None = None
     position: Position | None = None
+    splits: int = 0
     rows: int = 0
     nulled: int = 0
 
@@ -79,6 +80,7 @@ class TableState:
             low=met,
             high=furthest([self.high, high]) if self.high else high,
             position=met if finished.complete else None,
+            splits=self.splits + len(splits),
             rows=self.rows + rows,
             nulled=self.nulled + nulled,
         )
@@ -101,6 +103,7 @@ class TableState:
             "low": self.low.to_dict() if self.low else None,
             "high": self.high.to_dict() if self.high else None,
             "position": self.position.to_dict() if self.position else None,
+            "splits": self.splits,
             "rows": self.rows,
             "nulled": self.nulled,
         }
@@ -119,6 +122,7 @@ class TableState:
             low=position_from_dict(data["low"]) if data["low"] else None,
             high=LogOffset.from_dict(data["high"]) if data["high"] else None,
             position=position_from_dict(data["position"]) if data["position"] else None,
+            splits=data["splits"],
             rows=data["rows"],
             nulled=data["nulled"],
         )

@@ -1,0 +1,71 @@
+"""A driver: `python -m cdcsync_spark RUN.json` runs one application and ends with an exit code and a last report.
+
+SIGTERM drains: the wave or batch at hand is finished, positions are stamped, the exit is 0. The same happens when
+the controller is gone. Exit codes: 0 done, 1 a retry may cure it, 3 the user must act.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.run import ExitCode, RunConfig
+from cdcsync_spark.driver import run_application
+from cdcsync_spark.progress import ControllerGone, Reporter
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m cdcsync_spark RUN.json\n")
+        return ExitCode.USAGE
+    config = RunConfig.from_json(Path(arguments[0]).read_text())
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    reporter = Reporter(config.id, config.report_fd)
+    try:
+        error = _outcome(config, reporter, stopping)
+        reporter.report(exit=_last_words(error))
+    except ControllerGone as e:
+        sys.stderr.write(f"drained: {e}\n")
+        return ExitCode.RETRY
+    return exit_code(error)
+
+
+def _outcome(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> CdcError | None:
+    """None, or why the run as a whole ended."""
+    try:
+        return run_application(config, reporter, stopping)
+    except CdcError as e:
+        traceback.print_exc()
+        return e
+    except ControllerGone:
+        raise
+    except Exception as e:  # noqa: BLE001 (the last words of a driver name whatever ended it)
+        traceback.print_exc()
+        return fail(Reason.INTERNAL_ERROR, f"{type(e).__name__}: {str(e)[:500]}", remedy="see the driver's log")
+
+
+def exit_code(error: CdcError | None) -> ExitCode:
+    if error is None:
+        return ExitCode.DONE
+    return ExitCode.RETRY if isinstance(error, TransientError) else ExitCode.USER_MUST_ACT
+
+
+def _last_words(error: CdcError | None) -> dict[str, object]:
+    if error is None:
+        return {"code": int(ExitCode.DONE), "reason": "", "message": "", "remedy": ""}
+    return {
+        "code": int(exit_code(error)),
+        "reason": error.reason.value,
+        "message": error.message,
+        "remedy": error.remedy,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

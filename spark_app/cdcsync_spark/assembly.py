@@ -1,0 +1,258 @@
+"""Facts of the log to whole transactions, and to the tables that must stop. Pure but for the spool.
+
+Theory of operation. Rows are kept until their transaction ends. Then, and only then, it is known which transaction they
+belong to: a table that has it already (its snapshot's LOW, or its last commit, covers it) drops its rows, so that rows of
+an older definition of the table are never looked at. Savepoints and rollbacks drop rows before the end.
+
+What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML as a statement, a prepared
+XA transaction with its rows, an event that cannot be used. A stopped table keeps everything before the transaction that
+stopped it; the other tables flow on. An incident stops all of them, and so does the commit of an XA transaction whose
+beginning was not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_core.gtid import Gtid
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.table import Table, TableId
+from cdcsync_spark.spool import Spool, Spooled
+from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.statement import is_dml, touches
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a table stops, and where the reader stood before the transaction that stopped it."""
+
+    error: CdcError
+    upto: Position
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Whole transactions between two positions. `rows` holds per table (index into `transactions`, event).
+
+    `transactions` lists only those with rows that are kept.
+    """
+
+    start: Position
+    end: Position
+    timestamp: float | None
+    transactions: list[TransactionId]
+    rows: dict[TableId, list[tuple[int, Spooled]]]
+    stops: dict[TableId, Stop]
+
+
+@dataclass
+class _Open:
+    """The transaction that is being read."""
+
+    rows: list[Spooled] = field(default_factory=list)
+    savepoints: dict[str, int] = field(default_factory=dict)
+    statements: list[facts.Statement] = field(default_factory=list)
+    prepared: str | None = None
+    ended: list[facts.XaEnd] = field(default_factory=list)
+
+
+class Assembly:
+    """Collects from `start`, which all `tables` have; `ahead` are the tables' own positions, where they are further."""
+
+    def __init__(
+        self, tables: Mapping[TableId, Table], start: Position, ahead: Mapping[TableId, Position], spool: Spool
+    ) -> None:
+        self._tables = tables
+        self._spool = spool
+        self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}  # type: ignore[arg-type]
+        self._stopped: set[TableId] = set()
+        self._known_xids: set[str] = set()
+        self._sealed_at = start
+        self._reset()
+
+    def _reset(self) -> None:
+        self._at: LogOffset | None = self._sealed_at.at
+        self._mark = self._sealed_at.mark if isinstance(self._sealed_at, FilePosition) else ""
+        self._gtids: list[Gtid] = []
+        self._timestamp: float | None = None
+        self._transactions: list[TransactionId] = []
+        self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
+        self._stops: dict[TableId, Stop] = {}
+        self._open = _Open()
+        self.size = 0
+        self.moved = False
+
+    # -- what the reader asks
+
+    def wanted(self, table: TableId) -> bool:
+        return table in self._tables and table not in self._stopped
+
+    @property
+    def position(self) -> Position:
+        """After the last whole transaction: where a reader goes on after a lost connection."""
+        if isinstance(self._sealed_at, FilePosition):
+            return FilePosition(self._at, self._mark) if self._at else self._sealed_at
+        return GtidPosition(self._sealed_at.gtids.with_gtids(self._gtids), self._at)
+
+    def abandon(self) -> None:
+        """Drops the transaction that is being read: the connection is lost and it will come again."""
+        self._open = _Open()
+
+    def seal(self) -> Sealed:
+        """Everything whole so far; a transaction that is being read goes to a later batch."""
+        end = self.position
+        sealed = Sealed(self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops)
+        self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}  # type: ignore[arg-type]
+        self._sealed_at = end
+        self._spool.rotate()
+        still_open = self._open
+        self._reset()
+        self._open = still_open
+        return sealed
+
+    # -- facts
+
+    def feed(self, fact: facts.Fact) -> None:
+        """Raises CdcError for what stops all tables."""
+        match fact:
+            case facts.RowsEvent():
+                self._open.rows.append(self._spool.add(fact))
+                self.size += fact.size
+            case facts.TransactionEnd():
+                self._end(fact)
+            case facts.Progress():
+                self._progress(fact.at, fact.timestamp)
+            case facts.TransactionBegin():
+                self._open = _Open()
+            case facts.Statement():
+                self._open.statements.append(fact)
+            case facts.TransactionRollback():
+                self._rollback(fact)
+            case facts.Savepoint():
+                self._open.savepoints[fact.name] = len(self._open.rows)
+            case facts.RollbackTo():
+                self._rollback_to(fact.name)
+            case facts.XaPrepare():
+                self._open.prepared = fact.xid
+            case facts.XaEnd():
+                self._open.ended.append(fact)
+            case facts.Incident():
+                raise PermanentError(
+                    Reason.LOG_INCOMPLETE,
+                    f"the server reports an incident in its log: {fact.text}",
+                    needed="a log that holds every change",
+                    remedy="read all tables again: spec.resnapshot",
+                )
+
+    def _end(self, end: facts.TransactionEnd) -> None:
+        done, self._open = self._open, _Open()
+        self._stop_tables(done, end.id)
+        self._keep_rows(done.rows, end.id)
+        if end.id.gtid:
+            self._gtids.append(end.id.gtid)
+        self._progress(end.id.end, end.timestamp)
+        self._mark = end.mark or self._mark
+
+    def _rollback(self, rollback: facts.TransactionRollback) -> None:
+        self._open = _Open()
+        if rollback.id is None:
+            return
+        if rollback.id.gtid:
+            self._gtids.append(rollback.id.gtid)
+        self._progress(rollback.id.end, rollback.timestamp)
+        self._mark = rollback.mark or self._mark
+
+    def _rollback_to(self, name: str) -> None:
+        if name not in self._open.savepoints:
+            raise PermanentError(
+                Reason.LOG_INCOMPLETE,
+                f"ROLLBACK TO SAVEPOINT {name} without its SAVEPOINT in the log",
+                remedy="read the tables again: spec.resnapshot",
+            )
+        del self._open.rows[self._open.savepoints[name] :]
+
+    def _progress(self, at: LogOffset, timestamp: float | None) -> None:
+        self._at = at
+        self._timestamp = timestamp or self._timestamp
+        self.moved = True
+
+    def _keep_rows(self, rows: list[Spooled], transaction: TransactionId) -> None:
+        index = len(self._transactions)
+        kept = False
+        for item in rows:
+            table = item.head.table
+            if table in self._stopped or self._has(table, transaction):
+                continue
+            if item.head.defect is not None:
+                self._stop(table, item.head.defect)
+                continue
+            self._rows.setdefault(table, []).append((index, item))
+            kept = True
+        if kept:
+            self._transactions.append(transaction)
+
+    def _has(self, table: TableId, transaction: TransactionId) -> bool:
+        ahead = self._ahead.get(table)
+        return ahead is not None and ahead.covers(transaction)
+
+    # -- stops
+
+    def _stop(self, table: TableId, error: CdcError) -> None:
+        """`position` is still before the transaction at hand, and none of its rows are kept yet for this table."""
+        index = len(self._transactions)
+        self._rows[table] = [r for r in self._rows.get(table, []) if r[0] != index]
+        self._stopped.add(table)
+        self._stops[table] = Stop(error, self.position)
+
+    def _stop_tables(self, done: _Open, transaction: TransactionId) -> None:
+        for statement in done.statements:
+            for table in self._flowing(transaction):
+                if touches(statement.sql, statement.database, table):
+                    self._stop(table, _statement_error(statement, table))
+        if done.prepared is not None:
+            self._known_xids.add(done.prepared)
+            for table in {item.head.table for item in done.rows} & set(self._flowing(transaction)):
+                self._stop(table, _xa_error(f"an XA PREPARE ({done.prepared}) with its rows", table))
+        for end in done.ended:
+            self._end_xa(end, transaction)
+
+    def _end_xa(self, end: facts.XaEnd, transaction: TransactionId) -> None:
+        if end.xid in self._known_xids:
+            self._known_xids.discard(end.xid)
+        elif end.committed:
+            for table in self._flowing(transaction):
+                self._stop(table, _xa_error(f"an XA COMMIT ({end.xid}) whose XA PREPARE was not read", table))
+
+    def _flowing(self, transaction: TransactionId) -> list[TableId]:
+        return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+
+
+def _statement_error(statement: facts.Statement, table: TableId) -> CdcError:
+    shown = " ".join(statement.sql.split())[:120]
+    if is_dml(statement.sql):
+        return PermanentError(
+            Reason.LOG_INCOMPLETE,
+            f"a change in statement format: {shown}",
+            needed="row format in every session (binlog_format=ROW)",
+            remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+            table=str(table),
+        )
+    return PermanentError(
+        Reason.SCHEMA_CHANGE_REFUSED,
+        f"a statement that may change the table: {shown}",
+        needed="no DDL on a captured table (schemaChange.behavior: fail)",
+        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        table=str(table),
+    )
+
+
+def _xa_error(found: str, table: TableId) -> CdcError:
+    return PermanentError(
+        Reason.XA_UNSUPPORTED,
+        found,
+        needed="no XA transactions on captured tables",
+        remedy=f"after XA COMMIT or XA ROLLBACK read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        table=str(table),
+    )

@@ -1,0 +1,102 @@
+"""Sealed transactions to Arrow files, table by table, in bounded memory.
+
+A table whose rows cannot be decoded exactly stops; none of its rows of this batch are used, because its position must not
+pass what it does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from cdcsync_core.change import changes_schema
+from cdcsync_core.errors import CdcError
+from cdcsync_core.table import Table, TableId
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.assembly import Sealed, Stop
+from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.spool import Spooled, disk_error
+from cdcsync_spark.wire.facts import RowsEvent, TableMap
+from cdcsync_spark.wire.rows import check_table_map, decode
+
+#: bytes of the log that are decoded at once
+_PIECE_BYTES = 16 << 20
+_PIECE_EVENTS = 20_000
+
+
+@dataclass
+class BatchWriter:
+    """Writes the batches of one reader into `folder`, under names that are not used twice."""
+
+    folder: Path
+    tables: Mapping[TableId, Table]
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+        self._checked: dict[TableId, TableMap] = {}
+
+    def write(self, sealed: Sealed) -> LogBatch:
+        """Raises CdcError where the disk fails; a table's own failure is in its `TableBatch.stop`."""
+        number = next(self._numbers)
+        transactions = ""
+        batches = []
+        try:
+            if sealed.transactions:
+                transactions = str(self.folder / f"{number}.transactions.json")
+                write_transactions(transactions, sealed.transactions)
+            for index, table in enumerate(sorted(sealed.rows.keys() | sealed.stops.keys())):
+                path = self.folder / f"{number}-{index}.arrow"
+                batches.append(self._table(table, sealed, path))
+        except OSError as e:
+            raise disk_error(e, str(self.folder)) from e
+        return LogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches))
+
+    def _table(self, table: TableId, sealed: Sealed, path: Path) -> TableBatch:
+        stop = sealed.stops.get(table)
+        rows = sealed.rows.get(table, [])
+        try:
+            written, nulled = self._rows(self.tables[table], rows, path) if rows else (0, 0)
+        except CdcError as e:
+            path.unlink(missing_ok=True)
+            stop, written, nulled = Stop(e, sealed.start), 0, 0
+        upto = stop.upto if stop else sealed.end
+        return TableBatch(str(table), str(path) if written else "", written, nulled, upto, stop.error if stop else None)
+
+    def _rows(self, table: Table, rows: list[tuple[int, Spooled]], path: Path) -> tuple[int, int]:
+        schema = changes_schema(arrow_schema(table))
+        written = nulled = 0
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for indexes, events in _pieces(rows):
+                for event in events:
+                    self._check(table, event)
+                decoded = decode(table, events, indexes)
+                writer.write_batch(decoded.batch)
+                written += decoded.batch.num_rows
+                nulled += decoded.nulled
+        return written, nulled
+
+    def _check(self, table: Table, event: RowsEvent) -> None:
+        """Once for each description that the log gives; the parser hands out one object for equal ones."""
+        if self._checked.get(table.id) is not event.map:
+            check_table_map(event.map, table)
+            self._checked[table.id] = event.map
+
+
+def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[RowsEvent]]]:
+    indexes: list[int] = []
+    events: list[RowsEvent] = []
+    size = 0
+    for index, item in rows:
+        event = item.event()
+        indexes.append(index)
+        events.append(event)
+        size += len(event.body)
+        if size >= _PIECE_BYTES or len(events) >= _PIECE_EVENTS:
+            yield indexes, events
+            indexes, events, size = [], [], 0
+    if events:
+        yield indexes, events

@@ -1,0 +1,80 @@
+"""What every application of a run works with: the resource, the source as it is reached, the sink, the way to report."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunConfig
+from cdcsync_core.spec import CdcSync
+from cdcsync_mysql.connection import Source, connect, source_from_spec
+from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_spark.progress import Reporter, failed_entry
+from cdcsync_spark.session import start_session
+from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.base import Sink
+
+
+class Draining(Exception):
+    """The run was asked to stop while it waited."""
+
+
+@dataclass
+class RunContext:
+    """`failed` collects the errors of single tables by name; the others flow on."""
+
+    config: RunConfig
+    resource: CdcSync
+    source: Source
+    facts: ServerFacts
+    sink: Sink
+    reporter: Reporter
+    stopping: threading.Event
+    failed: dict[str, CdcError] = field(default_factory=dict)
+
+    @property
+    def sync(self) -> str:
+        return sync_name(self.resource)
+
+    def refuse(self, table: str, error: CdcError) -> None:
+        """The table takes no part in this run any more."""
+        self.failed[table] = error
+        self.reporter.report(tables=[failed_entry(table, error)])
+
+    def wait(self, seconds: float) -> None:
+        """Raises Draining when the run is asked to stop."""
+        if self.stopping.wait(seconds):
+            raise Draining
+
+    def session(self, *, streaming: bool) -> SparkSession:
+        spec = self.resource.spec
+        cores = 2 if streaming else min(spec.snapshot.parallelism, os.cpu_count() or 1)
+        return start_session(
+            f"cdcsync {self.sync} {self.config.kind}",
+            cores=cores,
+            memory=f"{spec.driver.memory >> 20}m",
+            scratch_dir=self.config.scratch_dir,
+            streaming=streaming,
+            extra=spec.spark_conf,
+        )
+
+
+def sync_name(resource: CdcSync) -> str:
+    """namespace/name."""
+    return f"{resource.metadata.namespace}/{resource.metadata.name}"
+
+
+def open_context(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> RunContext:
+    """Reaches the source once; raises CdcError."""
+    resource = CdcSync.model_validate(config.resource)
+    secrets = Path(config.secrets_dir)
+    source = source_from_spec(resource.spec.source, secrets)
+    sink = sink_from_spec(resource.spec.sink, secrets, sync_name(resource))
+    with connect(source) as connection:
+        facts = read_facts(connection)
+    return RunContext(config, resource, source, facts, sink, reporter, stopping)

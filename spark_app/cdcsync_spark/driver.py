@@ -1,0 +1,34 @@
+"""Runs the application that a `RunConfig` names, from the state of the targets."""
+
+from __future__ import annotations
+
+import threading
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_spark.context import Draining, RunContext, open_context
+from cdcsync_spark.progress import Reporter
+from cdcsync_spark.snapshot import run_snapshot
+from cdcsync_spark.stream import run_stream
+
+
+def run_application(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> CdcError | None:
+    """Runs to the end or until it is asked to stop.
+
+    Returns the error of the run as a whole: that of a table if none is left without one; None otherwise. Raises CdcError likewise.
+    """
+    context = open_context(config, reporter, stopping)
+    try:
+        _run(context)
+    except Draining:
+        return None
+    if context.failed and len(context.failed) == len(config.tables):
+        return next(iter(context.failed.values()))
+    return None
+
+
+def _run(context: RunContext) -> None:
+    if context.config.kind is RunKind.SNAPSHOT:
+        run_snapshot(context)
+    else:
+        run_stream(context)

@@ -1,0 +1,37 @@
+"""Named points at which a test can stop or kill the program, so that an interruption hits the meant moment.
+
+`CDCSYNC_GATE="name:count:action:once"` arms one gate: the `count`-th time that this process passes gate `name`, it kills itself
+(`kill`: SIGKILL) or stops itself (`stop`: SIGSTOP, until a SIGCONT), provided that it can create the file `once`: so
+the gate fires in one process of a whole tree, once. Without the variable a gate is a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+_VARIABLE = "CDCSYNC_GATE"
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_passed: Counter[str] = Counter()
+
+
+def gate(name: str) -> None:
+    """A point in the program that a crash test can name."""
+    armed = os.environ.get(_VARIABLE)
+    if armed is None:
+        return
+    wanted, count, action, once = armed.split(":", 3)
+    if wanted != name:
+        return
+    _passed[name] += 1
+    if _passed[name] >= int(count) and _created(once):
+        os.kill(os.getpid(), _SIGNALS[action])
+
+
+def _created(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True

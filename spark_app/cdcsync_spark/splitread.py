@@ -1,0 +1,99 @@
+"""Reads one split: in a Spark task, on its own connection, in bounded memory.
+
+Why the rows are right: the connection proves that it reaches the log of LOW (R6), the session profile is the driver's own (R1),
+the SELECT runs in a REPEATABLE READ transaction, and before that ends the table's definition is read in it again and must be
+the planned one. A result without its end packet raises in the client. The transaction, and with it the metadata lock, ends
+with the last row: rows go to a local file first, staging to a store follows later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pymysql
+from pymysql.cursors import SSCursor
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.position import Position
+from cdcsync_core.table import Table
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.connection import Source, connect, map_error
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.splitquery import where
+from cdcsync_spark.gates import gate
+from cdcsync_spark.textrows import decode, select_list
+
+_ROWS = 2_000
+_BYTES = 8 << 20
+
+
+@dataclass
+class SplitReader:
+    """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read."""
+
+    source: Source
+    log: str
+    table: Table
+    split: Split
+    low: Position
+    max_seconds: int
+    rows: int = field(default=0, init=False)
+    nulled: int = field(default=0, init=False)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of them may be kept."""
+        with connect(self.source, max_seconds=self.max_seconds, stream=True) as connection:
+            prove(connection, read_facts(connection), self.log, self.low)
+            try:
+                connection.query("START TRANSACTION READ ONLY")
+                yield from self._select(connection)
+                gate("split-read")
+                self._same_definition(connection)
+                connection.query("COMMIT")
+            except pymysql.MySQLError as e:
+                raise map_error(e, f"reading {self.table.id}") from e
+
+    def _select(self, connection: pymysql.Connection) -> Iterator[pa.RecordBatch]:
+        sql = f"SELECT {select_list(self.table)} FROM {self.table.id.quoted} WHERE {where(self.table, self.split)}"
+        with _raw(connection), SSCursor(connection) as cursor:
+            cursor.execute(sql)
+            count = _ROWS
+            while rows := cursor.fetchmany(count):
+                decoded = decode(self.table, rows)
+                self.rows += len(rows)
+                self.nulled += decoded.nulled
+                count = _next_count(decoded.batch)
+                yield decoded.batch
+
+    def _same_definition(self, connection: pymysql.Connection) -> None:
+        found = read_table(connection, self.table.id, self.table.excluded)
+        if found != self.table:
+            raise fail(
+                Reason.SCHEMA_CHANGE_REFUSED,
+                "the table's definition changed while it was read",
+                needed="the definition of the plan",
+                remedy=f"read the table again: spec.resnapshot: [{{table: {self.table.id}, nonce: N+1}}]",
+                table=str(self.table.id),
+            )
+
+
+@contextmanager
+def _raw(connection: pymysql.Connection) -> Iterator[None]:
+    """Cells are the bytes of the wire meanwhile."""
+    kept = connection.use_unicode, connection.decoders
+    connection.use_unicode, connection.decoders = False, {}
+    try:
+        yield
+    finally:
+        connection.use_unicode, connection.decoders = kept
+
+
+def _next_count(batch: pa.RecordBatch) -> int:
+    """Rows to fetch next so that a batch stays near `_BYTES` whatever the rows' width."""
+    width = max(1, batch.nbytes // batch.num_rows)
+    return max(1, min(_ROWS, _BYTES // width))

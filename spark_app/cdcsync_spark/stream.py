@@ -1,0 +1,234 @@
+"""The stream application: follows the log and applies it to every table of the run.
+
+It starts at the meet of the targets' positions (R5), with a fresh checkpoint in scratch space: what a target already has is skipped.
+It ends when it is asked to drain (then idle tables get their position stamped), when no table flows any more, when a
+catch-up run has reached its goal, or with the error of the reader.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pymysql.connections import Connection
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cdcsync_core.errors import PermanentError, Reason, fail
+from cdcsync_core.position import LogOffset, Position, meet_all
+from cdcsync_core.run import RunKind, TableAssignment, TablePhase
+from cdcsync_core.spec import replica_id
+from cdcsync_core.state import Identity
+from cdcsync_core.table import TableId
+from cdcsync_mysql.connection import connect
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import log_retention_seconds
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.binlogsource import FORMAT, LogSource, save_settings
+from cdcsync_spark.context import RunContext
+from cdcsync_spark.gates import gate
+from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.logreader import ReaderSettings
+from cdcsync_spark.progress import failed_entry, position_entry, table_entry
+from cdcsync_spark.sinks.base import refuse_other_identity
+
+_REPORT_SECONDS = 2.0
+#: how old an idle table's last commit may become at most; a quarter of the log's retention if that is less
+_STAMP_SECONDS = 6 * 3600.0
+
+
+def run_stream(context: RunContext) -> None:
+    """Opens the targets and follows the log. Errors of single tables are in `context.failed`; raises CdcError for the run."""
+    with connect(context.source) as connection:
+        tables = [t for t in (_open(context, connection, a) for a in context.config.tables) if t]
+        retention = log_retention_seconds(connection)
+    if not tables:
+        return
+    epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
+    stamp_seconds = min(_STAMP_SECONDS, retention / 4) if retention else _STAMP_SECONDS
+    with context.session(streaming=True) as spark:
+        StreamRun(context, spark, tables, epoch, stamp_seconds).run()
+
+
+def _open(context: RunContext, connection: Connection, assignment: TableAssignment) -> StreamTable | None:
+    """None for a table that is refused, or whose snapshot is not complete."""
+    name = str(assignment.table.id)
+    target = context.sink.target(assignment.table.id)
+    try:
+        state = target.last_commit()
+        if state is None or state.position is None:
+            context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
+            return None
+        refuse_other_identity(state, replace(state, identity=Identity(context.sync, context.facts.log, name)))
+        prove(connection, context.facts, state.identity.log, state.position)
+    except PermanentError as e:
+        context.refuse(name, e)
+        return None
+    return StreamTable(name, target, state, committed=time.time())
+
+
+@dataclass
+class StreamRun:
+    """One run over `tables`, which have a position. `stamp_seconds` is how old an idle table's last commit may become."""
+
+    context: RunContext
+    spark: SparkSession
+    tables: list[StreamTable]
+    epoch: int
+    stamp_seconds: float
+
+    def __post_init__(self) -> None:
+        self._start = meet_all([_position(t) for t in self.tables])
+        self._applier = Applier({t.name: t for t in self.tables}, self.epoch, self._start, time.time)
+        self._error: BaseException | None = None
+        self._last: LogBatch | None = None
+        self._last_at = time.time()
+        self._reported_at = 0.0
+        self._reported: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Errors of the tables that stopped are in the context's; raises CdcError for the run as a whole."""
+        self._report(everything=True)
+        query = self._start_query()
+        try:
+            while not self._finished(query):
+                self.context.stopping.wait(0.2)
+                self._report_if_due()
+        finally:
+            query.stop()
+        if self._error is not None:
+            raise self._error
+        if not self.context.stopping.is_set() and query.exception() is not None:
+            raise fail(Reason.INTERNAL_ERROR, f"Spark ended the stream: {str(query.exception())[:500]}")
+        self._applier.stamp(older_than=float("inf"))
+        self._report(everything=True)
+        self.context.failed |= {t.name: t.stop for t in self.tables if t.stop}
+
+    # -- the query
+
+    def _start_query(self) -> StreamingQuery:
+        scratch = Path(self.context.config.scratch_dir)
+        folder = scratch / "log"
+        folder.mkdir(exist_ok=True)
+        save_settings(self._settings(folder), scratch / "reader.pickle")
+        self.spark.dataSource.register(LogSource)
+        rows = self.spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle")).load()
+        return (
+            rows.writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", str(scratch / "checkpoint"))
+            .trigger(processingTime=f"{max(1, round(self.context.resource.spec.stream.interval * 1000))} milliseconds")
+            .start()
+        )
+
+    def _settings(self, folder: Path) -> ReaderSettings:
+        definitions = {t.state.table.id: t.state.table for t in self.tables}
+        positions: dict[TableId, Position] = {t.state.table.id: _position(t) for t in self.tables}
+        return ReaderSettings(
+            source=self.context.source,
+            log=self.context.facts.log,
+            replica_id=_replica_id(self.context),
+            tables=definitions,
+            start=self._start,
+            ahead=positions,
+            heartbeat_seconds=self.context.resource.spec.source.heartbeat_interval,
+            max_batch_bytes=self.context.resource.spec.stream.max_batch_bytes,
+            folder=folder,
+        )
+
+    def _on_batch(self, rows: DataFrame, _: int) -> None:
+        """Called by Spark in its stream thread; an error is kept as it is, for Spark would make a text of it."""
+        try:
+            for row in rows.collect():
+                self._apply(LogBatch.from_json(row["batch"]))
+        except BaseException as e:
+            self._error = self._error or e
+            raise
+
+    def _apply(self, batch: LogBatch) -> None:
+        if batch.fatal is not None:
+            raise batch.fatal
+        gate("batch-read")
+        self._applier.apply(batch)
+        gate("batch-applied")
+        self._applier.stamp(older_than=time.time() - self.stamp_seconds)
+        self._last, self._last_at = batch, time.time()
+        _remove_files(batch)
+
+    # -- when it ends
+
+    def _finished(self, query: StreamingQuery) -> bool:
+        if self.context.stopping.is_set() or self._error is not None or not query.isActive:
+            return True
+        if not any(t.flowing for t in self.tables):
+            return True
+        return self.context.config.kind is RunKind.CATCH_UP and self._reached_goal()
+
+    def _reached_goal(self) -> bool:
+        goal = LogOffset.parse(self.context.config.until_high)
+        return all(
+            self._applier.consistent(t) and self._applier.position(t).reached(goal) for t in self.tables if t.flowing
+        )
+
+    # -- reports
+
+    def _report_if_due(self) -> None:
+        if time.time() - self._reported_at >= _REPORT_SECONDS:
+            self._report(everything=False)
+
+    def _report(self, *, everything: bool) -> None:
+        """Tables whose phase changed, or all of them; the reader's position and the lag always."""
+        phases = {t.name: self._phase(t) for t in self.tables if not t.released}
+        changed = [t for t in self.tables if t.name in phases and (everything or self._news(t, phases[t.name]))]
+        self._reported = {**self._reported, **{t.name: self._key(t, phases[t.name]) for t in changed}}
+        timestamp = self._last.timestamp if self._last else None
+        self.context.reporter.report(
+            epoch=self.epoch,
+            tables=[self._entry(t, phases[t.name]) for t in changed],
+            position=position_entry(self._applier.reader, timestamp),
+            lag_seconds=self._lag(),
+        )
+        self._reported_at = time.time()
+
+    def _phase(self, table: StreamTable) -> TablePhase:
+        if table.stop is not None:
+            return TablePhase.FAILED
+        return TablePhase.STREAMING if self._applier.consistent(table) else TablePhase.CATCHING_UP
+
+    def _news(self, table: StreamTable, phase: TablePhase) -> bool:
+        return self._reported.get(table.name) != self._key(table, phase)
+
+    def _key(self, table: StreamTable, phase: TablePhase) -> str:
+        return f"{phase} {self._applier.position(table)}"
+
+    def _entry(self, table: StreamTable, phase: TablePhase) -> dict[str, object]:
+        position = self._applier.position(table).to_dict()
+        if table.stop is not None:
+            return failed_entry(table.name, table.stop, table.state) | {"position": position}
+        return table_entry(table.name, phase, table.state, position=position)
+
+    def _lag(self) -> float | None:
+        """Seconds from commit on the source to here, as of the last batch; while the log is silent, none."""
+        if self._last is None or self._last.timestamp is None:
+            return None
+        return round(max(0.0, self._last_at - self._last.timestamp), 3)
+
+
+def _position(table: StreamTable) -> Position:
+    assert table.state.position is not None
+    return table.state.position
+
+
+def _replica_id(context: RunContext) -> int:
+    """The same for successive runs, so that the server ends a zombie's dump; a second reader has its own."""
+    metadata = context.resource.metadata
+    given = context.resource.spec.source.server_id or replica_id(metadata.namespace, metadata.name)
+    if context.config.kind is RunKind.CATCH_UP:
+        return given - 1 if given > 1 else given + 1
+    return given
+
+
+def _remove_files(batch: LogBatch) -> None:
+    for path in (batch.transactions, *(t.file for t in batch.tables)):
+        if path:
+            Path(path).unlink(missing_ok=True)
