@@ -39,7 +39,7 @@ lint: setup ## ruff, formatting, types, import layers
 	@echo "lint: mypy"
 	@$(BIN)/mypy
 	@echo "lint: import layers"
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: setup ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
