@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
 from cdcsync_core.spec import replica_id

@@ -1,0 +1,313 @@
+"""The status of a sync: what is shown to people and programs, and all that a controller remembers.
+
+Why it exists: one object says where a sync stands, in a file locally and in the resource on a cluster, under the same
+names. Why it is right: it is a view; the truth is in the targets' commits (rule R4), so a lost status is found again. It
+stays small whatever the size of the tables: finished splits are merged intervals, everything else is a count (rule R7).
+Every function here is a function of values: time comes in as unix seconds and stands in the status as RFC 3339 text.
+
+`Ready`, `Reconciling` and `Stalled` follow kstatus
+(https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus): Stalled wins over Reconciling, and both are False
+only when there is nothing left to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from cdcsync_core.chunk import WHOLE
+from cdcsync_core.position import LogOffset, position_from_dict
+from cdcsync_core.run import Report, RunKind, TablePhase
+
+#: long enough for several failures with their remedies, short enough for an event and a terminal
+MAX_MESSAGE = 4096
+
+
+class Phase(StrEnum):
+    """A summary for people; programs read the conditions."""
+
+    PENDING = "Pending"
+    PLANNING = "Planning"
+    SNAPSHOTTING = "Snapshotting"
+    STREAMING = "Streaming"
+    PAUSED = "Paused"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+#: snapshot done, content as of a position
+POSITIONED = frozenset({TablePhase.CATCHING_UP, TablePhase.STREAMING, TablePhase.COMPLETED})
+CONSISTENT = frozenset({TablePhase.STREAMING, TablePhase.COMPLETED})
+
+
+class StatusPart(BaseModel):
+    """A frozen piece of the status. Unknown fields of a newer version are left aside."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class Condition(StatusPart):
+    """As metav1.Condition; `last_transition_time` moves only with `status`."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"] = "Unknown"
+    reason: str = "Unknown"
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class RunRef(StatusPart):
+    id: str
+    epoch: int
+    pod: str = ""
+    started_at: str = ""
+
+
+class Runs(StatusPart):
+    """The live runs; a table belongs to one of them."""
+
+    snapshot: RunRef | None = None
+    stream: RunRef | None = None
+    catch_up: RunRef | None = None
+
+    def get(self, kind: RunKind) -> RunRef | None:
+        return {RunKind.SNAPSHOT: self.snapshot, RunKind.STREAM: self.stream, RunKind.CATCH_UP: self.catch_up}[kind]
+
+    def put(self, kind: RunKind, ref: RunRef | None) -> Runs:
+        name = {RunKind.SNAPSHOT: "snapshot", RunKind.STREAM: "stream", RunKind.CATCH_UP: "catch_up"}[kind]
+        return self.model_copy(update={name: ref})
+
+    def kind_of(self, run: str) -> RunKind | None:
+        return next((k for k in RunKind if (ref := self.get(k)) and ref.id == run), None)
+
+    @property
+    def highest_epoch(self) -> int:
+        return max((ref.epoch for k in RunKind if (ref := self.get(k))), default=0)
+
+
+class Restarts(StatusPart):
+    """Failures in a row; `next_attempt_at` is None when nothing waits."""
+
+    consecutive: int = 0
+    reason: str = ""
+    next_attempt_at: str | None = None
+
+
+class TableCounts(StatusPart):
+    total: int = 0
+    snapshotting: int = 0
+    catching_up: int = 0
+    streaming: int = 0
+    failed: int = 0
+    unassigned: int = 0
+
+
+class SnapshotProgress(StatusPart):
+    splits_total: int = 0
+    splits_finished: int = 0
+    rows: int = 0
+    rows_per_second: float = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class TableStatus(StatusPart):
+    """One table.
+
+    `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its content honours.
+    """
+
+    name: str
+    phase: TablePhase = TablePhase.PENDING
+    splits_total: int = 0
+    splits_finished: int = 0
+    finished: tuple[dict[str, Any], ...] = ()
+    low: dict[str, Any] | None = None
+    high: dict[str, Any] | None = None
+    rows: int = 0
+    nulled_dates: int = 0
+    nonce: int = 0
+    position: dict[str, Any] | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def positioned(self) -> bool:
+        return self.phase in POSITIONED
+
+    @property
+    def failed(self) -> bool:
+        return self.phase is TablePhase.FAILED
+
+    @property
+    def passed_high(self) -> bool:
+        """The content has passed all that its snapshot rows may already contain (rule R2)."""
+        if not (self.position and self.high) or self.finished != (WHOLE.to_dict(),):
+            return False
+        return position_from_dict(self.position).reached(LogOffset.from_dict(self.high))
+
+
+class Status(StatusPart):
+    """The whole. `observed_generation` -1: nobody has looked yet."""
+
+    observed_generation: int = -1
+    phase: Phase = Phase.PENDING
+    conditions: tuple[Condition, ...] = ()
+    runs: Runs = Field(default_factory=Runs)
+    restarts: Restarts = Field(default_factory=Restarts)
+    source: dict[str, Any] = Field(default_factory=dict)
+    tables: TableCounts = Field(default_factory=TableCounts)
+    snapshot: SnapshotProgress = Field(default_factory=SnapshotProgress)
+    position: dict[str, Any] | None = None
+    lag_seconds: float | None = None
+    table_status: tuple[TableStatus, ...] = ()
+
+    def with_(self, **changes: Any) -> Status:
+        return self.model_copy(update=changes)
+
+    def condition(self, kind: str) -> Condition:
+        return next((c for c in self.conditions if c.type == kind), Condition(type=kind))
+
+    def table(self, name: str) -> TableStatus | None:
+        return next((t for t in self.table_status if t.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object under its public names, as JSON values."""
+        return self.model_dump(by_alias=True, mode="json")
+
+
+# ---- tables
+
+
+def with_tables(status: Status, tables: Iterable[TableStatus]) -> Status:
+    """With these entries put in the place of those of the same name, new ones added; in order of names, counted."""
+    merged = {t.name: t for t in status.table_status} | {t.name: t for t in tables}
+    return only_tables(status, merged.values())
+
+
+def only_tables(status: Status, tables: Iterable[TableStatus]) -> Status:
+    ordered = tuple(sorted(tables, key=lambda t: t.name))
+    return status.with_(table_status=ordered, tables=count_tables(ordered))
+
+
+def count_tables(tables: Iterable[TableStatus]) -> TableCounts:
+    """`total` are the assigned tables: what is unassigned is counted beside it."""
+    phases = [t.phase for t in tables]
+    done = phases.count(TablePhase.STREAMING) + phases.count(TablePhase.COMPLETED)
+    unassigned = phases.count(TablePhase.UNASSIGNED)
+    return TableCounts(
+        total=len(phases) - unassigned,
+        snapshotting=phases.count(TablePhase.SNAPSHOTTING),
+        catching_up=phases.count(TablePhase.CATCHING_UP),
+        streaming=done,
+        failed=phases.count(TablePhase.FAILED),
+        unassigned=unassigned,
+    )
+
+
+# ---- reports
+
+
+def merge_report(
+    status: Status, report: Report, assigned: frozenset[str], foreign: frozenset[str] = frozenset()
+) -> Status:
+    """With a driver's news, if it still is the run that the status names.
+
+    `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table that is read again
+    while the old stream still has it): what this run says of them is not news.
+    """
+    kind = status.runs.kind_of(report.run)
+    if kind is None:
+        return status
+    ref = status.runs.get(kind)
+    if ref and report.epoch is not None:
+        status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
+    status = with_tables(status, _news(status, report, assigned - foreign))
+    if report.snapshot is not None and kind is RunKind.SNAPSHOT:
+        known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
+            exclude_unset=True
+        )
+        status = status.with_(snapshot=SnapshotProgress.model_validate(known))
+    if kind is not RunKind.STREAM:
+        return status
+    changes = {"position": report.position, "lag_seconds": report.lag_seconds}
+    return status.with_(**{k: v for k, v in changes.items() if v is not None})
+
+
+def _news(status: Status, report: Report, tables: frozenset[str]) -> list[TableStatus]:
+    known = {t.name: t for t in status.table_status}
+    return [
+        TableStatus.model_validate(known[entry["name"]].model_dump(by_alias=True) | entry)
+        for entry in report.tables
+        if entry["name"] in known and entry["name"] in tables
+    ]
+
+
+def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
+    """Seconds behind.
+
+    Once reports are older than three intervals the position's own age counts: a dead driver does not look fresh.
+    """
+    if status.position is None or (reported_at is not None and now - reported_at <= 3 * interval):
+        return status.lag_seconds
+    stamp = unix_time(status.position.get("timestamp"))
+    return status.lag_seconds if stamp is None else max(round(now - stamp, 1), status.lag_seconds or 0)
+
+
+# ---- conditions
+
+
+def with_condition(status: Status, kind: str, value: bool | None, reason: str, message: str, now: float) -> Status:
+    """With one condition set; None is Unknown."""
+    before = status.condition(kind)
+    word: Literal["True", "False", "Unknown"] = "Unknown" if value is None else "True" if value else "False"
+    after = Condition(
+        type=kind,
+        status=word,
+        reason=reason,
+        message=message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "...",
+        last_transition_time=before.last_transition_time
+        if before.status == word and before.last_transition_time
+        else utc(now),
+        observed_generation=status.observed_generation,
+    )
+    others = tuple(c for c in status.conditions if c.type != kind)
+    at = next((i for i, c in enumerate(status.conditions) if c.type == kind), len(others))
+    return status.with_(conditions=(*others[:at], after, *others[at:]))
+
+
+def must_write(written: Status, current: Status, written_at: float, now: float, every: float = 10.0) -> bool:
+    """Every change of phase, condition, run or table phase at once, mere progress at most every ten seconds."""
+    if written == current:
+        return False
+    return _essence(written) != _essence(current) or now - written_at >= every
+
+
+def _essence(status: Status) -> tuple[Any, ...]:
+    return (
+        status.observed_generation,
+        status.phase,
+        tuple((c.type, c.status, c.reason) for c in status.conditions),
+        status.runs,
+        status.restarts,
+        tuple((t.name, t.phase, t.nonce, t.reason) for t in status.table_status),
+    )
+
+
+# ---- time
+
+
+def utc(seconds: float) -> str:
+    """RFC 3339, to the second."""
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def unix_time(text: str | None) -> float | None:
+    """Unix seconds of RFC 3339 text; None where it is missing or empty."""
+    return datetime.fromisoformat(text).timestamp() if text else None

@@ -1,0 +1,109 @@
+"""Which table needs what: to be read, to be brought forward, to flow, or to be left alone.
+
+Why it is right: a table is judged by its own entry and by what the resource asks for it, never by what another one does. The set
+of tables is resolved when the resource changes and recorded in the status; a table that appears later is shown and not taken.
+A table that failed for good is in no set, so it holds nobody back (rule R5). Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.spec import Spec
+from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
+from cdcsync_operator.seen import TableSeen
+
+TableNonces = tuple[tuple[str, int], ...]
+
+
+def assigned(status: Status) -> tuple[TableStatus, ...]:
+    """The tables that this sync has taken on."""
+    return tuple(t for t in status.table_status if t.phase is not TablePhase.UNASSIGNED)
+
+
+def to_snapshot(spec: Spec, status: Status) -> TableNonces:
+    """Tables whose snapshot is not complete, or older than the nonce that is asked for. Failed ones are left out."""
+    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and not _is_read(spec, t))
+
+
+def to_stream(spec: Spec, status: Status) -> TableNonces:
+    """Tables whose content has a position from which the log can be applied."""
+    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and _is_read(spec, t))
+
+
+def _is_read(spec: Spec, table: TableStatus) -> bool:
+    return table.positioned and table.nonce >= spec.nonce(table.name)
+
+
+def established(status: Status, tables: TableNonces) -> bool:
+    """Whether one of these was consistent before: then it does not wait for other tables' snapshots."""
+    names = {name for name, _ in tables}
+    return any(t.name in names and (t.phase in CONSISTENT or t.passed_high) for t in status.table_status)
+
+
+def all_consistent(status: Status) -> bool:
+    tables = [t for t in assigned(status) if not t.failed]
+    return bool(tables) and all(t.phase in CONSISTENT for t in tables)
+
+
+def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, take_new: bool) -> Status:
+    """With the tables of a preflight: new ones taken (`take_new`) or shown as unassigned, vanished ones judged."""
+    known = {t.name: t for t in status.table_status}
+    found = list(found)
+    entries = [_judge(known.get(t.name), t, take_new=take_new) for t in found]
+    gone = (known[name] for name in sorted(known.keys() - {t.name for t in found}))
+    return only_tables(status, [*entries, *(_judge_vanished(t) for t in gone if _is_kept(spec, t))])
+
+
+def _judge(known: TableStatus | None, seen: TableSeen, *, take_new: bool) -> TableStatus:
+    if known is None or known.phase is TablePhase.UNASSIGNED:
+        phase = TablePhase.PENDING if take_new else TablePhase.UNASSIGNED
+        known = TableStatus(name=seen.name, phase=phase)
+    if seen.error is not None and known.phase is TablePhase.PENDING:
+        return refused(known, seen.error)
+    return known
+
+
+def _is_kept(spec: Spec, table: TableStatus) -> bool:
+    return table.phase is not TablePhase.UNASSIGNED and spec.tables.captures(table.name)
+
+
+def _judge_vanished(table: TableStatus) -> TableStatus:
+    """A table that has data is left to the log, which says what became of it and when."""
+    if table.phase is not TablePhase.PENDING or table.low is not None:
+        return table
+    remedy = "create it, or change spec.tables"
+    return refused(table, fail(Reason.NO_SUCH_TABLE, "found no such table", remedy=remedy, table=table.name))
+
+
+def refused(table: TableStatus, error: CdcError) -> TableStatus:
+    return table.model_copy(update={"phase": TablePhase.FAILED, "reason": error.reason.value, "message": error.message})
+
+
+def retried(spec: Spec, table: TableStatus) -> TableStatus:
+    """A failed table after the resource changed: where it can go on, it does; else the snapshot run asks its target."""
+    if not table.failed:
+        return table
+    goes_on = table.position is not None and spec.nonce(table.name) == 0
+    phase = TablePhase.CATCHING_UP if goes_on else TablePhase.PENDING
+    return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
+
+
+def asked_again(table: TableStatus) -> TableStatus:
+    """A table that was refused before it had any data, when a person runs the sync again: it is looked at again."""
+    if not table.failed or table.low is not None:
+        return table
+    return table.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
+
+
+def fingerprint(spec: Spec, kind: RunKind) -> str:
+    """Changes when a running driver of this kind must be replaced. Which tables it has is compared by name instead."""
+    data = spec.model_dump(by_alias=True, mode="json")
+    for name in ("state", "resnapshot", "autoRestart", "stream" if kind is RunKind.SNAPSHOT else "snapshot"):
+        del data[name]
+    data["tables"] = data["tables"]["overrides"]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

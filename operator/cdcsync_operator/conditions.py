@@ -1,0 +1,217 @@
+"""The summary of a decision: phase, conditions, lag, counts.
+
+Why it is right: `Ready` is True only while data flows and nothing fails, and what flows is what the stream reported lately, not what a
+process's state promises; `Stalled` is True when only the user can help; `Reconciling` is True while there is something left to wait for
+and nothing is stalled (kstatus). Every condition is set on every look, so none is ever left behind. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import (
+    CONSISTENT,
+    Phase,
+    Status,
+    TableStatus,
+    aged_lag,
+    only_tables,
+    with_condition,
+)
+from cdcsync_operator.assignment import all_consistent, assigned, established, to_snapshot, to_stream
+from cdcsync_operator.draft import Draft
+
+#: a stream that has not said anything for so long (seconds, beside three of its intervals) does not count as flowing
+_SILENCE = 30.0
+_SHOWN_FAILURES = 5
+
+
+@dataclass(frozen=True)
+class Health:
+    """The conditions' common ground: a reason and a message for the state, and what they mean for kstatus."""
+
+    ready: bool
+    stalled: bool
+    settled: bool
+    reason: str
+    message: str
+
+
+def summarise(draft: Draft) -> Status:
+    """The status of a decision, whole."""
+    phase = _phase(draft)
+    if phase is Phase.COMPLETED:
+        _complete_tables(draft)
+    if _is_taken_in(draft):
+        draft.status = draft.status.with_(observed_generation=draft.resource.metadata.generation)
+    stream = draft.named(RunKind.STREAM)
+    reported_at = stream.reported_at if stream else None
+    lag = aged_lag(draft.status, reported_at, draft.spec.stream.interval, draft.now)
+    before = draft.status
+    draft.status = draft.status.with_(phase=phase, lag_seconds=lag)
+    health = _health(draft, before)
+    status = _with_health(draft.status, health, draft.now)
+    for kind, value, reason, message in (_source_ready(draft), _snapshot_complete(draft), _consistent(draft)):
+        status = with_condition(status, kind, value, reason, message, draft.now)
+    return status
+
+
+def _is_taken_in(draft: Draft) -> bool:
+    """A generation counts as observed when it was acted upon: a preflight decides that, save where nothing is to run."""
+    return draft.spec.state == "paused" and not draft.live() and not draft.seen.closing
+
+
+# ---- phase
+
+
+def _phase(draft: Draft) -> Phase:
+    status, tables = draft.status, assigned(draft.status)
+    if draft.failure or (tables and all(t.failed for t in tables)):
+        return Phase.FAILED
+    if draft.seen.closing or draft.live():
+        return _phase_of_work(draft, tables) if draft.live() else status.phase
+    if draft.spec.state == "paused":
+        return Phase.PAUSED
+    if status.phase in (Phase.FAILED, Phase.COMPLETED) and not draft.changed:
+        return status.phase
+    if (
+        draft.spec.snapshot.only
+        and not draft.changed
+        and not to_snapshot(draft.spec, status)
+        and all_consistent(status)
+    ):
+        return Phase.COMPLETED
+    return _phase_of_work(draft, tables)
+
+
+def _phase_of_work(draft: Draft, tables: tuple[TableStatus, ...]) -> Phase:
+    if not tables or draft.status.observed_generation < 0:
+        return Phase.PENDING
+    flowing = to_stream(draft.spec, draft.status)
+    if flowing and (not to_snapshot(draft.spec, draft.status) or established(draft.status, flowing)):
+        return Phase.STREAMING
+    snapshot = draft.named(RunKind.SNAPSHOT)
+    begun = any(t.phase is TablePhase.SNAPSHOTTING for t in tables)
+    return Phase.SNAPSHOTTING if begun or (snapshot and snapshot.reported_at is not None) else Phase.PLANNING
+
+
+def _complete_tables(draft: Draft) -> None:
+    tables = [
+        t.model_copy(update={"phase": TablePhase.COMPLETED}) if t.phase is TablePhase.STREAMING else t
+        for t in draft.status.table_status
+    ]
+    draft.status = only_tables(draft.status, tables)
+
+
+# ---- Ready, Reconciling, Stalled
+
+
+def _health(draft: Draft, before: Status) -> Health:
+    phase, failed = draft.status.phase, [t for t in assigned(draft.status) if t.failed]
+    if draft.failure:
+        return Health(False, True, False, *draft.failure)
+    if failed:
+        return Health(False, True, False, failed[0].reason, _failures(failed))
+    if phase is Phase.FAILED:
+        stalled = before.condition("Stalled")
+        return Health(False, True, False, stalled.reason, stalled.message)
+    if draft.seen.missing_secrets:
+        return Health(False, False, False, Reason.SPEC_INVALID.value, "; ".join(draft.seen.missing_secrets))
+    if phase is Phase.PAUSED:
+        return Health(False, False, True, "Paused", "spec.state is paused; nothing runs, everything is kept")
+    if phase is Phase.COMPLETED:
+        return Health(True, False, True, "Completed", "the snapshot is complete and consistent; nothing is left to do")
+    return _health_of_work(draft, before)
+
+
+def _health_of_work(draft: Draft, before: Status) -> Health:
+    if draft.seen.closing:
+        return Health(False, False, False, "Stopped", "the controller was asked to stop")
+    restarts, ready = draft.status.restarts, before.condition("Ready")
+    if draft.trouble:
+        return Health(False, False, False, *draft.trouble)
+    stream = draft.named(RunKind.STREAM)
+    if restarts.reason and not (stream and stream.live):
+        kept = ready.message if ready.reason == restarts.reason else f"failure {restarts.consecutive} in a row"
+        return Health(False, False, False, restarts.reason, kept)
+    if stream is None or not stream.live or draft.status.phase is not Phase.STREAMING:
+        return Health(False, False, False, draft.status.phase.value, _work(draft))
+    silence = _SILENCE + 3 * draft.spec.stream.interval
+    if stream.reported_at is None or draft.now - stream.reported_at > silence:
+        return Health(False, False, False, "Starting" if stream.reported_at is None else "Silent", _work(draft))
+    return Health(True, False, all_consistent(draft.status), "Streaming", _work(draft))
+
+
+def _work(draft: Draft) -> str:
+    counts = draft.status.tables
+    parts = [f"{counts.streaming} of {counts.total} tables consistent"]
+    if draft.status.phase in (Phase.PLANNING, Phase.SNAPSHOTTING):
+        progress = draft.status.snapshot
+        parts = [f"{progress.splits_finished} of {progress.splits_total} splits read"]
+    if counts.unassigned:
+        parts.append(f"{counts.unassigned} tables match and are not captured (change the spec to take them)")
+    return "; ".join(parts)
+
+
+def _failures(failed: list[TableStatus]) -> str:
+    shown = [t.message or f"{t.name}: {t.reason}" for t in failed[:_SHOWN_FAILURES]]
+    more = len(failed) - len(shown)
+    return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
+
+
+def _with_health(status: Status, health: Health, now: float) -> Status:
+    status = with_condition(status, "Ready", health.ready, health.reason, health.message, now)
+    reconciling = not health.stalled and not health.settled
+    status = with_condition(status, "Reconciling", reconciling, health.reason, "", now)
+    stalled = health.message if health.stalled else ""
+    return with_condition(status, "Stalled", health.stalled, health.reason, stalled, now)
+
+
+# ---- SourceReady, SnapshotComplete, Consistent
+
+Verdict = tuple[str, bool | None, str, str]
+
+
+def _source_ready(draft: Draft) -> Verdict:
+    preflight, before = draft.seen.preflight, draft.status.condition("SourceReady")
+    if draft.seen.missing_secrets:
+        return ("SourceReady", False, Reason.SPEC_INVALID.value, "; ".join(draft.seen.missing_secrets))
+    if preflight is None or preflight.generation != draft.resource.metadata.generation:
+        known = {"True": True, "False": False}.get(before.status)
+        return ("SourceReady", known, before.reason, before.message)
+    if preflight.errors:
+        message = "\n".join(e.message for e in preflight.errors)
+        return ("SourceReady", False, preflight.errors[0].reason.value, message)
+    return ("SourceReady", True, "PreflightPassed", "\n".join(preflight.warnings[:_SHOWN_FAILURES]))
+
+
+def _snapshot_complete(draft: Draft) -> Verdict:
+    left = len(to_snapshot(draft.spec, draft.status))
+    if not assigned(draft.status):
+        return ("SnapshotComplete", False, "Pending", "no table has been resolved yet")
+    if left:
+        return ("SnapshotComplete", False, "Snapshotting", f"{left} tables are not read to the end")
+    return ("SnapshotComplete", True, "Complete", "")
+
+
+def _consistent(draft: Draft) -> Verdict:
+    tables = assigned(draft.status)
+    if not tables:
+        return ("Consistent", False, "Pending", "no table has been resolved yet")
+    preflight = draft.seen.preflight
+    gaps = sorted(t.name for t in preflight.tables if t.unlogged_cascades) if preflight else []
+    if gaps:
+        named = ", ".join(gaps[:_SHOWN_FAILURES])
+        return (
+            "Consistent",
+            False,
+            Reason.CASCADES_NOT_LOGGED.value,
+            f"accepted by the spec, never consistent: {named}",
+        )
+    behind = [t.name for t in tables if t.phase not in CONSISTENT]
+    if behind:
+        named = ", ".join(behind[:_SHOWN_FAILURES])
+        return ("Consistent", False, "CatchingUp", f"{len(behind)} of {len(tables)} tables are not consistent: {named}")
+    return ("Consistent", True, "Consistent", "")

@@ -1,0 +1,302 @@
+"""What to do next: a function of the resource, what is seen, and the time.
+
+Theory of operation. A sync has at most one run of each kind. A *snapshot* run reads the tables that are not read yet; the *stream*
+run applies the log to all tables that have a position. The stream waits for the first snapshot, but tables that were
+consistent before never wait for others: a table that is added or read again gets a snapshot run of its own beside the
+stream, then a *catch-up* run (a second reader from the table's position to where the stream was), and then the stream is drained and
+started again with the table in it (rule R5).
+
+Why it is right:
+- Level-triggered: nothing depends on having seen an earlier event, each decision starts from the whole state. Lost status means that all
+  tables are read again as far as we know, and the snapshot run learns from the targets that they are not (rule R4).
+- The id of a run is in the returned status, which is written before the run is made: no run exists that the status does not name.
+- A run that the status does not name is stopped and forgotten; its reports were never merged.
+- A failure for good stops what it concerns: a table, or the sync. A transient one waits (see restart.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import ExitCode, RunKind, TablePhase
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Phase, Restarts, RunRef, only_tables, unix_time, utc, with_tables
+from cdcsync_operator import restart
+from cdcsync_operator.assignment import (
+    TableNonces,
+    all_consistent,
+    assigned,
+    established,
+    fingerprint,
+    resolve,
+    retried,
+    to_snapshot,
+    to_stream,
+)
+from cdcsync_operator.conditions import summarise
+from cdcsync_operator.draft import Draft
+from cdcsync_operator.seen import (
+    Decision,
+    Exit,
+    ForgetRun,
+    PreflightSeen,
+    RunPreflight,
+    RunSeen,
+    RunState,
+    Seen,
+    StartRun,
+    StopRun,
+)
+
+#: seconds between two looks at a source that is fit (new tables, changed settings) and at one that is not
+PREFLIGHT_EVERY = 300.0
+PREFLIGHT_RETRY = 30.0
+_LOST = Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "found no driver where one was started")
+
+
+def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
+    """The new status and the actions that follow from it."""
+    draft = Draft(resource, seen, now, seen.status)
+    _clear_strangers(draft)
+    _book_ended_runs(draft)
+    _forgive_after_stable_run(draft)
+    _take_preflight(draft)
+    _choose_runs(draft)
+    return Decision(summarise(draft), tuple(draft.actions), _requeue_after(draft))
+
+
+# ---- runs that ended
+
+
+def _clear_strangers(draft: Draft) -> None:
+    """Runs that the status does not name: an earlier incarnation's, or a start that was given up."""
+    for run in draft.seen.runs:
+        if draft.status.runs.kind_of(run.id) is None:
+            draft.actions.append(StopRun(run.kind, run.id) if run.live else ForgetRun(run.kind, run.id))
+
+
+def _book_ended_runs(draft: Draft) -> None:
+    for kind in RunKind:
+        ref = draft.status.runs.get(kind)
+        run = draft.named(kind)
+        if ref is None or (run is not None and run.live) or _awaits_handover(draft, run):
+            continue
+        outcome = _LOST if run is None or run.exit is None else run.exit
+        draft.status = draft.status.with_(runs=draft.status.runs.put(kind, None))
+        if run is not None:
+            draft.actions.append(ForgetRun(kind, run.id))
+        _book(draft, kind, run, outcome, draft.now - (unix_time(ref.started_at) or draft.now))
+
+
+def _awaits_handover(draft: Draft, run: RunSeen | None) -> bool:
+    """A catch-up that ended well stays named until the stream has taken its tables over."""
+    if run is None or run.kind is not RunKind.CATCH_UP or run.stop_asked:
+        return False
+    stream = draft.named(RunKind.STREAM)
+    if run.exit is None or run.exit.code != ExitCode.DONE or stream is None or not stream.live:
+        return False
+    return bool(set(run.tables) & set(to_stream(draft.spec, draft.status)) - set(stream.tables))
+
+
+def _book(draft: Draft, kind: RunKind, run: RunSeen | None, outcome: Exit, lasted: float) -> None:
+    if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE):
+        _book_permanent(draft, kind, run.names if run else frozenset(), outcome)
+        return
+    if run is not None and (run.stop_asked or (outcome.code == ExitCode.DONE and _is_complete(draft, run))):
+        return
+    reason = outcome.reason or Reason.DRIVER_LOST.value
+    unexplained = f"found the {kind.value} driver ended with code {int(outcome.code)} before its work was done"
+    _book_trouble(draft, reason, outcome.message or unexplained, lasted)
+
+
+def _is_complete(draft: Draft, run: RunSeen) -> bool:
+    """Whether a run that ended well has done all that such a run can do. A stream never has."""
+    if run.kind is not RunKind.SNAPSHOT:
+        return run.kind is RunKind.CATCH_UP
+    nonces = dict(run.tables)
+    tables = [t for t in assigned(draft.status) if t.name in nonces]
+    return all(t.failed or (t.positioned and t.nonce >= nonces[t.name]) for t in tables)
+
+
+def _book_permanent(draft: Draft, kind: RunKind, names: frozenset[str], outcome: Exit) -> None:
+    """Stops the tables that the run had not finished; with the stream, or where nothing else flows, the sync."""
+    tables = [t for t in assigned(draft.status) if t.name in names]
+    unfinished = [t for t in tables if not t.failed and (kind is RunKind.STREAM or not t.positioned)]
+    if tables and not unfinished:
+        return
+    stream = draft.named(RunKind.STREAM)
+    if kind is RunKind.STREAM or stream is None or not stream.live:
+        draft.failure = (outcome.reason or Reason.INTERNAL_ERROR.value, outcome.message)
+        return
+    update = {"phase": TablePhase.FAILED, "reason": outcome.reason, "message": outcome.message}
+    draft.status = with_tables(draft.status, [t.model_copy(update=update) for t in unfinished])
+
+
+def _book_trouble(draft: Draft, reason: str, message: str, lasted: float) -> None:
+    policy = draft.spec.auto_restart
+    restarts = restart.after_failure(policy, draft.status.restarts, reason, lasted, draft.now)
+    draft.status = draft.status.with_(restarts=restarts)
+    draft.trouble = (reason, message)
+    if restart.exhausted(policy, restarts):
+        draft.failure = (
+            reason,
+            f"{message} (failure {restarts.consecutive} in a row, spec.autoRestart allows no more)",
+        )
+
+
+def _forgive_after_stable_run(draft: Draft) -> None:
+    restarts = draft.status.restarts
+    if restarts.consecutive and any(
+        r.reported_at is not None and restart.is_stable(draft.spec.auto_restart, restarts, draft.now - r.started_at)
+        for r in draft.live()
+    ):
+        draft.status = draft.status.with_(restarts=Restarts())
+
+
+# ---- the source
+
+
+def _take_preflight(draft: Draft) -> None:
+    """Takes what a preflight of this generation found, once per generation with all its tables."""
+    preflight = draft.seen.preflight
+    if preflight is None or preflight.generation != draft.resource.metadata.generation:
+        return
+    if preflight.errors:
+        _take_preflight_errors(draft)
+        return
+    source_was_unfit = draft.status.condition("SourceReady").status == "False"
+    unfailed = draft.status.phase is Phase.FAILED and source_was_unfit
+    take_new = draft.changed or unfailed or not assigned(draft.status)
+    if draft.changed:
+        entries = [retried(draft.spec, t) for t in draft.status.table_status]
+        draft.status = only_tables(draft.status, entries).with_(restarts=Restarts())
+    if draft.changed or unfailed:
+        draft.status = draft.status.with_(phase=Phase.PENDING)
+    status = draft.status.with_(source=preflight.source, observed_generation=draft.resource.metadata.generation)
+    draft.status = resolve(draft.spec, status, preflight.tables, take_new=take_new)
+
+
+def _take_preflight_errors(draft: Draft) -> None:
+    """Running drivers go on: they see for themselves what concerns them."""
+    preflight = draft.seen.preflight
+    assert preflight
+    if draft.live():
+        return
+    first = next((e for e in preflight.errors if not e.reason.retried), preflight.errors[0])
+    message = "\n".join(e.message for e in preflight.errors)
+    next_attempt = unix_time(draft.status.restarts.next_attempt_at)
+    if not first.reason.retried:
+        draft.failure = (first.reason.value, message)
+        draft.status = draft.status.with_(observed_generation=draft.resource.metadata.generation)
+    elif next_attempt is None or preflight.at >= next_attempt:
+        _book_trouble(draft, first.reason.value, message, 0.0)
+
+
+def _is_fit(draft: Draft) -> bool:
+    """Whether runs may start; asks for a preflight where there is none that is new enough."""
+    preflight, generation = draft.seen.preflight, draft.resource.metadata.generation
+    current = preflight is not None and preflight.generation == generation
+    if not current or preflight is None:
+        age, every = 1.0, 0.0
+    else:
+        age, every = draft.now - preflight.at, _look_every(preflight)
+    if age >= every and not draft.seen.preflight_running:
+        draft.actions.append(RunPreflight(generation))
+    return bool(current and preflight and not preflight.errors)
+
+
+def _look_every(preflight: PreflightSeen) -> float:
+    """Seconds. What is retried waits by `restarts` already."""
+    if not preflight.errors:
+        return PREFLIGHT_EVERY
+    return PREFLIGHT_RETRY if any(not e.reason.retried for e in preflight.errors) else 0.0
+
+
+# ---- what runs
+
+
+def _choose_runs(draft: Draft) -> None:
+    if draft.seen.closing or draft.spec.state == "paused" or draft.seen.missing_secrets:
+        _stop(draft, draft.live())
+        return
+    if draft.failure or (draft.status.phase is Phase.FAILED and not draft.changed):
+        _stop(draft, draft.live())
+        if draft.seen.preflight is not None and draft.seen.preflight.errors:
+            _is_fit(draft)  # what was found may have been cured; a failed run waits for the user's change
+        return
+    if draft.status.phase is Phase.COMPLETED and not draft.changed:
+        return
+    _stop(draft, [r for r in draft.live() if _is_outdated(draft, r)])
+    waiting = restart.wait_left(draft.status.restarts, draft.now) > 0
+    if (waiting and not draft.live()) or not _is_fit(draft):
+        return
+    if _is_done(draft):
+        _stop(draft, draft.live())
+    elif not waiting:
+        _start_snapshot(draft)
+        _start_stream(draft)
+
+
+def _is_outdated(draft: Draft, run: RunSeen) -> bool:
+    dropped = run.names - {t.name for t in assigned(draft.status)}
+    return bool(dropped) or run.fingerprint != fingerprint(draft.spec, run.kind)
+
+
+def _is_done(draft: Draft) -> bool:
+    """`snapshot.only`: all is read, and the log has been applied up to where it is consistent."""
+    only = draft.spec.snapshot.only and not to_snapshot(draft.spec, draft.status)
+    return only and all_consistent(draft.status)
+
+
+def _stop(draft: Draft, runs: Iterable[RunSeen]) -> None:
+    draft.actions.extend(StopRun(r.kind, r.id) for r in runs if r.state is RunState.RUNNING)
+
+
+def _start_snapshot(draft: Draft) -> None:
+    tables = to_snapshot(draft.spec, draft.status)
+    if tables and draft.status.runs.snapshot is None:
+        _start(draft, RunKind.SNAPSHOT, tables)
+
+
+def _start_stream(draft: Draft) -> None:
+    tables = to_stream(draft.spec, draft.status)
+    stream, catch_up = draft.named(RunKind.STREAM), draft.named(RunKind.CATCH_UP)
+    if stream is not None and stream.live:
+        _bring_forward(draft, stream, tables)
+    elif catch_up is not None and catch_up.live:
+        _stop(draft, [catch_up])
+    elif tables and (not to_snapshot(draft.spec, draft.status) or established(draft.status, tables)):
+        _start(draft, RunKind.STREAM, tables)
+
+
+def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
+    """Tables that have a position and are not in the stream: a second reader brings them to it, then it takes them over."""
+    late = tuple(t for t in tables if t not in stream.tables)
+    catch_up = draft.named(RunKind.CATCH_UP)
+    position = draft.status.position
+    if not late or stream.state is not RunState.RUNNING:
+        return
+    if catch_up is not None and not catch_up.live:
+        _stop(draft, [stream])
+    elif catch_up is None and draft.status.runs.catch_up is None and position and position.get("file"):
+        _start(draft, RunKind.CATCH_UP, late, f"{position['file']}:{position['offset']}")
+
+
+def _start(draft: Draft, kind: RunKind, tables: TableNonces, until_high: str = "") -> None:
+    """Names the run in the status; the action follows once that is written."""
+    # the runs seen at first count, too: a run that has just been cleared away had its epoch, and the next one exceeds it
+    epoch = max(draft.seen.status.runs.highest_epoch, draft.status.runs.highest_epoch) + 1
+    run = f"{draft.resource.metadata.name}-{draft.seen.token}-{epoch}"
+    ref = RunRef(id=run, epoch=epoch, pod=f"{run}-driver", started_at=utc(draft.now))
+    restarts = draft.status.restarts.model_copy(update={"next_attempt_at": None})
+    draft.status = draft.status.with_(runs=draft.status.runs.put(kind, ref), restarts=restarts)
+    draft.actions.append(StartRun(kind, run, epoch, tables, fingerprint(draft.spec, kind), until_high))
+
+
+def _requeue_after(draft: Draft) -> float:
+    waits = [10.0]
+    left = restart.wait_left(draft.status.restarts, draft.now)
+    if left:
+        waits.append(left)
+    return max(0.1, min(waits))

@@ -1,0 +1,156 @@
+"""What a controller sees and what it may do: the values between observing, deciding and acting.
+
+Why it exists: `decide` is a function of these values, so that a laptop and a cluster share every decision, and a test puts a
+state in and reads decisions out. Nothing here touches a file, a clock or a server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunKind
+from cdcsync_core.status import Status
+
+# ---- what is seen
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A driver's last word: an `ExitCode`, and a `Reason` where it failed."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class RunSeen:
+    """A driver as it is found; times are unix seconds.
+
+    `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has not said anything yet;
+    `exit` is set once it ended.
+    """
+
+    kind: RunKind
+    id: str
+    tables: tuple[tuple[str, int], ...]
+    fingerprint: str
+    state: RunState
+    started_at: float
+    stop_asked: bool = False
+    reported_at: float | None = None
+    exit: Exit | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.state is not RunState.ENDED
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.tables)
+
+
+@dataclass(frozen=True)
+class TableSeen:
+    """A table that the patterns match: what forbids to capture it (None: nothing), and whether its log has gaps that
+    the user accepted."""
+
+    name: str
+    error: CdcError | None = None
+    unlogged_cascades: bool = False
+
+
+@dataclass(frozen=True)
+class PreflightSeen:
+    """The outcome of a preflight for one generation of the resource; `errors` concern the whole source."""
+
+    generation: int
+    at: float
+    errors: tuple[CdcError, ...] = ()
+    tables: tuple[TableSeen, ...] = ()
+    warnings: tuple[str, ...] = ()
+    source: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that a decision depends on besides the resource and the time.
+
+    `status` is the last one, with the drivers' reports in it; `token` four random hex digits, for the id of a new run;
+    `closing`: the controller itself was asked to end.
+    """
+
+    status: Status
+    runs: tuple[RunSeen, ...] = ()
+    preflight: PreflightSeen | None = None
+    preflight_running: bool = False
+    missing_secrets: tuple[str, ...] = ()
+    closing: bool = False
+    token: str = "0000"
+
+    def run(self, kind: RunKind) -> RunSeen | None:
+        """The run of this kind that the status names."""
+        ref = self.status.runs.get(kind)
+        return next((r for r in self.runs if ref and r.id == ref.id), None)
+
+
+# ---- what may be done
+
+
+@dataclass(frozen=True)
+class RunPreflight:
+    """Look at the source for this generation, in the background."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """Make a driver. The run's id is in the status already when this is done.
+
+    A snapshot run's chunk plan is begun with it: from the finished part of each table, as the status knows it.
+    """
+
+    kind: RunKind
+    id: str
+    epoch: int
+    tables: tuple[tuple[str, int], ...]
+    fingerprint: str
+    until_high: str = ""
+
+
+@dataclass(frozen=True)
+class StopRun:
+    """Ask a driver to drain; asking again is harmless."""
+
+    kind: RunKind
+    id: str
+
+
+@dataclass(frozen=True)
+class ForgetRun:
+    """Clear away what an ended driver left."""
+
+    kind: RunKind
+    id: str
+
+
+Action = RunPreflight | StartRun | StopRun | ForgetRun
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The new status, to be written before the actions are done; look again after `requeue_after` seconds at the latest."""
+
+    status: Status
+    actions: tuple[Action, ...] = ()
+    requeue_after: float = 10.0

@@ -1,0 +1,41 @@
+"""Pauses between attempts: they double, end at the maximum, and are forgotten after a run that lasted."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcsync_core.spec import AutoRestart, Backoff
+from cdcsync_core.status import Restarts
+from cdcsync_operator.restart import after_failure, delay, exhausted, is_stable, wait_left
+
+POLICY = AutoRestart(backoff=Backoff(initial=5.0, max=600.0))
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0), (1, 5), (2, 10), (3, 20), (7, 320), (8, 600), (9, 600), (10_000, 600)]
+)
+def test_the_pause_doubles_up_to_its_maximum(failures: int, seconds: float) -> None:
+    assert delay(POLICY, failures) == seconds
+
+
+def test_failures_in_a_row_are_counted_and_waited_for() -> None:
+    first = after_failure(POLICY, Restarts(), "DriverLost", lasted=3, now=1000.0)
+    assert (first.consecutive, first.reason) == (1, "DriverLost")
+    assert 5 <= wait_left(first, 1000.0) <= 6
+    assert wait_left(first, 1006.0) == 0
+    second = after_failure(POLICY, first, "OutOfMemory", lasted=3, now=1006.0)
+    assert (second.consecutive, second.reason) == (2, "OutOfMemory")
+
+
+def test_a_run_that_lasted_starts_a_new_row() -> None:
+    row = Restarts(consecutive=7, reason="DriverLost")
+    assert not is_stable(POLICY, row, lasted=300)
+    assert is_stable(POLICY, row, lasted=320)
+    assert after_failure(POLICY, row, "DriverLost", lasted=321, now=0.0).consecutive == 1
+
+
+def test_where_the_user_said_to_stop() -> None:
+    assert not exhausted(POLICY, Restarts(consecutive=1000))
+    assert exhausted(AutoRestart(enabled=False), Restarts(consecutive=1))
+    assert not exhausted(AutoRestart(max_restarts=2), Restarts(consecutive=2))
+    assert exhausted(AutoRestart(max_restarts=2), Restarts(consecutive=3))

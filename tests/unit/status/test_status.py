@@ -1,0 +1,137 @@
+"""The status is a small view of the truth, under fixed names (R4, R7)."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from cdcsync_core.chunk import Intervals, Split
+from cdcsync_core.run import Report, RunKind, TablePhase
+from cdcsync_core.status import (
+    MAX_MESSAGE,
+    Phase,
+    RunRef,
+    Runs,
+    Status,
+    TableStatus,
+    aged_lag,
+    count_tables,
+    merge_report,
+    must_write,
+    only_tables,
+    with_condition,
+)
+
+WHOLE = ({"start": None, "end": None},)
+RUNNING = Status(
+    observed_generation=3,
+    runs=Runs(snapshot=RunRef(id="s-1", epoch=1), stream=RunRef(id="t-2", epoch=2)),
+    table_status=(TableStatus(name="shop.a"), TableStatus(name="shop.b")),
+)
+BOTH = frozenset({"shop.a", "shop.b"})
+
+
+def test_the_names_are_those_of_the_interface() -> None:
+    data = Status(table_status=(TableStatus(name="shop.a"),)).to_dict()
+    assert list(data) == [
+        "observedGeneration", "phase", "conditions", "runs", "restarts", "source", "tables", "snapshot", "position",
+        "lagSeconds", "tableStatus",
+    ]  # fmt: skip
+    assert data["observedGeneration"] == -1
+    assert data["phase"] == "Pending"
+    assert list(data["runs"]) == ["snapshot", "stream", "catchUp"]
+    assert list(data["restarts"]) == ["consecutive", "reason", "nextAttemptAt"]
+    assert list(data["tables"]) == ["total", "snapshotting", "catchingUp", "streaming", "failed", "unassigned"]
+    assert list(data["snapshot"]) == [
+        "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt",
+    ]  # fmt: skip
+    assert Status.model_validate(json.loads(json.dumps(data))).to_dict() == data
+
+
+def test_a_table_of_a_million_splits_has_a_small_status() -> None:
+    """R7: finished splits are merged intervals. The waves here end out of order, as several tables' tasks do."""
+    bounds = [None, *((i * 50_000,) for i in range(1, 1_000_000)), None]
+    finished = Intervals()
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        finished = finished.add(Split(start, end))
+        assert len(finished.parts) == 1
+    table = TableStatus(name="shop.a", splits_total=10**6, splits_finished=10**6, finished=tuple(finished.to_list()))
+    assert len(json.dumps(only_tables(Status(), [table]).to_dict())) < 2000
+
+
+def test_ten_thousand_tables_are_counted() -> None:
+    phases = list(TablePhase)
+    tables = [TableStatus(name=f"d.t{i}", phase=random.Random(i).choice(phases)) for i in range(10_000)]
+    counts = count_tables(tables)
+    assert counts.total + counts.unassigned == 10_000
+
+
+def test_only_the_named_run_is_heard() -> None:
+    news = Report("s-0", tables=[{"name": "shop.a", "phase": "Snapshotting"}])
+    assert merge_report(RUNNING, news, BOTH) == RUNNING
+
+
+def test_a_report_replaces_what_it_names_and_nothing_else() -> None:
+    news = Report("s-1", tables=[{"name": "shop.a", "phase": "Snapshotting", "rows": 7, "nulledDates": 1}], epoch=9)
+    after = merge_report(RUNNING, news, BOTH)
+    a, b = after.table_status
+    assert (a.phase, a.rows, a.nulled_dates) == (TablePhase.SNAPSHOTTING, 7, 1)
+    assert b == RUNNING.table_status[1]
+    assert after.tables.snapshotting == 1
+    assert after.runs.snapshot is not None
+    assert after.runs.snapshot.epoch == 9
+    again = merge_report(after, Report("s-1", tables=[{"name": "shop.a", "rows": 8}], snapshot={"rows": 8}), BOTH)
+    assert again.table_status[0].phase is TablePhase.SNAPSHOTTING
+    assert again.snapshot.rows == 8
+    assert merge_report(again, Report("s-1", snapshot={"splitsTotal": 4}), BOTH).snapshot.rows == 8
+
+
+def test_a_run_speaks_of_its_own_tables_only() -> None:
+    news = Report("t-2", tables=[{"name": "shop.a", "phase": "Streaming"}, {"name": "shop.x", "phase": "Streaming"}])
+    after = merge_report(RUNNING, news, BOTH, foreign=frozenset({"shop.a"}))
+    assert after.table_status == RUNNING.table_status
+
+
+def test_position_and_lag_are_the_streams() -> None:
+    place = {"file": "binlog.000001", "offset": 5, "gtidSet": ""}
+    assert merge_report(RUNNING, Report("s-1", position=place, lag_seconds=1.0), BOTH).position is None
+    after = merge_report(RUNNING, Report("t-2", position=place, lag_seconds=1.0), BOTH)
+    assert (after.position, after.lag_seconds) == (place, 1.0)
+    assert RUNNING.runs.kind_of("t-2") is RunKind.STREAM
+
+
+def test_a_dead_driver_does_not_look_fresh() -> None:
+    status = Status(lag_seconds=0.2, position={"timestamp": "2026-01-01T00:00:00.000+00:00"})
+    at = 1767225600.0
+    assert aged_lag(status, reported_at=at, interval=1.0, now=at + 3) == 0.2
+    assert aged_lag(status, reported_at=at, interval=1.0, now=at + 60) == 60.0
+    assert aged_lag(status, reported_at=None, interval=1.0, now=at + 60) == 60.0
+
+
+def test_consistency_is_the_position_beyond_the_high_watermark() -> None:
+    table = TableStatus(name="t", finished=WHOLE, high={"file": "b.000010", "offset": 4})
+    assert not table.passed_high
+    assert not table.model_copy(update={"position": {"file": "b.000009", "offset": 99, "gtidSet": ""}}).passed_high
+    assert table.model_copy(update={"position": {"file": "b.000010", "offset": 4, "gtidSet": ""}}).passed_high
+
+
+def test_a_condition_keeps_its_time_until_it_turns() -> None:
+    first = with_condition(RUNNING, "Ready", False, "Planning", "", 1000.0)
+    second = with_condition(first, "Ready", False, "Snapshotting", "", 2000.0)
+    third = with_condition(second, "Ready", True, "Streaming", "", 3000.0)
+    times = [s.condition("Ready").last_transition_time for s in (first, second, third)]
+    assert times == ["1970-01-01T00:16:40Z", "1970-01-01T00:16:40Z", "1970-01-01T00:50:00Z"]
+    assert third.condition("Ready").observed_generation == 3
+    assert len(third.conditions) == 1
+    assert len(with_condition(RUNNING, "Ready", False, "X", "m" * 9999, 0).condition("Ready").message) == MAX_MESSAGE
+
+
+def test_changes_are_written_at_once_and_mere_progress_every_ten_seconds() -> None:
+    progress = RUNNING.with_(lag_seconds=0.7)
+    assert not must_write(RUNNING, RUNNING, 0.0, 1e9)
+    assert not must_write(RUNNING, progress, 100.0, 109.0)
+    assert must_write(RUNNING, progress, 100.0, 110.0)
+    assert must_write(RUNNING, RUNNING.with_(phase=Phase.STREAMING), 100.0, 100.0)
+    assert must_write(RUNNING, RUNNING.with_(runs=Runs()), 100.0, 100.0)
+    failed = only_tables(RUNNING, [TableStatus(name="shop.a", phase=TablePhase.FAILED)])
+    assert must_write(RUNNING, failed, 100.0, 100.0)
