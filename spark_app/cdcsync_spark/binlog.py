@@ -107,7 +107,7 @@ class BinlogClient:
         host = b"cdcsync"
         register = struct.pack("<IB", self._replica_id, len(host)) + host + struct.pack("<BBHII", 0, 0, 0, 0, 0)
         self._connection._execute_command(_COM_REGISTER_REPLICA, register)  # type: ignore[attr-defined]
-        self._connection._read_packet()  # type: ignore[attr-defined]
+        self._connection._read_packet()
         self._connection._execute_command(*self._dump())  # type: ignore[attr-defined]
 
     def _dump(self) -> tuple[int, bytes]:

@@ -27,17 +27,34 @@ def unpack_mariadb(raw: Buffer) -> bytes:
     width = head & 7
     if not head & 0x80 or head & 0x70 or not 1 <= width <= 4:
         raise DecodeError(f"a compressed event that begins with {head:#x}", needed="zlib")
-    length = int.from_bytes(cursor.bytes(width), "big")
+    length = int.from_bytes(cursor.take(width), "big")
+    return _inflated(zlib.decompressobj(), cursor.rest(), length)
+
+
+def unpack_column(raw: bytes) -> bytes:
+    """A value of a MariaDB COMPRESSED column: nothing if empty; 0 and the value; or 0x80 for zlib, with the width of the length in
+    the lowest three bits, bit 3 set for a stream without zlib's own header, then the length, big endian, and the stream."""
+    if not raw:
+        return raw
+    if not raw[0]:
+        return raw[1:]
+    width = raw[0] & 7
+    if raw[0] & 0xF0 != 0x80 or not 1 <= width <= 4:
+        raise DecodeError(f"a compressed value that begins with {raw[0]:#x}", needed="zlib")
+    length = int.from_bytes(raw[1 : 1 + width], "big")
+    return _inflated(zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & 8 else zlib.MAX_WBITS), raw[1 + width :], length)
+
+
+def _inflated(unpacker: zlib._Decompress, data: bytes, length: int) -> bytes:
     if length > MAX_EVENT:
-        raise DecodeError(f"a compressed event of {length} bytes", needed=f"at most {MAX_EVENT}")
-    unpacker = zlib.decompressobj()
+        raise DecodeError(f"compressed data of {length} bytes", needed=f"at most {MAX_EVENT}")
     try:
-        data = unpacker.decompress(cursor.rest(), length + 1)
+        unpacked = unpacker.decompress(data, length + 1)
     except zlib.error as e:
-        raise DecodeError(f"a compressed event that zlib cannot read: {e}") from None
-    if len(data) != length or not unpacker.eof:
-        raise DecodeError(f"a compressed event of {length} bytes unpacks to {len(data)} bytes")
-    return data
+        raise DecodeError(f"compressed data that zlib cannot read: {e}") from None
+    if len(unpacked) != length or not unpacker.eof:
+        raise DecodeError(f"compressed data of {length} bytes unpacks to {len(unpacked)} bytes")
+    return unpacked
 
 
 def unpack_payload(body: Buffer) -> Iterator[bytes]:
@@ -49,13 +66,13 @@ def unpack_payload(body: Buffer) -> Iterator[bytes]:
     cursor = Cursor(body)
     fields: dict[int, int] = {}
     while kind := cursor.lenenc():
-        value = Cursor(cursor.bytes(cursor.lenenc()))
+        value = Cursor(cursor.take(cursor.lenenc()))
         fields[kind] = value.lenenc()
     if not {1, 2} <= fields.keys():
         raise DecodeError(
             f"a compressed transaction with the fields {sorted(fields)}", needed="length (1) and algorithm (2)"
         )
-    payload = pa.BufferReader(pa.py_buffer(cursor.bytes(fields[1])))
+    payload = pa.BufferReader(pa.py_buffer(cursor.take(fields[1])))
     if fields[2] not in (_ZSTD, _NONE):
         raise DecodeError(f"a transaction compressed by algorithm {fields[2]}", needed="zstd (0)")
     stream = payload if fields[2] == _NONE else pa.CompressedInputStream(payload, "zstd")

@@ -36,12 +36,12 @@ class Cursor:
         self.at = start + count
         return start
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         start = self.skip(count)
         return bytes(self._data[start : start + count])
 
     def rest(self) -> bytes:
-        return self.bytes(self.end - self.at)
+        return self.take(self.end - self.at)
 
     def uint(self, width: int) -> int:
         start = self.skip(width)
@@ -73,7 +73,7 @@ class Cursor:
 
     def text(self, count: int) -> str:
         """A name: identifiers in the log are always UTF-8."""
-        raw = self.bytes(count)
+        raw = self.take(count)
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:

@@ -52,7 +52,7 @@ def parse_checksum(body: Buffer) -> bool:
     """Of a format description event (`body` with the checksum's place): whether events carry a CRC32."""
     cursor = Cursor(body)
     version = cursor.uint(2)
-    server = cursor.bytes(50).rstrip(b"\0").decode("ascii", "replace")
+    server = cursor.take(50).rstrip(b"\0").decode("ascii", "replace")
     if version != 4:
         raise DecodeError(f"binlog format version {version} of server {server}", needed="version 4")
     if len(body) < 62:
@@ -75,7 +75,7 @@ def parse_gtid(body: Buffer, anonymous: bool) -> MySqlGtid:
     """GTID_LOG_EVENT and ANONYMOUS_GTID_LOG_EVENT."""
     cursor = Cursor(body)
     cursor.skip(1)
-    source = str(uuid.UUID(bytes=cursor.bytes(16)))
+    source = str(uuid.UUID(bytes=cursor.take(16)))
     number = cursor.uint(8)
     committed = 0
     if cursor and cursor.byte() == 2:  # the type of the logical timestamps that follow
@@ -158,7 +158,7 @@ def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Qu
     cursor.skip(2)
     status = cursor.uint(2)
     cursor.skip(extra)
-    collation = _client_collation(Cursor(cursor.bytes(status)))
+    collation = _client_collation(Cursor(cursor.take(status)))
     database = cursor.text(database_length)
     cursor.skip(1)
     raw = cursor.rest()
@@ -185,7 +185,7 @@ def parse_incident(body: Buffer) -> str:
     cursor = Cursor(body)
     number = cursor.uint(2)
     length = cursor.byte() if cursor else 0
-    message = cursor.bytes(min(length, cursor.left)).decode("utf-8", "replace")
+    message = cursor.take(min(length, cursor.left)).decode("utf-8", "replace")
     return f"incident {number}: {message}" if message else f"incident {number}"
 
 
@@ -194,7 +194,7 @@ def parse_xa_prepare(body: Buffer) -> tuple[str, bool]:
     cursor = Cursor(body)
     one_phase = bool(cursor.byte())
     format_id, first, second = cursor.uint(4), cursor.uint(4), cursor.uint(4)
-    return f"X'{cursor.bytes(first).hex()}',X'{cursor.bytes(second).hex()}',{format_id}", one_phase
+    return f"X'{cursor.take(first).hex()}',X'{cursor.take(second).hex()}',{format_id}", one_phase
 
 
 def parse_heartbeat(body: Buffer, log_pos: int) -> Place:
@@ -209,7 +209,7 @@ def parse_heartbeat_v2(body: Buffer) -> Place:
     cursor = Cursor(body)
     file, offset = "", 0
     while cursor and (kind := cursor.lenenc()):
-        field = Cursor(cursor.bytes(cursor.lenenc()))
+        field = Cursor(cursor.take(cursor.lenenc()))
         if kind == 1:
             file = field.text(field.left)
         elif kind == 2:

@@ -341,7 +341,7 @@ class EventParser:
         if partial:
             return RowsEvent(known.table, known, operation, b"", size, _partial_json(table))
         width = cursor.lenenc()
-        bitmaps = [cursor.bytes((width + 7) // 8) for _ in range(2 if operation is Operation.UPDATE else 1)]
+        bitmaps = [cursor.take((width + 7) // 8) for _ in range(2 if operation is Operation.UPDATE else 1)]
         if width != len(known.columns) or any(
             int.from_bytes(b, "little") & (1 << width) - 1 != (1 << width) - 1 for b in bitmaps
         ):

@@ -22,7 +22,8 @@ BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
 VECTOR, JSON, DECIMAL, ENUM, SET = 242, 245, 246, 247, 248
 BLOB, VAR_STRING, STRING, GEOMETRY = 252, 253, 254, 255
 
-_NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, DECIMAL, FLOAT, DOUBLE})
+# YEAR too: the servers give it a bit, although it has no sign
+_NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, DECIMAL, FLOAT, DOUBLE, YEAR})
 _CHARACTER = frozenset({STRING, VAR_STRING, VARCHAR, BLOB})
 # MariaDB's geometries and compressed columns are blobs and strings to its metadata
 _CHARACTER_MARIADB = _CHARACTER | {GEOMETRY, BLOB_COMPRESSED, VARCHAR_COMPRESSED}
@@ -60,14 +61,14 @@ def parse_map(body: Buffer, mariadb: bool) -> TableMap:
     """The whole event; raises DecodeError."""
     named = parse_name(body)
     cursor = Cursor(body, named.rest)
-    codes = cursor.bytes(cursor.lenenc())
-    metas = Cursor(cursor.bytes(cursor.lenenc()))
+    codes = cursor.take(cursor.lenenc())
+    metas = Cursor(cursor.take(cursor.lenenc()))
     types = [_unpack_type(code, metas) for code in codes]
-    nullable = _bits(cursor.bytes((len(codes) + 7) // 8), len(codes))
+    nullable = _bits(cursor.take((len(codes) + 7) // 8), len(codes))
     extra = _Optional([code for code, _ in types], mariadb)
     while cursor:
         kind = cursor.byte()
-        extra.read(kind, Cursor(cursor.bytes(cursor.lenenc())))
+        extra.read(kind, Cursor(cursor.take(cursor.lenenc())))
     return TableMap(
         named.number,
         named.table,
@@ -176,7 +177,7 @@ def _each(field: Cursor, read: Callable[[Cursor], _T]) -> Iterator[_T]:
 
 
 def _member_list(field: Cursor) -> tuple[bytes, ...]:
-    return tuple(field.bytes(field.lenenc()) for _ in range(field.lenenc()))
+    return tuple(field.take(field.lenenc()) for _ in range(field.lenenc()))
 
 
 _FIELDS: dict[int, Callable[[_Optional, Cursor], None]] = {
