@@ -246,7 +246,7 @@ def _initialise(datadir: Path, binaries: MariaDBBinaries) -> None:
             f"--auth-root-socket-user={_user_name()}",
             "--skip-test-db",
             # Or it wants the name of this machine to resolve, which in a container it may not.
-            "--skip-name-resolve",
+            "--force",
             "--innodb-log-file-size=16M",
         ]
         result = subprocess.run(command, check=False, capture_output=True, text=True)
