@@ -165,7 +165,7 @@ class DeltaTarget:
         except CommitFailedError as lost:
             raise _LostRace(str(lost)) from lost
         gate("committed")
-        after_commit(self.uri, self.place.storage_options(), commit.state.number, side=bool(self.side))
+        after_commit(self.place.below(self.folder), commit.state.number, side=bool(self.side))
         return commit.state
 
     def _write(self, handle: DeltaTable, commit: Commit) -> None:

@@ -6,8 +6,8 @@ programs (OPTIMIZE, compaction, VACUUM) have no state and change no row's value,
 here directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
 
 Entries are kept as long as they are needed: the table is made with `delta.enableExpiredLogCleanup=false`, which stops every program's
-automatic clean-up, and we clean up ourselves right after a commit of our own, whose entry is then the newest (`upkeep`).
-However long a table rests, its newest state stays.
+automatic clean-up, and we clean up ourselves right after a commit of our own, before a checkpoint that is older than it
+(`delta_upkeep`). However long a table rests, its newest state stays.
 """
 
 from __future__ import annotations

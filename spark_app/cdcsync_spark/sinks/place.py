@@ -1,6 +1,6 @@
 """Where a lake is: names to paths, credentials at use, files on a disk or in an object store.
 
-A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes `~` and two
+A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes `@` and two
 hexadecimal digits. The escape is not `%`, because delta-rs decodes percent signs in a table's place, twice for some of its
 requests: a database called `..` would leave the lake. For the same reason a lake whose own path holds a `%` is refused. On a
 store that ignores case `Orders` and `orders` meet in one folder; then the second one finds a table of another identity
@@ -24,7 +24,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow.fs as pafs
-from deltalake.exceptions import DeltaError
+from deltalake._internal import DeltaFileSystemHandler
+from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
+from deltalake.fs import DeltaStorageHandler
 
 from cdcsync_core.errors import CdcError, Reason, fail
 
@@ -42,11 +44,11 @@ _COPY_CHUNK = 8 * 2**20
 
 def segment(name: str) -> str:
     """A database's or table's name as one folder name; different names never share one (see above for case)."""
-    escaped = "".join(chr(b) if b in _SAFE else f"~{b:02X}" for b in name.encode())
+    escaped = "".join(chr(b) if b in _SAFE else f"@{b:02X}" for b in name.encode())
     if len(escaped) <= _LONGEST:
         return escaped
-    cut = re.sub(r"~.?$", "", escaped[: _LONGEST - 66])
-    return f"{cut}~~{hashlib.sha256(name.encode()).hexdigest()}"
+    cut = re.sub("@.?$", "", escaped[: _LONGEST - 66])
+    return f"{cut}@@{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -115,21 +117,11 @@ class Place:
         return options
 
     def files(self) -> pafs.FileSystem:
-        """The place as a file system whose paths are relative to it."""
-        return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem() if self.local else self._s3())
-
-    def _s3(self) -> pafs.FileSystem:
-        keys = self.credentials()
-        named = {
-            "access_key": keys.get("AWS_ACCESS_KEY_ID"),
-            "secret_key": keys.get("AWS_SECRET_ACCESS_KEY"),
-            "session_token": keys.get("AWS_SESSION_TOKEN"),
-            "region": self.region or keys.get("AWS_REGION"),
-        }
-        scheme, _, host = self.endpoint.rpartition("://")
-        if host:
-            named |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
-        return pafs.S3FileSystem(**{k: v for k, v in named.items() if v})
+        """The place as a file system whose paths are relative to it. Remote ones go through delta-rs' own client, so that staging,
+        commits and reads agree about endpoint, credentials and names."""
+        if self.local:
+            return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
+        return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self.storage_options()))
 
     @contextmanager
     def new_file(self, relative: str) -> Iterator[Path]:
@@ -154,8 +146,11 @@ class Place:
                 shutil.rmtree(target.parent, ignore_errors=True)
 
     def _upload(self, source: Path, relative: str) -> None:
-        with source.open("rb") as read, self.files().open_output_stream(relative) as write:
+        client = DeltaFileSystemHandler(self.uri, self.storage_options())
+        with source.open("rb") as read:
+            write = client.open_output_stream(relative)
             shutil.copyfileobj(read, write, _COPY_CHUNK)
+            write.close()
 
     @contextmanager
     def failing_clearly(self, table: str, doing: str) -> Iterator[None]:
@@ -177,6 +172,14 @@ class Place:
                 found,
                 needed="the right to list, read, write and delete there",
                 remedy="grant it, or correct spec.sink.delta.credentialsSecretRef",
+                table=table,
+            )
+        if isinstance(error, DeltaProtocolError | SchemaMismatchError):
+            return fail(
+                Reason.SINK_CONFLICT,
+                found,
+                needed="the table as it was made",
+                remedy="undo the change of the target table, or read the table again (spec.resnapshot)",
                 table=table,
             )
         remedy = (

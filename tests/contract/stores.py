@@ -1,0 +1,75 @@
+"""The places where the contract of sinks is tested: a local folder, and an S3 server of our own where one is installed.
+
+`moto_server` is looked for beside the running Python and on the PATH; without it the suite has one store less.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from cdcsync_spark.sinks.place import Place
+
+REGION = "us-east-1"
+ACCESS_KEY = "LAKEKEYID"
+SECRET_KEY = "lake-secret-value"
+MOTO = shutil.which("moto_server", path=str(Path(sys.executable).parent)) or shutil.which("moto_server")
+STORES = ("local", "s3") if MOTO else ("local",)
+
+
+@dataclass(frozen=True)
+class S3Server:
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def make_bucket(self, name: str) -> None:
+        s3 = pafs.S3FileSystem(
+            access_key=ACCESS_KEY,
+            secret_key=SECRET_KEY,
+            region=REGION,
+            endpoint_override=f"127.0.0.1:{self.port}",
+            scheme="http",
+            allow_bucket_creation=True,
+        )
+        s3.create_dir(name)
+
+    def place(self, bucket: str, secrets: Path) -> Place:
+        secret = secrets / "lake"
+        secret.mkdir(exist_ok=True)
+        (secret / "AWS_ACCESS_KEY_ID").write_text(ACCESS_KEY)
+        (secret / "AWS_SECRET_ACCESS_KEY").write_text(SECRET_KEY + "\n")
+        return Place.parse(f"s3://{bucket}/cdc", self.endpoint, REGION, str(secret))
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[S3Server]:
+    assert MOTO
+    with (folder / "moto.log").open("wb") as log:
+        process = subprocess.Popen([MOTO, "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield S3Server(_port(folder / "moto.log", process))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _port(log: Path, process: subprocess.Popen[bytes]) -> int:
+    """The port that the server chose, from its first lines."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        _, found, rest = log.read_text().partition("http://127.0.0.1:")
+        if found and "\n" in rest:
+            return int("".join(c for c in rest.split("\n")[0] if c.isdigit()))
+        time.sleep(0.05)
+    raise RuntimeError(f"the S3 server did not start: {log.read_text()}")
