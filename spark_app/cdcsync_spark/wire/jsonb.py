@@ -18,6 +18,7 @@ from cdcsync_spark.wire.number import decimal_text, shortest_double
 from cdcsync_spark.wire.temporal import packed_date_text, packed_datetime_text, packed_time_text
 
 _MAX_DEPTH = 200
+_BASE64_LINE = 76
 _LITERAL = {0: "null", 1: "true", 2: "false"}
 _OBJECTS, _ARRAYS = (0, 1), (2, 3)
 _LITERAL_TYPE, _INT16, _UINT16, _INT32, _UINT32 = 4, 5, 6, 7, 8
@@ -117,7 +118,9 @@ def _opaque(cursor: Cursor) -> str:
     printer = _PRINTERS.get(kind)
     if printer:
         return printer(data)
-    return f'"base64:type{kind}:{base64.b64encode(data).decode()}"'
+    digits = base64.b64encode(data).decode()
+    lines = "\n".join(digits[i : i + _BASE64_LINE] for i in range(0, len(digits), _BASE64_LINE))
+    return quote(f"base64:type{kind}:{lines}")
 
 
 def _decimal(data: bytes) -> str:

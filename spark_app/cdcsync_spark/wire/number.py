@@ -10,7 +10,7 @@ import struct
 from cdcsync_core.errors import DecodeError
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-#: beyond this many digits before the point, or zeros after it, the server prints an exponent
+#: beyond this many digits of a whole number, or zeros after the point, the server prints an exponent
 _PLAIN_DIGITS = 15
 
 
@@ -56,7 +56,7 @@ def shortest_double(raw: bytes) -> str:
     mantissa, exponent = _scientific(number)
     sign = "-" if str(number).startswith("-") else ""
     point = exponent + 1
-    if not -_PLAIN_DIGITS < point <= _PLAIN_DIGITS:
+    if point <= -_PLAIN_DIGITS or (point > _PLAIN_DIGITS and point >= len(mantissa)):
         fraction = f".{mantissa[1:]}" if len(mantissa) > 1 else ""
         return f"{sign}{mantissa[0]}{fraction}e{exponent}"
     if point <= 0:

@@ -11,6 +11,7 @@ import struct
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -171,11 +172,12 @@ def _uuid(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def mariadb_uuid_text(raw: bytes) -> str:
-    """MariaDB stores UUIDs of the versions 1 to 5 in the order node, clock, time (high to low), others as they are written."""
-    stored = raw.ljust(16, b"\0")
-    # In the stored order the byte after node and clock begins with the version; a variant bit is where a stored v1 to v5 has it.
-    swapped = stored[12:16] + stored[10:12] + stored[8:10] + stored[6:8] + stored[:6]
-    return str(uuid.UUID(bytes=swapped))
+    """MariaDB stores UUIDs of the versions 1 to 5 (variant 1) as node, clock, time from high to low, so that they sort by place
+    and age; all others as they are written. The stored bytes tell: clock begins with the variant's bit, time with the version."""
+    raw = raw.ljust(16, b"\0")
+    if raw[6] & 0x80 and 0 < raw[8] < 0x60:
+        raw = raw[12:16] + raw[10:12] + raw[8:10] + raw[6:8] + raw[:6]
+    return str(uuid.UUID(bytes=raw))
 
 
 def _inet4(_: SourceType, __: MappedColumn) -> Convert:
@@ -183,7 +185,29 @@ def _inet4(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def _inet6(_: SourceType, __: MappedColumn) -> Convert:
-    return lambda raw: str(ipaddress.IPv6Address(raw.ljust(16, b"\0")))
+    return mariadb_inet6_text
+
+
+def mariadb_inet6_text(raw: bytes) -> str:
+    """The first longest run of zeros becomes `::`, also a single zero; what is compatible with or mapped from IPv4 ends like one."""
+    words = struct.unpack(">8H", raw.ljust(16, b"\0"))
+    start, length = _longest_zeros(words)
+    tail = [f"{w:x}" for w in words[start + length :]]
+    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
+        tail = [*tail[:-2], str(ipaddress.IPv4Address(raw[12:].ljust(4, b"\0")))]
+    head = [f"{w:x}" for w in words[:start]]
+    return f"{':'.join(head)}::{':'.join(tail)}" if length else ":".join(tail)
+
+
+def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
+    """Where the first longest run of zeros begins, and its length."""
+    best, at = (0, 0), 0
+    for zero, run in groupby(words, lambda w: w == 0):
+        length = len(list(run))
+        if zero and length > best[1]:
+            best = (at, length)
+        at += length
+    return best
 
 
 _Make = Callable[[SourceType, MappedColumn], Convert]
