@@ -74,7 +74,8 @@ class Assembly:
 
     def _reset(self) -> None:
         self._at: LogOffset | None = self._sealed_at.at
-        self._mark = self._sealed_at.mark if isinstance(self._sealed_at, FilePosition) else ""
+        begun = self._sealed_at if isinstance(self._sealed_at, FilePosition) else None
+        self._mark, self._created = (begun.mark, begun.created) if begun else ("", 0)
         self._gtids: list[Gtid] = []
         self._timestamp: float | None = None
         self._transactions: list[TransactionId] = []
@@ -93,7 +94,7 @@ class Assembly:
     def position(self) -> Position:
         """After the last whole transaction: where a reader goes on after a lost connection."""
         if isinstance(self._sealed_at, FilePosition):
-            return FilePosition(self._at, self._mark) if self._at else self._sealed_at
+            return FilePosition(self._at, self._mark, self._created) if self._at else self._sealed_at
         return GtidPosition(self._sealed_at.gtids.with_gtids(self._gtids), self._at)
 
     def abandon(self) -> None:
@@ -173,7 +174,13 @@ class Assembly:
             )
         del self._open.rows[self._open.savepoints[name] :]
 
+    def begin_file(self, created: int) -> None:
+        """The file that the reader stands in was begun at `created` (seconds since 1970), as its first event says."""
+        self._created = created
+
     def _progress(self, at: LogOffset, timestamp: float | None) -> None:
+        if self._at is not None and self._at.file != at.file:
+            self._created = 0
         self._at = at
         self._timestamp = timestamp or self._timestamp
         self.moved = True

@@ -28,6 +28,9 @@ from cdcsync_spark.wire.parser import EventParser
 
 #: how long a lost source is tried again before the run ends
 _PATIENCE_SECONDS = 60.0
+#: an event begins with its timestamp (4 bytes) and its type
+_KIND = 4
+_FORMAT_DESCRIPTION = 15
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ class LogReader:
     def _consume(self, client: BinlogClient, parser: EventParser) -> None:
         for event in client.events():
             with self._changed:
+                if event[_KIND] == _FORMAT_DESCRIPTION:
+                    self._assembly.begin_file(int.from_bytes(event[:_KIND], "little"))
                 for fact in parser.feed(event):
                     self._assembly.feed(fact)
                 if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
