@@ -26,6 +26,8 @@ from cdcsync_core.run import Report, RunKind, TablePhase
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
 MAX_MESSAGE = 4096
+#: seconds for which a report is fresh, however short the stream's interval
+_FRESH = 10.0
 
 
 class Phase(StrEnum):
@@ -228,7 +230,7 @@ def merge_report(
     ref = status.runs.get(kind)
     if ref and report.epoch is not None:
         status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
-    status = with_tables(status, _news(status, report, assigned - foreign))
+    status = with_tables(status, _news(status, report, kind, assigned - foreign))
     if report.snapshot is not None and kind is RunKind.SNAPSHOT:
         known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
             exclude_unset=True
@@ -240,21 +242,24 @@ def merge_report(
     return status.with_(**{k: v for k, v in changes.items() if v is not None})
 
 
-def _news(status: Status, report: Report, tables: frozenset[str]) -> list[TableStatus]:
-    known = {t.name: t for t in status.table_status}
+def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
+    """A stream that does not know yet that a table was read again speaks of its old content: that is no news either."""
+    known = {t.name: t for t in status.table_status if t.name in tables}
     return [
         TableStatus.model_validate(known[entry["name"]].model_dump(by_alias=True) | entry)
         for entry in report.tables
-        if entry["name"] in known and entry["name"] in tables
+        if (table := known.get(entry["name"]))
+        and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)
     ]
 
 
 def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
     """Seconds behind.
 
-    Once reports are older than three intervals the position's own age counts: a dead driver does not look fresh.
+    Once reports are older than three intervals (drivers report every few seconds whatever their interval) the position's
+    own age counts: a dead driver does not look fresh.
     """
-    if status.position is None or (reported_at is not None and now - reported_at <= 3 * interval):
+    if status.position is None or (reported_at is not None and now - reported_at <= max(3 * interval, _FRESH)):
         return status.lag_seconds
     stamp = unix_time(status.position.get("timestamp"))
     return status.lag_seconds if stamp is None else max(round(now - stamp, 1), status.lag_seconds or 0)

@@ -111,12 +111,14 @@ def _book(draft: Draft, kind: RunKind, run: RunSeen | None, outcome: Exit, laste
 
 
 def _is_complete(draft: Draft, run: RunSeen) -> bool:
-    """Whether a run that ended well has done all that such a run can do. A stream never has."""
-    if run.kind is not RunKind.SNAPSHOT:
-        return run.kind is RunKind.CATCH_UP
+    """Whether a run that ended well has done all that such a run can do."""
     nonces = dict(run.tables)
     tables = [t for t in assigned(draft.status) if t.name in nonces]
-    return all(t.failed or (t.positioned and t.nonce >= nonces[t.name]) for t in tables)
+    if run.kind is RunKind.SNAPSHOT:
+        return all(t.failed or (t.positioned and t.nonce >= nonces[t.name]) for t in tables)
+    if run.kind is RunKind.STREAM:  # a stream ends by itself only when all its tables stopped or were taken over
+        return all(t.failed or not t.positioned or t.nonce > nonces[t.name] for t in tables)
+    return True
 
 
 def _book_permanent(draft: Draft, kind: RunKind, names: frozenset[str], outcome: Exit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -131,7 +132,7 @@ def test_an_unreachable_source_is_tried_again_with_growing_pauses() -> None:
         before = len(world.log)
         world.step(1)
         looks += [world.now] * len(world.log[before:])
-    pauses = [round(b - a) for a, b in zip(looks, looks[1:], strict=False)]
+    pauses = [round(b - a) for a, b in itertools.pairwise(looks)]
     assert pauses[:4] == sorted(pauses[:4])
     assert pauses[0] < 10 < pauses[3]
     assert world.status.phase is Phase.PENDING

@@ -37,5 +37,5 @@ def test_a_run_that_lasted_starts_a_new_row() -> None:
 def test_where_the_user_said_to_stop() -> None:
     assert not exhausted(POLICY, Restarts(consecutive=1000))
     assert exhausted(AutoRestart(enabled=False), Restarts(consecutive=1))
-    assert not exhausted(AutoRestart(max_restarts=2), Restarts(consecutive=2))
-    assert exhausted(AutoRestart(max_restarts=2), Restarts(consecutive=3))
+    assert not exhausted(AutoRestart(maxRestarts=2), Restarts(consecutive=2))
+    assert exhausted(AutoRestart(maxRestarts=2), Restarts(consecutive=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -52,7 +53,7 @@ def test_a_table_of_a_million_splits_has_a_small_status() -> None:
     """R7: finished splits are merged intervals. The waves here end out of order, as several tables' tasks do."""
     bounds = [None, *((i * 50_000,) for i in range(1, 1_000_000)), None]
     finished = Intervals()
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         finished = finished.add(Split(start, end))
         assert len(finished.parts) == 1
     table = TableStatus(name="shop.a", splits_total=10**6, splits_finished=10**6, finished=tuple(finished.to_list()))

@@ -1,0 +1,173 @@
+"""Local mode: the controller of a cluster on a laptop's ports, for one sync.
+
+Why it is right: everything that is decided is decided by the shared reconciler; this file joins its ports, turns signals into a drain,
+and ends when the goal is reached. The lock on the state folder comes first and goes last, so two controllers never meet; the Secrets' files
+are removed however it ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError
+from cdcsync_core.manifest import Manifest
+from cdcsync_core.position import LogOffset
+from cdcsync_core.run import ExitCode, RunKind
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status
+from cdcsync_core.table import Table
+from cdcsync_operator.goal import Progress, Until, snapshot_complete, verdict
+from cdcsync_operator.local_drivers import LocalDrivers
+from cdcsync_operator.local_store import LocalStore, ManifestFiles
+from cdcsync_operator.preflight import BackgroundSource, Look, TableRecord
+from cdcsync_operator.reconcile import Reconciler
+from cdcsync_operator.secret_files import SecretFiles
+from cdcsync_operator.seen import Decision
+from cdcsync_operator.state_folder import StateFolder
+
+#: seconds between two looks when nothing wakes the controller
+TICK = 0.5
+DRIVER = (sys.executable, "-m", "cdcsync_spark")
+
+
+@dataclass(frozen=True)
+class SourceCalls:
+    """The source as local mode needs it; the second argument is the folder of the Secrets' files."""
+
+    look: Callable[[CdcSync, Path], Look]
+    current: Callable[[CdcSync, Path], LogOffset]
+    splits: Callable[[CdcSync, Path, Table, Bound], Iterator[Split]]
+
+
+@dataclass
+class LocalController:
+    """One sync's controller in this process. Made by `open_local`."""
+
+    store: LocalStore
+    drivers: LocalDrivers
+    source: BackgroundSource
+    reconciler: Reconciler
+    woken: threading.Event
+    closing: bool = False
+    exit: ExitCode | None = None
+    _interrupts: int = field(default=0)
+
+    def run(self, until: Until, show: Callable[[CdcSync, Status], None]) -> ExitCode:
+        """Runs to the goal or to an interrupt, then drains. `show` is called after every look."""
+        with _signals(self.interrupt):
+            while True:
+                decision = self.reconciler.reconcile(closing=self.closing)
+                resource, _ = self.store.load()
+                show(resource, decision.status)
+                self._judge(until, resource, decision)
+                if self.closing and not self._live(decision.status):
+                    break
+                self.woken.wait(min(TICK, decision.requeue_after))
+                self.woken.clear()
+        self.reconciler.flush()
+        return ExitCode.RETRY if self.exit is None else self.exit
+
+    def interrupt(self, *_: object) -> None:
+        """The first one drains, the second one ends the drivers at once."""
+        self._interrupts += 1
+        if self._interrupts > 1:
+            self.drivers.kill()
+        self.closing = True
+        self.woken.set()
+
+    def _judge(self, until: Until, resource: CdcSync, decision: Decision) -> None:
+        if self.closing:
+            if self.exit is None and until is Until.FOREVER:
+                self.exit = ExitCode.DONE
+            return
+        progress = self._progress(decision.status)
+        if not snapshot_complete(progress):
+            self.source.log_end = None
+        elif until is Until.CAUGHT_UP and progress.log_end is None:
+            self.source.ask_log_end(resource)
+        self.exit = verdict(until, progress)
+        if self.exit is not None:
+            self.closing = True
+            self.woken.set()
+
+    def _progress(self, status: Status) -> Progress:
+        outcome = self.source.outcome()
+        ref = status.runs.stream
+        stream = next((r for r in self.drivers.seen(status) if ref and r.id == ref.id), None)
+        return Progress(
+            status,
+            looked=outcome is not None and not outcome.errors and outcome.generation == status.observed_generation,
+            heard=stream is not None and stream.reported_at is not None,
+            log_end=self.source.log_end,
+        )
+
+    def _live(self, status: Status) -> bool:
+        named = any(status.runs.get(kind) for kind in RunKind)
+        return named or any(run.live for run in self.drivers.seen(status))
+
+
+@contextmanager
+def open_local(
+    files: ManifestFiles,
+    manifest: Manifest,
+    state_dir: Path,
+    calls: SourceCalls,
+    on_fault: Callable[[CdcError], None],
+    command: Sequence[str] = DRIVER,
+) -> Iterator[LocalController]:
+    """A controller that holds the sync's lock. Raises SinkConflict if another one does, SpecInvalid for a broken state file."""
+    metadata = manifest.resource.metadata
+    folder = StateFolder(state_dir.resolve(), metadata.namespace, metadata.name)
+    with ExitStack() as stack:
+        stack.enter_context(folder.lock())
+        secret_files = SecretFiles(folder.secrets_note)
+        stack.callback(secret_files.close)
+        yield _controller(files, manifest, folder, secret_files, calls, on_fault, command)
+
+
+def _controller(
+    files: ManifestFiles,
+    manifest: Manifest,
+    folder: StateFolder,
+    secret_files: SecretFiles,
+    calls: SourceCalls,
+    on_fault: Callable[[CdcError], None],
+    command: Sequence[str],
+) -> LocalController:
+    woken, clock, where = threading.Event(), time.time, secret_files.folder
+    store = LocalStore(files, folder, manifest, secret_files.write, on_fault)
+    record = TableRecord(folder.tables_file)
+    source = BackgroundSource(
+        lambda r: calls.look(r, where), lambda r: calls.current(r, where), record, clock, woken.set
+    )
+    drivers = LocalDrivers(
+        folder,
+        where,
+        command,
+        clock,
+        woken.set,
+        record.get,
+        lambda r, table, bound: calls.splits(r, where, table, bound),
+    )
+    reconciler = Reconciler(store, drivers, source, clock, lambda: secrets.token_hex(2))
+    return LocalController(store, drivers, source, reconciler, woken)
+
+
+@contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {n: signal.signal(n, handler) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -1,0 +1,101 @@
+"""The chunk plan of a snapshot run, written shard by shard while the driver already reads.
+
+Why it is right: the first shard of a table is written as soon as there is a second's worth of splits, so that reading begins early;
+shards appear whole or not at all, and only ever grow in number. A plan is a hint (the target's commit is the truth): where it
+cannot be made, a first shard is written that continues nothing, and the driver plans the table itself and reports what stands in the way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError, TransientError
+from cdcsync_core.run import PlanShard
+from cdcsync_core.table import Table
+from cdcsync_operator.state_folder import write_atomically
+
+MAX_SPLITS = 1000
+_FLUSH_SECONDS = 1.0
+_PATIENCE = 5
+#: a frontier that no target has, so that the driver plans by itself
+_NOWHERE: list[Any] = ["the plan could not be made"]
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """Table number `index` of a run, to be planned from `frontier` (None: from the beginning)."""
+
+    index: int
+    table: Table
+    frontier: Bound
+
+
+class Planner(threading.Thread):
+    """Writes the shards of one run into `folder`. `splits(table, frontier)` connects and yields splits in key order."""
+
+    def __init__(
+        self, folder: Path, tables: tuple[TablePlan, ...], splits: Callable[[Table, Bound], Iterator[Split]]
+    ) -> None:
+        super().__init__(name=f"planner {folder.parent.name}", daemon=True)
+        self._folder, self._tables, self._splits = folder, tables, splits
+        self._stopping = threading.Event()
+        self.error: CdcError | None = None
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> None:
+        for table in self._tables:
+            try:
+                self._plan(table)
+            except CdcError as error:
+                self._give_up(table, error)
+            if self._stopping.is_set():
+                return
+
+    def _plan(self, table: TablePlan) -> None:
+        """A lost connection is made again; the plan goes on where it stood."""
+        number, at, failures = 0, table.frontier, 0
+        while True:
+            try:
+                for shard in self._shards(table, at, number):
+                    self._write(table, shard)
+                    number, at, failures = shard.number + 1, shard.splits[-1].end, 0
+                return
+            except TransientError:
+                failures += 1
+                if failures > _PATIENCE or self._stopping.wait(failures):
+                    raise
+
+    def _shards(self, table: TablePlan, start: Bound, number: int) -> Iterator[PlanShard]:
+        frontier, splits, since = start, list[Split](), time.monotonic()
+        for split in self._splits(table.table, start):
+            if self._stopping.is_set():
+                return
+            splits.append(split)
+            late = time.monotonic() - since > _FLUSH_SECONDS
+            if split.end is None or late or len(splits) == MAX_SPLITS:
+                yield _shard(table, number, frontier, splits)
+                frontier, splits, since, number = split.end, [], time.monotonic(), number + 1
+
+    def _write(self, table: TablePlan, shard: PlanShard) -> None:
+        write_atomically(self._folder / PlanShard.filename(table.index, shard.number), shard.to_json())
+
+    def _give_up(self, table: TablePlan, error: CdcError) -> None:
+        """Before the first shard the driver takes over; after it the run is ended and the rest is planned anew."""
+        first = self._folder / PlanShard.filename(table.index, 0)
+        if not first.exists() and not self._stopping.is_set():
+            write_atomically(first, PlanShard(str(table.table.id), 0, _NOWHERE, (), True).to_json())
+        else:
+            self.error = error
+
+
+def _shard(table: TablePlan, number: int, frontier: Bound, splits: list[Split]) -> PlanShard:
+    listed = None if frontier is None else list(frontier)
+    return PlanShard(str(table.table.id), number, listed, tuple(splits), last=splits[-1].end is None)

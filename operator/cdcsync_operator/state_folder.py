@@ -1,0 +1,112 @@
+"""The folder of one sync on this machine: what is where, and that only one controller uses it.
+
+    <state-dir>/<namespace>.<name>.yaml       the resource with its status, as an API server would keep it
+    <state-dir>/<namespace>.<name>.lock       held (flock) by the controller that runs
+    <state-dir>/<namespace>.<name>/logs/      a log for each driver's run
+    <state-dir>/<namespace>.<name>/runs/ID/   a run's configuration, chunk plan and scratch space, removed when it is over
+    <state-dir>/<namespace>.<name>/tables.json   the recorded table definitions
+
+Everything but the log files can be deleted between two runs: the targets' commits are the truth (rule R4).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from cdcsync_core.errors import Reason, fail
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    root: Path
+    namespace: str
+    name: str
+
+    @property
+    def _base(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def state_file(self) -> Path:
+        return self.root / f"{self._base}.yaml"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / f"{self._base}.lock"
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self._base
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def tables_file(self) -> Path:
+        return self.folder / "tables.json"
+
+    @property
+    def secrets_note(self) -> Path:
+        """Names the temporary folder of the Secrets, so that the next controller removes what a killed one left."""
+        return self.folder / "secrets.path"
+
+    def create(self) -> None:
+        for folder in (self.root, self.folder, self.logs, self.runs):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def lock(self) -> IO[str]:
+        """The held lock; it is released when the file is closed. Raises SinkConflict, naming the holder's pid."""
+        self.create()
+        file = self.lock_file.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            file.close()
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"found another cdcsync run of {self.namespace}/{self.name} on {self.root} (pid {holder})",
+                needed="one at a time",
+                remedy="stop it first, or use its progress: cdcsync status",
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        return file
+
+    def is_locked(self) -> bool:
+        """Whether a controller runs; for those who only look."""
+        if not self.lock_file.exists():
+            return False
+        with open(self.lock_file, encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
+    """The file has the old text or the new one, whatever dies meanwhile."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
