@@ -81,10 +81,12 @@ class TransactionId:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """Everything before `at`. `mark` is what proves the history: MariaDB's GTID position there, `""` where unknown."""
+    """Everything before `at`. What proves the history: `mark`, MariaDB's GTID position there, `""` where unknown; `created`, the second
+    since 1970 in which the file was begun (the timestamp of its first event), 0 where unknown."""
 
     at: LogOffset
     mark: str = ""
+    created: int = 0
 
     kind = "file"
 
@@ -106,7 +108,8 @@ class FilePosition:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `status.….position`; MariaDB's mark travels as `gtidSet`."""
-        return {"file": self.at.file, "offset": self.at.offset, "gtidSet": self.mark}
+        place = self.at.to_dict() | {"gtidSet": self.mark}
+        return place | ({"created": self.created} if self.created else {})
 
     def __str__(self) -> str:
         return str(self.at)
@@ -158,7 +161,7 @@ def position_from_dict(data: dict[str, Any]) -> Position:
         return GtidPosition(GtidSet.parse(data["gtidSet"]), at)
     if at is None:
         raise ValueError(f"not a position: {data!r}; needed file and offset")
-    return FilePosition(at, data.get("gtidSet", ""))
+    return FilePosition(at, data.get("gtidSet", ""), data.get("created", 0))
 
 
 def meet_all(positions: list[Position]) -> Position:

@@ -1,0 +1,234 @@
+"""Which tables there are, and how one is defined, as the server itself tells.
+
+Everything comes from information_schema in the server's order, invisible and generated columns and the generated primary
+key included, because the binlog carries them all. The chunk key is the primary key or a unique index over NOT NULL columns: a
+row with NULL would be in no range (rule R3). What has no complete row events (views, sequences, other engines, system
+versioning) is refused (rule R10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import re2
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
+from cdcsync_mysql.splitquery import key_form
+
+_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+#: what holds rows that a binlog could carry; a pattern passes over views and sequences
+_TABLE_TYPES = ("BASE TABLE", "SYSTEM VERSIONED")
+
+
+def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[str]) -> list[TableId]:
+    """The tables whose `database.table` an include pattern (RE2) matches in full and no exclude pattern does, sorted.
+
+    System schemas are never among them. Raises SpecInvalid for a bad pattern, NoSuchTable for an include pattern without a table,
+    EngineUnsupported where it matches views or sequences only.
+    """
+    wanted, unwanted = [_compiled(p) for p in include], [_compiled(p) for p in exclude]
+    rows = fetch(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN %s",
+        (_SYSTEM,),
+    )
+    kinds = {TableId(str(schema), str(name)): str(kind) for schema, name, kind in rows if schema.lower() not in _SYSTEM}
+    for pattern, source in zip(wanted, include, strict=True):
+        _check_matches(source, {kind for table, kind in kinds.items() if pattern.fullmatch(str(table))})
+    chosen = [
+        table
+        for table, kind in kinds.items()
+        if kind in _TABLE_TYPES
+        and any(p.fullmatch(str(table)) for p in wanted)
+        and not any(p.fullmatch(str(table)) for p in unwanted)
+    ]
+    _check_names(chosen)
+    if not chosen:
+        raise _no_match(f"every table of {list(include)} is excluded by {list(exclude)}")
+    return sorted(chosen)
+
+
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as e:
+        said = e.args[0].decode() if e.args and isinstance(e.args[0], bytes) else str(e)
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"the pattern {pattern!r} of spec.tables: {said}",
+            needed="a regular expression in RE2 syntax, matched against database.table",
+        ) from None
+
+
+def _check_matches(pattern: str, kinds: set[str]) -> None:
+    if not kinds:
+        raise _no_match(f"no table matches {pattern!r} of spec.tables.include")
+    if not kinds & set(_TABLE_TYPES):
+        raise fail(
+            Reason.ENGINE_UNSUPPORTED,
+            f"{pattern!r} of spec.tables.include matches only: {', '.join(sorted(kinds))}",
+            needed="a BASE TABLE",
+            remedy="name tables in spec.tables.include",
+        )
+
+
+def _no_match(found: str) -> CdcError:
+    return fail(
+        Reason.NO_SUCH_TABLE,
+        found,
+        needed="a table that the account may read",
+        remedy="correct spec.tables, create the table, or GRANT SELECT on it",
+    )
+
+
+def _check_names(tables: list[TableId]) -> None:
+    """`a.b` + `c` and `a` + `b.c` would be one name everywhere."""
+    seen: dict[str, TableId] = {}
+    for table in tables:
+        other = seen.setdefault(str(table), table)
+        if other != table:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"{table.quoted} and {other.quoted} have one name",
+                needed="names that differ as database.table",
+                table=str(table),
+            )
+
+
+def read_table(connection: Connection, table_id: TableId, excluded: frozenset[str] = frozenset()) -> Table:
+    """The table's definition of now.
+
+    Raises NoSuchTable, EngineUnsupported, NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
+    column that is unknown or in the key).
+    """
+    _check_kind(connection, table_id)
+    columns = _columns(connection, table_id)
+    _check_excluded(table_id, excluded, {c.name for c in columns})
+    index = _chunk_index(table_id, {c.name: c for c in columns}, read_indexes(connection, table_id))
+    in_key = sorted(excluded & set(index.columns))
+    if in_key:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"columns.exclude names {', '.join(in_key)}",
+            needed="no column of the key",
+            remedy="leave the key's columns in",
+            table=str(table_id),
+        )
+    return Table(table_id, columns, tuple(index.columns), excluded)
+
+
+def _check_kind(connection: Connection, table_id: TableId) -> None:
+    rows = fetch(
+        connection,
+        "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (table_id.database, table_id.name),
+    )
+    if not rows:
+        raise fail(
+            Reason.NO_SUCH_TABLE,
+            "no such table, or none that the account may read",
+            remedy=f"create it, or GRANT SELECT ON {table_id.quoted}",
+            table=str(table_id),
+        )
+    kind, engine = (str(value) for value in rows[0])
+    if kind != "BASE TABLE":
+        raise _unsupported(table_id, kind.lower(), "a plain BASE TABLE", "leave it out by spec.tables.exclude")
+    if engine.lower() != "innodb":
+        raise _unsupported(
+            table_id, f"ENGINE={engine}", "ENGINE=InnoDB", f"ALTER TABLE {table_id.quoted} ENGINE=InnoDB"
+        )
+
+
+def _unsupported(table_id: TableId, found: str, needed: str, remedy: str) -> CdcError:
+    return fail(Reason.ENGINE_UNSUPPORTED, found, needed=needed, remedy=remedy, table=str(table_id))
+
+
+def _columns(connection: Connection, table_id: TableId) -> tuple[Column, ...]:
+    rows = fetch(
+        connection,
+        "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, IS_NULLABLE, COLLATION_NAME FROM information_schema.COLUMNS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        (table_id.database, table_id.name),
+    )
+    return tuple(
+        Column(str(name), SourceType.parse(_text(declared), charset), str(nullable) == "YES", collation or "")
+        for name, declared, charset, nullable, collation in rows
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _check_excluded(table_id: TableId, excluded: frozenset[str], known: set[str]) -> None:
+    unknown = sorted(excluded - known)
+    if unknown:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"columns.exclude names {', '.join(unknown)}",
+            needed=f"columns of the table: {', '.join(sorted(known))}",
+            table=str(table_id),
+        )
+
+
+@dataclass
+class Index:
+    """A unique index; `usable` is False if it cannot order a plan: a prefix, an expression, a hash, or hidden from the optimizer."""
+
+    name: str
+    columns: list[str] = field(default_factory=list)
+    usable: bool = True
+
+
+def read_indexes(connection: Connection, table_id: TableId) -> list[Index]:
+    """The unique indexes, the primary key first."""
+    rows = fetch_dicts(
+        connection,
+        "SELECT * FROM information_schema.STATISTICS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        (table_id.database, table_id.name),
+    )
+    indexes: dict[str, Index] = {}
+    for row in rows:
+        index = indexes.setdefault(str(row["INDEX_NAME"]), Index(str(row["INDEX_NAME"])))
+        index.columns.append(str(row["COLUMN_NAME"] or ""))
+        index.usable &= _orders(row)
+    return sorted(indexes.values(), key=lambda i: i.name != "PRIMARY")
+
+
+def _orders(part: dict[str, Any]) -> bool:
+    """Whether this part of an index sorts by the column itself and is seen by the optimizer."""
+    hidden = part.get("IS_VISIBLE") == "NO" or part.get("IGNORED") == "YES"
+    sorts = part["COLUMN_NAME"] is not None and part["SUB_PART"] is None and part["INDEX_TYPE"] == "BTREE"
+    return sorts and not hidden and part["COLLATION"] is not None
+
+
+def _chunk_index(table_id: TableId, columns: dict[str, Column], indexes: list[Index]) -> Index:
+    """The primary key, else the shortest unique index without NULLs, of types that can be cut."""
+    complete = [i for i in indexes if i.usable and not any(columns[c].nullable for c in i.columns if c in columns)]
+    known = [i for i in complete if all(c in columns for c in i.columns)]
+    cuttable = [i for i in known if all(key_form(columns[c]) for c in i.columns)]
+    if cuttable:
+        return min(cuttable, key=lambda i: (i.name != "PRIMARY", len(i.columns)))
+    if known:
+        bad = next(columns[c] for c in known[0].columns if not key_form(columns[c]))
+        raise fail(
+            Reason.TYPE_UNSUPPORTED,
+            f"the key column {bad.name} is {bad.type.declared}",
+            needed="a key of exact types (no FLOAT, DOUBLE)",
+            remedy="add a unique index over NOT NULL columns of other types",
+            table=str(table_id),
+        )
+    raise fail(
+        Reason.NO_PRIMARY_KEY,
+        "no primary key and no unique index over NOT NULL columns",
+        needed="one of them",
+        remedy=f"ALTER TABLE {table_id.quoted} ADD PRIMARY KEY (...)",
+        table=str(table_id),
+    )

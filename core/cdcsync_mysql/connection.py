@@ -1,0 +1,200 @@
+"""Connections to the source: authenticated, encrypted as asked, with a session that inherits nothing that matters.
+
+Why it is right: credentials are read from their files at each connect, so a rotated secret works at the next one and no object
+here holds a secret that could be printed; TLS that is asked for is never given up silently; LOCAL INFILE and the plugins that send
+the password itself are off, so that a server in the middle gets neither files nor passwords; every session has the
+profile of rule R1 and every error comes in the product's words.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, cast
+
+import pymysql
+from pymysql.constants import CR
+from pymysql.cursors import Cursor, DictCursor, SSCursor
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.spec import Source as SourceSpec
+from cdcsync_mysql.failures import map_error
+from cdcsync_mysql.session import apply_profile
+from cdcsync_mysql.version import flavor_of, parse_version
+
+__all__ = ["Connection", "Source", "Tls", "connect", "fetch", "fetch_dicts", "map_error", "source_from_spec"]
+
+Connection: TypeAlias = "pymysql.connections.Connection[Any]"
+TlsMode = Literal["disabled", "required", "verify-ca", "verify-identity"]
+_CONNECT_SECONDS = 10
+_WRITE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Tls:
+    """`ca`, `cert` and `key` are PEM files. `required` encrypts without knowing whom it talks to; `verify-ca` checks the
+    certificate's issuer; `verify-identity` also the host's name in it."""
+
+    mode: TlsMode = "required"
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the source is and which files hold the account. Holds no secret; can be pickled."""
+
+    host: str
+    port: int
+    username_file: Path
+    password_file: Path
+    tls: Tls = Tls()
+
+
+def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
+    """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files."""
+    account, tls = source.credentials_secret_ref, source.tls
+    ca, pair = tls.ca_secret_ref, tls.client_cert_secret_ref
+    return Source(
+        source.host,
+        source.port,
+        secrets_dir / account.name / account.username_key,
+        secrets_dir / account.name / account.password_key,
+        Tls(
+            tls.mode,
+            ca=secrets_dir / ca.name / ca.key if ca else None,
+            cert=secrets_dir / pair.name / "tls.crt" if pair else None,
+            key=secrets_dir / pair.name / "tls.key" if pair else None,
+        ),
+    )
+
+
+class SourceConnection(pymysql.connections.Connection):
+    """A connection that knows how to make another one like it."""
+
+    source: Source
+
+
+def connect(
+    source: Source, *, max_seconds: int = 60, read_timeout: float | None = None, stream: bool = False
+) -> Connection:
+    """A connection with the session profile of rule R1.
+
+    `max_seconds` bounds a statement and a wait for a metadata lock; `read_timeout` is the silence in seconds after which the server
+    counts as gone (default: `max_seconds` and half a minute); with `stream` its cursors read rows as they come, in bounded memory. Raises
+    `CdcError`: AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file), InternalError (session profile).
+    """
+    doing = f"connecting to {source.host}:{source.port}"
+    user, password = _credential(source.username_file), _credential(source.password_file)
+    context = _tls_context(source.tls)
+    try:
+        connection = SourceConnection(
+            host=source.host,
+            port=source.port,
+            user=user.decode(),
+            password=cast(Any, password),
+            charset="utf8mb4",
+            autocommit=True,
+            cursorclass=SSCursor if stream else Cursor,
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=cast(Any, read_timeout or max_seconds + 30),
+            write_timeout=_WRITE_SECONDS,
+            local_infile=False,
+            auth_plugin_map=dict.fromkeys(_REVEALING, _Refused),
+            program_name="cdcsync",
+            ssl=cast(Any, context),
+            ssl_disabled=context is None,
+            defer_connect=True,
+        )
+        connection.source = source
+        _open(connection, max_seconds)
+    except (pymysql.MySQLError, OSError) as e:
+        raise map_error(e, doing) from e
+    return connection
+
+
+def fetch(connection: Connection, sql: str, args: Sequence[object] = (), *, doing: str = "") -> list[tuple[Any, ...]]:
+    """All rows of one statement; raises `CdcError` that begins with `doing` (default: the statement's beginning)."""
+    return _fetch(connection, Cursor, sql, args, doing)
+
+
+def fetch_dicts(
+    connection: Connection, sql: str, args: Sequence[object] = (), *, doing: str = ""
+) -> list[dict[str, Any]]:
+    """The same, each row as a dictionary by column names in upper case, for results whose columns differ by server."""
+    rows = _fetch(connection, DictCursor, sql, args, doing)
+    return [{str(name).upper(): value for name, value in row.items()} for row in rows]
+
+
+def _fetch(
+    connection: Connection, cursor_class: type[Cursor], sql: str, args: Sequence[object], doing: str
+) -> list[Any]:
+    try:
+        with connection.cursor(cursor_class) as cursor:
+            cursor.execute(sql, tuple(args) or None)
+            return list(cursor.fetchall())
+    except (pymysql.MySQLError, OSError) as e:
+        raise map_error(e, doing or sql[:60]) from e
+
+
+def _open(connection: SourceConnection, max_seconds: int) -> None:
+    connection.connect()
+    try:
+        greeting = str(cast(Any, connection).get_server_info())
+        apply_profile(connection, flavor_of(greeting), parse_version(greeting), max_seconds)
+    except BaseException:
+        cast(Any, connection)._force_close()
+        raise
+
+
+def _credential(file: Path) -> bytes:
+    """A file's bytes; a line end that an editor added is no part of a credential."""
+    try:
+        return file.read_bytes().rstrip(b"\r\n")
+    except OSError as e:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no readable credential in {file.parent.name}/{file.name}: {e.strerror}",
+            needed="the Secret of spec.source.credentialsSecretRef with its keys",
+        ) from e
+
+
+def _tls_context(tls: Tls) -> ssl.SSLContext | None:
+    if tls.mode == "disabled":
+        return None
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        # The certificates that MySQL makes for itself lack what strict X.509 asks for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.check_hostname = tls.mode == "verify-identity"
+        context.verify_mode = ssl.CERT_NONE if tls.mode == "required" else ssl.CERT_REQUIRED
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as e:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"the certificates of spec.source.tls cannot be loaded: {e}",
+            needed="PEM files",
+            remedy="correct the Secrets of caSecretRef and clientCertSecretRef",
+        ) from e
+    return context
+
+
+#: plugins in which the client would send the password itself
+_REVEALING = ("mysql_clear_password", "dialog", "mysql_old_password")
+
+
+class _Refused:
+    """In the place of a plugin that is off."""
+
+    def __init__(self, _connection: Connection) -> None:
+        """PyMySQL gives its connection; nothing is to be done with it."""
+
+    def authenticate(self, _packet: object) -> NoReturn:
+        raise pymysql.err.OperationalError(
+            CR.CR_AUTH_PLUGIN_CANNOT_LOAD,
+            "the server asks for the password in clear text or by an obsolete plugin, which this client never sends",
+        )

@@ -1,0 +1,115 @@
+"""The proof that a position still belongs to the log that this connection reaches (rule R6).
+
+A reset, a restored backup, a failover and a crash that cut the log's tail all leave a server that answers well and whose log is another
+one. Going on there would skip or invent transactions without any error. So every connection proves its position first:
+
+- the log's name: MySQL's server_uuid, MariaDB's server_id;
+- with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), everything that was purged is in
+  the position (nothing is missing);
+- with file and offset: the file is listed and at least that long; MariaDB's GTID position there is the recorded one (NULL where
+  no event ends); the file was begun in the recorded second, because after a RESET names, sizes and GTIDs come again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.gtid import GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_mysql.connection import Connection, SourceConnection, fetch
+from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.server import ServerFacts
+
+#: how long a transaction may be in the log, and so with a reader, before `gtid_executed` has it (semi-synchronous replication)
+_COMMIT_SECONDS = 10
+#: MariaDB's BINLOG_GTID_POS takes 32 bits
+_GTID_POS_LIMIT = 2**32
+
+
+def prove(connection: Connection, facts: ServerFacts, log: str, position: Position | None) -> None:
+    """Raises PositionLost unless `position` of `log` can be resumed here without a gap.
+
+    `log` is `ServerFacts.log` of the server that the position came from; None proves the log's name alone.
+    """
+    if facts.log != log:
+        raise _lost(f"the server's log is {facts.log}", f"{log}, where the position was taken")
+    if position is None:
+        return
+    proved: set[Position] = cast(Any, connection).__dict__.setdefault("proved_positions", set())
+    if position in proved:
+        return
+    if isinstance(position, GtidPosition):
+        _prove_gtids(connection, facts, position)
+    else:
+        _prove_place(connection, facts, position)
+    proved.add(position)
+
+
+def gtid_mark(connection: Connection, at: LogOffset) -> str | None:
+    """MariaDB's GTID position at a place; None where no event ends or the place is out of the function's reach."""
+    if at.offset >= _GTID_POS_LIMIT:
+        return None
+    mark = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
+    return None if mark is None else str(mark)
+
+
+def _prove_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition) -> None:
+    if not facts.gtid:
+        raise _lost("gtid_mode is not ON", "gtid_mode=ON, with which the position was taken")
+    executed, purged = _gtid_sets(connection)
+    if not executed.covers(position.gtids):
+        # The reader has a transaction before the engine commits it: wait for those that are on their way.
+        fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), _COMMIT_SECONDS))
+        executed, purged = _gtid_sets(connection)
+    if not executed.covers(position.gtids):
+        raise _lost(f"gtid_executed is {executed}", f"all of {position.gtids}")
+    if not position.gtids.covers(purged):
+        raise _lost(f"gtid_purged is {purged}", f"nothing purged beyond {position.gtids}")
+
+
+def _gtid_sets(connection: Connection) -> tuple[GtidSet, GtidSet]:
+    executed, purged = fetch(connection, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")[0]
+    return GtidSet.parse(str(executed)), GtidSet.parse(str(purged))
+
+
+def _prove_place(connection: Connection, facts: ServerFacts, position: FilePosition) -> None:
+    at = position.at
+    sizes = {str(row[0]): int(row[1]) for row in fetch(connection, "SHOW BINARY LOGS")}
+    if at.file not in sizes:
+        raise _lost(f"the binlog files {_span(list(sizes))}", f"{at.file}")
+    if sizes[at.file] < at.offset:
+        raise _lost(f"{at.file} has {sizes[at.file]} bytes", f"at least {at.offset}")
+    if facts.flavor == "mariadb" and at.offset < _GTID_POS_LIMIT:
+        _prove_mark(connection, position)
+    if position.created:
+        source = cast(SourceConnection, connection).source
+        found = birth(source, at.file)
+        if found != position.created:
+            raise _lost(f"{at.file} was begun at {found} (seconds since 1970)", f"the file begun at {position.created}")
+
+
+def _prove_mark(connection: Connection, position: FilePosition) -> None:
+    found = gtid_mark(connection, position.at)
+    if found is None:
+        raise _lost(f"no event ends at {position.at}", "the place at which a transaction ended")
+    # a position from the plain status has no mark
+    if position.mark and _as_set(found) != _as_set(position.mark):
+        raise _lost(f"the GTID position at {position.at} is {found!r}", repr(position.mark))
+
+
+def _as_set(mark: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in mark.split(",") if part.strip())
+
+
+def _span(files: list[str]) -> str:
+    return f"{files[0]} to {files[-1]}" if files else "(none)"
+
+
+def _lost(found: str, needed: str) -> CdcError:
+    return fail(
+        Reason.POSITION_LOST,
+        found,
+        needed=needed,
+        remedy="point spec.source at the server that the position was taken on, or read the tables again (spec.resnapshot)",
+    )

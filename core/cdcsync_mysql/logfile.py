@@ -1,0 +1,48 @@
+"""When a binlog file was begun: the timestamp of its first event, which a RESET and a restored server change.
+
+Names and sizes of files come again after a RESET, and so do MariaDB's GTIDs (numbers start at 1 again); the second in which the
+file was begun does not. No statement shows it, so the file is opened by a dump that is left after its first two packets.
+
+Why it disturbs nobody: the dump has replica id 0 and no UUID, as that of mysqlbinlog, so the server ends no other dump for it.
+Sources: MySQL source documentation, "COM_BINLOG_DUMP", "Format_description_event"; MariaDB knowledge base, "Replication Protocol".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, cast
+
+import pymysql
+from pymysql.constants import COMMAND
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_mysql.connection import Source, connect, map_error
+
+_NON_BLOCKING = 1
+_FIRST_EVENT = 4
+_FORMAT_DESCRIPTION = 15
+#: timestamp and type of an event, after the packet's status byte
+_EVENT_HEAD = struct.Struct("<xIB")
+
+
+def birth(source: Source, file: str) -> int:
+    """Seconds since 1970 at which `file` was begun; raises PositionLost where it cannot be opened, PrivilegeMissing."""
+    doing = f"reading the head of {file}"
+    with connect(source) as connection:
+        dump = cast(Any, connection)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET @master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE'")
+                cursor.execute("SET @mariadb_slave_capability = 4")
+            request = struct.pack("<IHI", _FIRST_EVENT, _NON_BLOCKING, 0) + file.encode()
+            dump._execute_command(COMMAND.COM_BINLOG_DUMP, request)
+            for _ in range(3):
+                timestamp, kind = _EVENT_HEAD.unpack_from(dump._read_packet().get_all_data())
+                if kind == _FORMAT_DESCRIPTION:
+                    return int(timestamp)
+        except (pymysql.MySQLError, OSError, struct.error) as e:
+            raise map_error(e, doing) from e
+        finally:
+            # the dump goes on until the socket is closed
+            dump._force_close()
+    raise fail(Reason.POSITION_LOST, f"{doing}: it has no format description", needed="a binlog file")

@@ -1,0 +1,161 @@
+"""The chunk plan of a table: splits in key order, lazily, each of bounded size.
+
+Why every possible key is in exactly one split: each split starts where the one before it ended, the first is open below, the last
+open above; bounds are values that the server gave, or for integers a sum.
+
+Why splits stay small, whatever the statistics say: *even* plans cut an integer key by arithmetic, which costs nothing, but every split is
+estimated by the server's own look into the index, and one that is too large is cut as an uneven plan is. *Uneven* plans
+ask for the key at offset `chunk_size` from the start, over the whole unique key, so that many equal leading values do not matter.
+Nothing is held but the current bound, and the server reads each part of the index once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cdcsync_core.chunk import Bound, KeyValue, Split
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.table import INTEGERS, Table, TableId, quote
+from cdcsync_mysql.catalog import read_indexes
+from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
+from cdcsync_mysql.splitquery import order_by, select_key, where
+
+#: the spread of keys, (max - min + 1) / rows, within which an even plan is tried
+_EVEN_FACTORS = (0.05, 1000.0)
+#: an even split estimated at more than this many chunk sizes is cut by its rows
+_TOLERANCE = 1.5
+_ZERO_DATE = re.compile(r"0000-|\d{4}-00|\d{4}-\d\d-00")
+
+
+def plan(connection: Connection, table: Table, chunk_size: int, frontier: Bound = None) -> Iterator[Split]:
+    """The splits of about `chunk_size` rows from `frontier` (None: from the beginning) to the open end, in key order.
+
+    The connection is in use until the iterator is done. Raises CdcError; TypeUnsupported for a zero date in the key.
+    """
+    space = _KeySpace(connection, table, _index_name(connection, table))
+    step = _even_step(space, chunk_size, frontier)
+    if step is None:
+        yield from _uneven(space, Split(frontier, None), chunk_size)
+        return
+    start = frontier
+    for split in _even(step, frontier):
+        start = split.end
+        yield from _bounded(space, split, chunk_size)
+    yield from _bounded(space, Split(start, None), chunk_size)
+
+
+def estimate_rows(connection: Connection, table_id: TableId) -> int:
+    """The statistics' row count, often wrong by half; 0 where there is none."""
+    rows = fetch(
+        connection,
+        "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (table_id.database, table_id.name),
+    )
+    return int(rows[0][0] or 0) if rows else 0
+
+
+@dataclass(frozen=True)
+class _KeySpace:
+    """The table's keys as the server knows them, through the index that orders them."""
+
+    connection: Connection
+    table: Table
+    index: str
+
+    @property
+    def _from(self) -> str:
+        return f"FROM {self.table.id.quoted} FORCE INDEX ({quote(self.index)})"
+
+    def key_at(self, split: Split, offset: int) -> Bound:
+        """The key of the row `offset` rows after the first of `split`; None if the split ends before."""
+        rows = self._ask(
+            f"SELECT {select_key(self.table)} {self._from} WHERE {where(self.table, split)}"
+            f" ORDER BY {order_by(self.table)} LIMIT 1 OFFSET {offset}"
+        )
+        return self._checked(rows[0]) if rows else None
+
+    def ends(self) -> tuple[int, int] | None:
+        """The least and the greatest key of a one-column integer key; None for an empty table."""
+        name = quote(self.table.key[0])
+        low, high = self._ask(f"SELECT MIN({name}), MAX({name}) {self._from}")[0]
+        return None if low is None else (int(low), int(high))
+
+    def estimate(self, split: Split) -> int:
+        """About how many rows `split` has, by the server's dive into the index."""
+        sql = f"EXPLAIN FORMAT=TRADITIONAL SELECT {order_by(self.table)} {self._from} WHERE {where(self.table, split)}"
+        row = fetch_dicts(self.connection, sql, doing=f"planning {self.table.id}")[0]
+        return int(row["ROWS"] or 0)
+
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+        return fetch(self.connection, sql, doing=f"planning {self.table.id}")
+
+    def _checked(self, key: tuple[KeyValue, ...]) -> Bound:
+        for column, value in zip(self.table.key_columns, key, strict=True):
+            if column.type.base in ("date", "datetime", "timestamp") and _ZERO_DATE.match(str(value)):
+                raise fail(
+                    Reason.TYPE_UNSUPPORTED,
+                    f"the key column {column.name} holds {value}",
+                    needed="no zero or partial date in a key",
+                    remedy="correct the row, or use another key",
+                    table=str(self.table.id),
+                )
+        return tuple(key)
+
+
+@dataclass(frozen=True)
+class _Step:
+    low: int
+    high: int
+    size: int
+
+
+def _index_name(connection: Connection, table: Table) -> str:
+    for index in read_indexes(connection, table.id):
+        if tuple(index.columns) == table.key and index.usable:
+            return index.name
+    raise fail(
+        Reason.SCHEMA_CHANGE_REFUSED,
+        f"no unique index over {', '.join(table.key)} any more",
+        needed="the definition of the plan",
+        remedy="read the table again: spec.resnapshot",
+        table=str(table.id),
+    )
+
+
+def _even_step(space: _KeySpace, chunk_size: int, frontier: Bound) -> _Step | None:
+    """None where the keys are not spread evenly enough, or how far is unknown."""
+    if len(space.table.key) != 1 or space.table.key_columns[0].type.base not in INTEGERS:
+        return None
+    ends, rows = space.ends(), estimate_rows(space.connection, space.table.id)
+    if ends is None or rows == 0:
+        return None
+    factor = (ends[1] - ends[0] + 1) / rows
+    if not _EVEN_FACTORS[0] <= factor <= _EVEN_FACTORS[1]:
+        return None
+    low = ends[0] if frontier is None else max(ends[0], int(frontier[0]))
+    return _Step(low, ends[1], max(1, int(factor * chunk_size)))
+
+
+def _even(step: _Step, frontier: Bound) -> Iterator[Split]:
+    """All but the last split."""
+    start = frontier
+    for bound in range(step.low + step.size, step.high + 1, step.size):
+        yield Split(start, (bound,))
+        start = (bound,)
+
+
+def _bounded(space: _KeySpace, split: Split, chunk_size: int) -> Iterator[Split]:
+    if space.estimate(split) <= _TOLERANCE * chunk_size:
+        yield split
+    else:
+        yield from _uneven(space, split, chunk_size)
+
+
+def _uneven(space: _KeySpace, rest: Split, chunk_size: int) -> Iterator[Split]:
+    while (bound := space.key_at(rest, chunk_size)) is not None:
+        yield Split(rest.start, bound)
+        rest = Split(bound, rest.end)
+    yield rest

@@ -1,0 +1,81 @@
+"""The session profile: what a session must not inherit from the server's globals (rule R1).
+
+A global READ UNCOMMITTED returned a row that was rolled back, a global `sql_select_limit` cut a split without an error. So every
+session sets each of these variables and reads all of them back: a proxy that swallows a SET is noticed, too.
+Sources: MySQL and MariaDB manuals, "Server System Variables".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+
+from cdcsync_core.errors import CdcError, Reason, fail
+
+#: the value that means "no limit" on both servers
+_UNLIMITED = 2**64 - 1
+_CHARACTER_SETS = ("character_set_client", "character_set_connection", "character_set_results")
+#: the name since MariaDB 11.1 and MySQL 8.0, and the one before
+_ISOLATION = ("transaction_isolation", "tx_isolation")
+
+
+def profile(flavor: str, version: tuple[int, ...], max_seconds: int) -> dict[str, str | int]:
+    """The variables of a session and their values; `max_seconds` bounds a statement and a wait for a metadata lock."""
+    common: dict[str, str | int] = {
+        "autocommit": 1,
+        "sql_select_limit": _UNLIMITED,
+        "sql_big_selects": 1,
+        "sql_mode": "",
+        "time_zone": "+00:00",
+        "net_write_timeout": 3600,
+        "wait_timeout": 8 * 3600,
+        "lock_wait_timeout": max_seconds,
+    }
+    if flavor == "mariadb":
+        return common | {"max_statement_time": max_seconds}
+    # statistics of now, not of yesterday, for the plan
+    mysql = common | {"max_execution_time": max_seconds * 1000, "information_schema_stats_expiry": 0}
+    if version >= (8, 0, 30):
+        mysql["show_gipk_in_create_table_and_information_schema"] = 1
+    return mysql
+
+
+def apply_profile(
+    connection: pymysql.connections.Connection[Any], flavor: str, version: tuple[int, ...], max_seconds: int
+) -> None:
+    """Sets the profile and reads it back; raises InternalError where the session differs. pymysql's errors pass."""
+    wanted = profile(flavor, version, max_seconds)
+    with connection.cursor(pymysql.cursors.Cursor) as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(f"SET SESSION {', '.join(f'{name} = %s' for name in wanted)}", tuple(wanted.values()))
+        names = [*wanted, *_CHARACTER_SETS, *_ISOLATION]
+        cursor.execute("SHOW SESSION VARIABLES WHERE Variable_name IN %s", (names,))
+        found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    for name, value in wanted.items():
+        _check(name, found.get(name), str(value))
+    for name in _CHARACTER_SETS:
+        _check(name, found.get(name), "utf8mb4")
+    isolation = next((found[name] for name in _ISOLATION if name in found), None)
+    _check(_ISOLATION[0], isolation, "REPEATABLE-READ")
+
+
+def _check(name: str, found: str | None, wanted: str) -> None:
+    if found is None or not _same(found, wanted):
+        raise _differs(name, found, wanted)
+
+
+def _same(found: str, wanted: str) -> bool:
+    if found == wanted or {found, wanted} == {"ON", "1"}:
+        return True
+    # MariaDB prints max_statement_time with six decimals
+    return found.endswith(".000000") and found.removesuffix(".000000") == wanted
+
+
+def _differs(name: str, found: str | None, wanted: str) -> CdcError:
+    return fail(
+        Reason.INTERNAL_ERROR,
+        f"the session's {name} is {found!r} after it was set",
+        needed=repr(wanted),
+        remedy="connect to the server itself, not through a proxy that changes sessions",
+    )

@@ -1,0 +1,98 @@
+"""Low and high watermarks of a wave (rule R1).
+
+A server reports the end of its binlog before the transactions up to it are visible to a SELECT: group commit writes the log, syncs
+it, waits for semi-synchronous replicas, and only then commits in the engine. A LOW from the plain status position therefore loses rows.
+`low` is safe because each server has a report that follows the engine's commit:
+
+- MariaDB: a consistent snapshot and `binlog_snapshot_file/position` are taken under the lock that orders engine commits; they
+  are exact for that snapshot, and what was visible then is visible to every later SELECT.
+- MySQL with GTIDs: `gtid_executed` is updated after the engine commit.
+- MySQL without: `performance_schema.log_status` holds commits while it looks.
+
+A HIGH is asked for after the last SELECT of a wave: whatever a SELECT saw is in the log by then, so the plain position is right.
+Sources: MySQL manual, "The log_status Table", "GTID Life Cycle"; MariaDB knowledge base, "Enhancements for START
+TRANSACTION WITH CONSISTENT SNAPSHOT".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.gtid import GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_mysql.connection import Connection, Source, connect, fetch
+from cdcsync_mysql.history import gtid_mark
+from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.server import ServerFacts
+
+
+def low(source: Source, facts: ServerFacts) -> Position:
+    """A position whose transactions every later SELECT sees; raises BinlogDisabled, PrivilegeMissing, SourceUnreachable."""
+    with connect(source) as connection:
+        if facts.flavor == "mysql" and facts.gtid:
+            return GtidPosition(GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0])))
+        at = _snapshot_place(connection) if facts.flavor == "mariadb" else _log_status_place(connection)
+        mark = gtid_mark(connection, at) or "" if facts.flavor == "mariadb" else ""
+        return FilePosition(at, mark, birth(source, at.file))
+
+
+def high(connection: Connection, facts: ServerFacts) -> LogOffset:
+    """A place that covers everything that was visible before the call."""
+    return _place(_status(connection, facts))
+
+
+def current(connection: Connection, facts: ServerFacts) -> Position:
+    """Where the log ends now, to compare a reader with. Not a low watermark: it is ahead of what a SELECT sees."""
+    row = _status(connection, facts)
+    if facts.flavor == "mysql" and facts.gtid:
+        return GtidPosition(GtidSet.parse(str(row[4])), _place(row))
+    return FilePosition(_place(row))
+
+
+def _snapshot_place(connection: Connection) -> LogOffset:
+    # Under READ COMMITTED the clause is accepted and does nothing; the session profile has made sure of REPEATABLE READ.
+    fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    found = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
+    fetch(connection, "ROLLBACK")
+    if not found.get("binlog_snapshot_file"):
+        raise _disabled()
+    return LogOffset(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"]))
+
+
+def _log_status_place(connection: Connection) -> LogOffset:
+    try:
+        rows = fetch(connection, "SELECT LOCAL FROM performance_schema.log_status", doing="taking a low watermark")
+    except CdcError as e:
+        if e.reason is Reason.PRIVILEGE_MISSING:
+            raise fail(
+                Reason.PRIVILEGE_MISSING,
+                e.found,
+                needed="BACKUP_ADMIN and SELECT on performance_schema.log_status, because gtid_mode is not ON",
+                remedy="GRANT BACKUP_ADMIN ON *.* and GRANT SELECT ON performance_schema.log_status to the account, or gtid_mode=ON",
+            ) from e
+        raise
+    local: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+    if not local.get("binary_log_file"):
+        raise _disabled()
+    return LogOffset(local["binary_log_file"], local["binary_log_position"])
+
+
+def _status(connection: Connection, facts: ServerFacts) -> tuple[Any, ...]:
+    """File, Position, Binlog_Do_DB, Binlog_Ignore_DB and on MySQL Executed_Gtid_Set."""
+    renamed = facts.flavor == "mysql" and facts.numbers >= (8, 2)
+    rows = fetch(connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+    if not rows:
+        raise _disabled()
+    return rows[0]
+
+
+def _place(row: tuple[Any, ...]) -> LogOffset:
+    return LogOffset(str(row[0]), int(row[1]))
+
+
+def _disabled() -> CdcError:
+    return fail(
+        Reason.BINLOG_DISABLED, "the server writes no binlog", needed="log_bin=ON", remedy="start it with --log-bin"
+    )
