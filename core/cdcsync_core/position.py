@@ -12,7 +12,8 @@ Two kinds, because the servers give two kinds of truth (rule R5):
 Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that another has in?), `join`
 (what two readers have seen together, of which one started at or before the other), `meet` (what both have: where one reader
 for both must start) and `reached` (is a high watermark passed?). A table's new position after a batch is
-`table.join(reader)`: the reader began at the meet of its tables and left nothing out.
+`table.join(reader)`: the reader began at the meet of its tables and left nothing out. Two positions of different kinds
+cannot be compared at all: they belong to a source before and after its `gtid_mode` was changed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 
 _FILE = re.compile(r".+\.(\d+)")
@@ -88,22 +90,22 @@ class FilePosition:
     mark: str = ""
     created: int = 0
 
-    kind = "file"
-
     def covers(self, transaction: TransactionId) -> bool:
         return self.at.covers(transaction.end)
 
     def reached(self, high: LogOffset) -> bool:
         return self.at.covers(high)
 
-    def includes(self, other: FilePosition) -> bool:
+    def includes(self, other: Position) -> bool:
         """True if nothing that `other` has is missing here."""
-        return self.at.covers(other.at)
+        return self.at.covers(_alike(self, other).at)
 
-    def join(self, other: FilePosition) -> FilePosition:
+    def join(self, other: Position) -> FilePosition:
+        other = _alike(self, other)
         return self if self.at.covers(other.at) else other
 
-    def meet(self, other: FilePosition) -> FilePosition:
+    def meet(self, other: Position) -> FilePosition:
+        other = _alike(self, other)
         return other if self.at.covers(other.at) else self
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,25 +124,25 @@ class GtidPosition:
     gtids: GtidSet
     at: LogOffset | None = None
 
-    kind = "gtid"
-
     def covers(self, transaction: TransactionId) -> bool:
         if transaction.gtid is None:
-            raise ValueError(f"the transaction ending at {transaction.end} has no GTID, the position needs one")
+            raise _other_kind()
         return transaction.gtid in self.gtids
 
     def reached(self, high: LogOffset) -> bool:
         return self.at is not None and self.at.covers(high)
 
-    def includes(self, other: GtidPosition) -> bool:
+    def includes(self, other: Position) -> bool:
         """True if nothing that `other` has is missing here."""
-        return self.gtids.covers(other.gtids)
+        return self.gtids.covers(_alike(self, other).gtids)
 
-    def join(self, other: GtidPosition) -> GtidPosition:
+    def join(self, other: Position) -> GtidPosition:
+        other = _alike(self, other)
         places = [p.at for p in (self, other) if p.at]
         return GtidPosition(self.gtids.union(other.gtids), furthest(places) if places else None)
 
-    def meet(self, other: GtidPosition) -> GtidPosition:
+    def meet(self, other: Position) -> GtidPosition:
+        other = _alike(self, other)
         return GtidPosition(self.gtids.intersection(other.gtids), None if self.at != other.at else self.at)
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,6 +154,23 @@ class GtidPosition:
 
 
 Position = FilePosition | GtidPosition
+_Kind = TypeVar("_Kind", FilePosition, GtidPosition)
+
+
+def _alike(mine: _Kind, other: Position) -> _Kind:
+    """`other`, which must be of the same kind; raises PositionLost."""
+    if not isinstance(other, type(mine)):
+        raise _other_kind()
+    return other
+
+
+def _other_kind() -> CdcError:
+    return fail(
+        Reason.POSITION_LOST,
+        "transactions with GTIDs meet transactions without: gtid_mode was changed on the source",
+        needed="the gtid_mode with which the tables were read",
+        remedy="set gtid_mode as it was, or read the tables again (spec.resnapshot)",
+    )
 
 
 def position_from_dict(data: dict[str, Any]) -> Position:
@@ -165,9 +184,7 @@ def position_from_dict(data: dict[str, Any]) -> Position:
 
 
 def meet_all(positions: list[Position]) -> Position:
-    """Where one reader for all of them starts. All must be of one kind; raises ValueError otherwise or when empty."""
+    """Where one reader for all of them starts. Raises PositionLost if they are of two kinds, ValueError where there are none."""
     if not positions:
         raise ValueError("no position to start from; needed at least one table")
-    if len({p.kind for p in positions}) != 1:
-        raise ValueError("positions with and without GTIDs cannot share a reader; gtid_mode was changed on the source")
-    return reduce(lambda a, b: a.meet(b), positions)  # type: ignore[arg-type]
+    return reduce(lambda a, b: a.meet(b), positions)

@@ -72,7 +72,7 @@ class TableState:
         finished = self.finished
         for split in splits:
             finished = finished.add(split)
-        met = self.low.meet(low) if self.low else low  # type: ignore[arg-type]
+        met = self.low.meet(low) if self.low else low
         return replace(
             self,
             number=self.number + 1,
@@ -88,7 +88,7 @@ class TableState:
     def after_batch(self, reader: Position, nulled: int = 0) -> TableState:
         """With everything that the reader has passed."""
         assert self.position is not None
-        position = self.position.join(reader)  # type: ignore[arg-type]
+        position = self.position.join(reader)
         return replace(self, number=self.number + 1, position=position, nulled=self.nulled + nulled)
 
     def to_dict(self) -> dict[str, Any]:

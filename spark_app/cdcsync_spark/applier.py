@@ -65,7 +65,7 @@ class Applier:
         """What the table has: its committed position, and all that the reader passed without changes for it."""
         position = table.state.position
         assert position is not None
-        return position.join(self.reader) if table.flowing else position  # type: ignore[arg-type]
+        return position.join(self.reader) if table.flowing else position
 
     def consistent(self, table: StreamTable) -> bool:
         high = table.state.high
@@ -80,7 +80,7 @@ class Applier:
 
     def _stamp(self, state: TableState) -> Commit | None:
         position = state.position
-        if position is None or position.join(self.reader) == position:  # type: ignore[arg-type]
+        if position is None or position.join(self.reader) == position:
             return None
         return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), Stamp())
 
@@ -106,7 +106,7 @@ class Applier:
         if not self._continues(table, state, batch):
             return None
         assert state.position is not None
-        if state.position.includes(part.upto):  # type: ignore[arg-type]
+        if state.position.includes(part.upto):
             return None
         missing = _missing(changes, state.position, batch)
         folded = fold(missing, state.table.key)
@@ -117,13 +117,13 @@ class Applier:
         """A table that stops without rows keeps the place where it stopped."""
         if not self._continues(table, state, batch) or state.position is None:
             return None
-        if state.position.join(part.upto) == state.position:  # type: ignore[arg-type]
+        if state.position.join(part.upto) == state.position:
             return None
         return Commit(replace(state.after_batch(part.upto), epoch=self.epoch), Stamp())
 
     def _continues(self, table: StreamTable, state: TableState, batch: LogBatch) -> bool:
         position = state.position
-        if position is None or state.nonce != table.state.nonce or not position.includes(batch.start):  # type: ignore[arg-type]
+        if position is None or state.nonce != table.state.nonce or not position.includes(batch.start):
             table.released = True
         return not table.released
 

@@ -66,7 +66,7 @@ class Assembly:
     ) -> None:
         self._tables = tables
         self._spool = spool
-        self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}  # type: ignore[arg-type]
+        self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
         self._known_xids: set[str] = set()
         self._sealed_at = start
@@ -105,7 +105,7 @@ class Assembly:
         """Everything whole so far; a transaction that is being read goes to a later batch."""
         end = self.position
         sealed = Sealed(self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops)
-        self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}  # type: ignore[arg-type]
+        self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}
         self._sealed_at = end
         self._spool.rotate()
         still_open = self._open

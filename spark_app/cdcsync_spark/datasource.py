@@ -163,7 +163,7 @@ class BinlogReader(SimpleDataSourceStreamReader):
                     time.sleep(0.05)
                     continue
                 yield from _rows(batch, goal)
-                if batch.end.includes(goal) and (goal.at is None or batch.end.reached(goal.at)):  # type: ignore[arg-type]
+                if batch.end.includes(goal) and (goal.at is None or batch.end.reached(goal.at)):
                     return
         finally:
             reader.stop()
