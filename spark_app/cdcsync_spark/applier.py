@@ -2,20 +2,21 @@
 
 Why it is right. A commit opens the table and finds its state (R8). What its position covers is skipped, by membership or by offset
 (R5); the rest is folded to the last image per key (R2) and committed together with the new position (R4). So a batch that was
-applied half before a crash, or that a run before applied in part, is applied to the end and never twice. A table whose position
-does not reach the batch's start was taken over by another run: it is left alone, because the gap is not here to be filled.
+applied half before a crash, or that a run before applied in part, is applied to the end and never twice. A table that does not go on
+from what this run knows of it was read again or taken over by another run: it is left alone, because the gap is not here to be filled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.change import TRANSACTION, fold
-from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.gates import gate
@@ -50,16 +51,35 @@ class Applier:
 
     def apply(self, batch: LogBatch) -> None:
         """Raises TransientError; a permanent error stops its table only."""
+        self._check_no_gap(batch)
         for part in batch.tables:
             table = self.tables[part.table]
             if not table.flowing:
                 continue
-            try:
+            with self._stopping_alone(table):
                 self._apply_table(table, part, batch)
-            except PermanentError as e:
-                table.stop = e
             gate("table-applied")
         self.reader = batch.end
+
+    @contextmanager
+    def _stopping_alone(self, table: StreamTable) -> Iterator[None]:
+        """A permanent error stops the table; one that was read again meanwhile has a newer owner and is left to it."""
+        try:
+            yield
+        except PermanentError as e:
+            found = table.target.last_commit() if e.reason is Reason.SINK_CONFLICT else None
+            if found is not None and found.nonce > table.state.nonce:
+                table.released = True
+            else:
+                table.stop = e
+
+    def _check_no_gap(self, batch: LogBatch) -> None:
+        if not self.reader.includes(batch.start):
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                f"the log from {self.reader} to {batch.start} was left out",
+                needed="batches without gaps",
+            )
 
     def position(self, table: StreamTable) -> Position:
         """What the table has: its committed position, and all that the reader passed without changes for it."""
@@ -76,11 +96,13 @@ class Applier:
         for table in self.tables.values():
             if table.flowing and table.committed < older_than:
                 gate("before-stamp")
-                self._commit(table, self._stamp)
+                with self._stopping_alone(table):
+                    self._commit(table, lambda state, table=table: self._stamp(table, state))  # type: ignore[misc]
 
-    def _stamp(self, state: TableState) -> Commit | None:
-        position = state.position
-        if position is None or position.join(self.reader) == position:
+    def _stamp(self, table: StreamTable, state: TableState) -> Commit | None:
+        if not self._continues(table, state) or state.position is None:
+            return None
+        if state.position.join(self.reader) == state.position:
             return None
         return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), Stamp())
 
@@ -103,7 +125,7 @@ class Applier:
     def _merge(
         self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch, changes: pa.Table
     ) -> Commit | None:
-        if not self._continues(table, state, batch):
+        if not self._continues(table, state):
             return None
         assert state.position is not None
         if state.position.includes(part.upto):
@@ -115,15 +137,20 @@ class Applier:
 
     def _stop_commit(self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch) -> Commit | None:
         """A table that stops without rows keeps the place where it stopped."""
-        if not self._continues(table, state, batch) or state.position is None:
+        if not self._continues(table, state) or state.position is None:
             return None
         if state.position.join(part.upto) == state.position:
             return None
         return Commit(replace(state.after_batch(part.upto), epoch=self.epoch), Stamp())
 
-    def _continues(self, table: StreamTable, state: TableState, batch: LogBatch) -> bool:
-        position = state.position
-        if position is None or state.nonce != table.state.nonce or not position.includes(batch.start):
+    def _continues(self, table: StreamTable, state: TableState) -> bool:
+        """Whether the target goes on from what this run knows of it.
+
+        The reader passed nothing of this table between the position known and the batch, so a position that includes the known one has
+        no gap before the batch, even where it was committed long ago: an idle table's position is stamped only now and then.
+        """
+        known, position = table.state.position, state.position
+        if position is None or known is None or state.nonce != table.state.nonce or not position.includes(known):
             table.released = True
         return not table.released
 

@@ -1,0 +1,161 @@
+"""Applying batches to real Delta tables: what decides whether a table goes on is what this run knows of it (rules R4, R5, R8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.chunk import Intervals, Split
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.sinks.base import Commit, Replace, Stamp
+from cdcsync_spark.sinks.delta import DeltaSink
+from cdcsync_spark.sinks.place import Place
+
+SYNC = "default/shop"
+
+
+def _place(offset: int) -> FilePosition:
+    return FilePosition(LogOffset("binlog.000001", offset))
+
+
+def _table(name: str) -> Table:
+    columns = (Column("id", SourceType.parse("int(11)"), nullable=False), Column("v", SourceType.parse("int(11)")))
+    return Table(TableId("shop", name), columns, ("id",))
+
+
+class World:
+    """Tables `a` and `b` in a lake, both complete as of offset 100, and one run of epoch 1 that reads from there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sink = DeltaSink(Place.parse(str(folder / "lake")), SYNC)
+        tables = {f"shop.{name}": self._made(_table(name)) for name in ("a", "b")}
+        self.applier = Applier(tables, 1, _place(100), lambda: 0.0)
+
+    def _made(self, table: Table) -> StreamTable:
+        at = _place(100)
+        state = TableState(Identity(SYNC, "mariadb:1", str(table.id)), table, epoch=1)
+        target = self.sink.target(table.id)
+        found = target.prepare(
+            replace(state, finished=Intervals((Split(),)), low=at, high=at.at, position=at, splits=1)
+        )
+        return StreamTable(str(table.id), target, found, committed=0.0)
+
+    def batch(self, start: int, end: int, rows: dict[str, list[tuple[ChangeKind, int, int]]]) -> LogBatch:
+        """One transaction that ends at `end`, with (kind, id, v) for each table's name."""
+        transactions = str(self.folder / f"{start}.json")
+        write_transactions(transactions, [TransactionId(LogOffset("binlog.000001", end))])
+        parts = tuple(self._part(name, changes, start, end) for name, changes in sorted(rows.items()))
+        return LogBatch(_place(start), _place(end), None, transactions, parts)
+
+    def _part(self, name: str, changes: list[tuple[ChangeKind, int, int]], start: int, end: int) -> TableBatch:
+        path = str(self.folder / f"{start}-{name}.arrow")
+        schema = changes_schema(arrow_schema(_table(name)))
+        columns = [
+            [k for k, _, _ in changes],
+            [0] * len(changes),
+            [i for _, i, _ in changes],
+            [v for _, _, v in changes],
+        ]
+        rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(rows)
+        return TableBatch(f"shop.{name}", path, len(changes), 0, _place(end))
+
+    def stream_table(self, name: str) -> StreamTable:
+        return self.applier.tables[f"shop.{name}"]
+
+    def rows(self, name: str) -> dict[int, int]:
+        rows = self.stream_table(name).target.scan().read_all()
+        return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_table_that_was_idle_for_many_batches_goes_on(world: World) -> None:
+    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+    world.applier.apply(world.batch(200, 300, {"a": [(ChangeKind.INSERT, 2, 20)]}))
+
+    world.applier.apply(world.batch(300, 400, {"b": [(ChangeKind.INSERT, 7, 70)]}))
+
+    assert world.rows("b") == {7: 70}
+    assert world.stream_table("b").flowing
+    assert world.stream_table("b").state.position == _place(400)
+
+
+def test_the_same_batch_again_changes_nothing(world: World) -> None:
+    batch = world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]})
+    world.applier.apply(batch)
+    number = world.stream_table("a").state.number
+
+    world.applier.apply(batch)
+
+    assert world.rows("a") == {1: 10}
+    assert world.stream_table("a").state.number == number
+
+
+def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(world: World) -> None:
+    with pytest.raises(CdcError) as caught:
+        world.applier.apply(world.batch(101, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+
+    assert caught.value.reason is Reason.INTERNAL_ERROR
+    assert world.rows("a") == {}
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoch: int) -> None:
+    """Its new content is as of an earlier place than the reader's: neither a batch nor a stamp may move it forward."""
+    table = world.stream_table("a")
+    older = _place(60)
+    table.target.commit(
+        epoch,
+        lambda found: Commit(
+            replace(found, epoch=epoch, number=found.number + 1, nonce=5, low=older, position=older), Replace(())
+        ),
+    )
+
+    world.applier.apply(world.batch(100, 200, {"b": [(ChangeKind.INSERT, 1, 10)]}))
+    world.applier.stamp(older_than=float("inf"))
+
+    assert not table.flowing
+    assert table.stop is None
+    found = table.target.last_commit()
+    assert found is not None
+    assert found.position == older
+    assert world.stream_table("b").state.position == _place(200)
+
+
+def test_an_idle_table_is_stamped_with_the_readers_place_once(world: World) -> None:
+    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+
+    world.applier.stamp(older_than=float("inf"))
+    world.applier.stamp(older_than=float("inf"))
+
+    found = world.stream_table("b").target.last_commit()
+    assert found is not None
+    assert (found.position, found.number) == (_place(200), 1)
+
+
+def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
+    target = world.stream_table("a").target
+    target.commit(2, lambda found: Commit(replace(found, epoch=2, number=found.number + 1), Stamp()))
+
+    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+
+    stop = world.stream_table("a").stop
+    assert stop is not None
+    assert stop.reason is Reason.SINK_CONFLICT
+    assert world.rows("a") == {}
