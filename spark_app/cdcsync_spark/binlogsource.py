@@ -49,6 +49,8 @@ class LogStreamReader(SimpleDataSourceStreamReader):
         return iter([(batch.to_json(),)]), {"v": 1, "batch": start["batch"] + 1}
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[str]]:
+        if start == end:
+            return iter([])  # Spark begins with an empty batch where there is nothing yet
         raise fail(
             Reason.INTERNAL_ERROR,
             f"Spark asks for the batches {start} to {end} of an earlier run",

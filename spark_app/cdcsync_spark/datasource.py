@@ -155,6 +155,8 @@ class BinlogReader(SimpleDataSourceStreamReader):
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """A batch that was read before a restart, once more: the log from `start` to exactly `end`."""
+        if start == end:
+            return
         reader, goal = self._open(_position(start)), _position(end)
         try:
             while True:

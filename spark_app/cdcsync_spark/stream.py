@@ -7,6 +7,7 @@ catch-up run has reached its goal, or with the error of the reader.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,6 +83,8 @@ class StreamRun:
         self._start = meet_all([_position(t) for t in self.tables])
         self._applier = Applier({t.name: t for t in self.tables}, self.epoch, self._start, time.time)
         self._error: BaseException | None = None
+        self._applying = threading.Lock()
+        self._closing = False
         self._last: LogBatch | None = None
         self._last_at = time.time()
         self._reported_at = 0.0
@@ -96,7 +99,7 @@ class StreamRun:
                 self.context.stopping.wait(0.2)
                 self._report_if_due()
         finally:
-            query.stop()
+            self._close(query)
         if self._error is not None:
             raise self._error
         if not self.context.stopping.is_set() and query.exception() is not None:
@@ -104,6 +107,12 @@ class StreamRun:
         self._applier.stamp(older_than=float("inf"))
         self._report(everything=True)
         self.context.failed |= {t.name: t.stop for t in self.tables if t.stop}
+
+    def _close(self, query: StreamingQuery) -> None:
+        """Lets the batch at hand end: Spark would interrupt it in the middle."""
+        with self._applying:
+            self._closing = True
+        query.stop()
 
     # -- the query
 
@@ -138,12 +147,15 @@ class StreamRun:
 
     def _on_batch(self, rows: DataFrame, _: int) -> None:
         """Called by Spark in its stream thread; an error is kept as it is, for Spark would make a text of it."""
-        try:
-            for row in rows.collect():
-                self._apply(LogBatch.from_json(row["batch"]))
-        except BaseException as e:
-            self._error = self._error or e
-            raise
+        with self._applying:
+            if self._closing:
+                return  # the batch is read again by the next run
+            try:
+                for row in rows.collect():
+                    self._apply(LogBatch.from_json(row["batch"]))
+            except BaseException as e:
+                self._error = self._error or e
+                raise
 
     def _apply(self, batch: LogBatch) -> None:
         if batch.fatal is not None:
