@@ -1,0 +1,102 @@
+"""The preflight: is this server fit to be captured, and which tables can be. Reads only, and reports every failure at once.
+
+What it finds is in three parts: checks of the server (one failing stops everything), checks of each table (one failing stops
+that table), and what the whole snapshot means for the log that must outlive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.spec import Spec
+from cdcsync_core.table import TableId
+from cdcsync_mysql.catalog import resolve
+from cdcsync_mysql.checks import Check, Level, failed, refused, warned
+from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
+from cdcsync_mysql.servercheck import Server, check_server, look
+from cdcsync_mysql.tablecheck import TableCheck, check_table
+
+#: rows a second and a parallel split, at the lower end of what was measured; for estimates only
+_ROWS_PER_SECOND = 10_000
+#: the snapshot should be done in this part of the log's retention
+_SAFE_PART = 0.5
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """`facts` is None where the server was not reached; `checks` are those of the whole source, in order."""
+
+    facts: ServerFacts | None
+    checks: tuple[Check, ...]
+    tables: tuple[TableCheck, ...] = ()
+    estimated_seconds: float = 0.0
+
+    @property
+    def failures(self) -> tuple[CdcError, ...]:
+        """What concerns the whole source; a table's own are in its `error`."""
+        return tuple(c.error for c in self.checks if c.level is Level.FAIL)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line each, those of the source before those of tables."""
+        own = [c.line for c in self.checks if c.level is Level.WARN]
+        return (*own, *(w for t in self.tables for w in t.warnings))
+
+
+def preflight(source: Source, spec: Spec, *, server_id: int = 0, unread: Collection[str] | None = None) -> Preflight:
+    """Looks at the source for the whole manifest; changes nothing and raises no CdcError.
+
+    `server_id` is the replica id that our dump will use (0: not checked); `unread` names the tables whose snapshot is still
+    to be made (None: all), which is what must end before the log expires.
+    """
+    try:
+        with connect(source) as connection:
+            facts = read_facts(connection)
+            server = look(source, connection, facts, server_id)
+            checks = check_server(server)
+            tables = _tables(server, spec, checks)
+            seconds = _estimate(spec, tables, unread)
+            checks += _outlives(log_retention_seconds(connection), seconds)
+    except CdcError as e:
+        return Preflight(None, (refused("connection", e),))
+    return Preflight(facts, tuple(checks), tuple(tables), seconds)
+
+
+def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]:
+    try:
+        names = resolve(server.connection, spec.tables.include, spec.tables.exclude)
+    except CdcError as e:
+        checks.append(refused("tables", e))
+        return []
+    checks += _unknown_overrides(spec, names)
+    return [check_table(server, n, spec.tables.override(str(n)), spec.snapshot.chunk_size) for n in names]
+
+
+def _unknown_overrides(spec: Spec, names: list[TableId]) -> list[Check]:
+    known = {str(n) for n in names}
+    return [
+        warned("tables.overrides", f"{o.table} is not captured", "a captured table", "correct the override's table")
+        for o in spec.tables.overrides
+        if o.table not in known
+    ]
+
+
+def _estimate(spec: Spec, tables: list[TableCheck], unread: Collection[str] | None) -> float:
+    rows = sum(t.rows for t in tables if t.error is None and (unread is None or str(t.id) in unread))
+    return rows / (_ROWS_PER_SECOND * spec.snapshot.parallelism)
+
+
+def _outlives(retention: float, seconds: float) -> list[Check]:
+    """The log since the first wave must still be there when the last one is done."""
+    name = "binlog retention"
+    if not retention or seconds <= _SAFE_PART * retention:
+        return []
+    found = f"{retention:.0f} s, while the snapshot is estimated at {seconds:.0f} s"
+    needed = "a log that outlives the snapshot, twice over"
+    remedy = "raise binlog_expire_logs_seconds, or spec.snapshot.parallelism"
+    if seconds > retention:
+        return [failed(name, Reason.SNAPSHOT_OUTLIVES_BINLOG, found, needed, remedy)]
+    return [warned(name, found, needed, remedy)]

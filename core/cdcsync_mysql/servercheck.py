@@ -1,0 +1,274 @@
+"""Checks of the server as a whole: settings, privileges, what the log leaves out (rules R1, R6, R9, R10).
+
+Each check is a small function of what was read from the server and names the variable, the value found, the value needed and
+the statement that cures it; the list at the end is the registry. Privileges are not read from SHOW GRANTS, which says little
+about roles, but tried: the preflight does once what the run will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_mysql import watermark
+from cdcsync_mysql.checks import Check, failed, passed, refused, warned
+from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
+from cdcsync_mysql.failures import grant
+from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.version import SUPPORTED, TESTED
+
+#: the host name under which our own dumps register
+OWN_HOST = "cdcsync"
+
+
+@dataclass(frozen=True)
+class Server:
+    """What checks look at. `variables` are the global ones, names in lower case; `server_id` is the replica id of our dump, 0 for
+    none."""
+
+    source: Source
+    connection: Connection
+    facts: ServerFacts
+    variables: dict[str, str]
+    account: str
+    server_id: int = 0
+
+    @property
+    def is_mysql(self) -> bool:
+        return self.facts.flavor == "mysql"
+
+
+def look(source: Source, connection: Connection, facts: ServerFacts, server_id: int) -> Server:
+    """Reads what most checks need; raises CdcError."""
+    variables = {str(n).lower(): str(v) for n, v in fetch(connection, "SHOW GLOBAL VARIABLES")}
+    user, _, host = str(fetch(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    return Server(source, connection, facts, variables, f"'{user}'@'{host}'", server_id)
+
+
+def check_server(server: Server) -> list[Check]:
+    """All checks, none of which hides another."""
+    found: list[Check] = []
+    for check in CHECKS:
+        try:
+            found.extend(check(server))
+        except CdcError as e:
+            found.append(refused(check.__name__.lstrip("_"), e))
+    return found
+
+
+def _version(server: Server) -> Iterator[Check]:
+    facts = server.facts
+    found = f"{facts.flavor} {facts.version}"
+    tested = ", ".join(".".join(map(str, v)) for v in TESTED[facts.flavor])
+    if not facts.supported:
+        oldest = ".".join(map(str, SUPPORTED[facts.flavor]))
+        yield failed("version", Reason.SPEC_INVALID, found, f"{facts.flavor} {oldest} or newer")
+    elif not facts.tested:
+        yield warned("version", found, f"a version that is tested: {tested}")
+    else:
+        yield passed("version", found)
+
+
+def _setting(name: str, reason: Reason, needed: str, remedy: str = "") -> Callable[[Server], Iterator[Check]]:
+    """A check of a variable that must have one value; a server that does not know the variable passes if it has no such choice."""
+
+    def check(server: Server) -> Iterator[Check]:
+        value = server.variables.get(name)
+        if value is not None and value.upper() == needed.upper():
+            yield passed(name, value or "(empty)")
+        elif value is not None:
+            cure = remedy or f"SET {'PERSIST' if server.is_mysql else 'GLOBAL'} {name} = '{needed}'"
+            yield failed(name, reason, value or "(empty)", needed or "(empty)", cure)
+
+    check.__name__ = name
+    return check
+
+
+def _row_metadata(server: Server) -> Iterator[Check]:
+    name = "binlog_row_metadata"
+    value = server.variables.get(name, "unknown to this server")
+    if value.upper() == "FULL":
+        yield passed(name, value)
+        return
+    scope = "PERSIST" if server.is_mysql else "GLOBAL"
+    remedy = f"SET {scope} {name} = 'FULL', and in the server's configuration"
+    yield failed(name, Reason.ROW_METADATA_NOT_FULL, value, "FULL", remedy)
+
+
+def _gtids(server: Server) -> Iterator[Check]:
+    """Without GTIDs positions are files and offsets, which is as good on one server; a mode in between is a change under way."""
+    mode = server.variables.get("gtid_mode", "positions are files and offsets")
+    if mode.endswith("_PERMISSIVE"):
+        yield warned(
+            "gtid_mode", mode, "ON or OFF, for good: positions of the two kinds do not mix", "SET PERSIST gtid_mode"
+        )
+    else:
+        yield passed("gtid_mode", mode)
+
+
+def _log_status(server: Server) -> Iterator[Check]:
+    """REPLICATION CLIENT, BINLOG MONITOR: where the log ends."""
+    end = watermark.high(server.connection, server.facts)
+    fetch(server.connection, "SHOW BINARY LOGS", doing="listing the binlog files")
+    yield passed("binlog", f"ends at {end}")
+
+
+def _dump(server: Server) -> Iterator[Check]:
+    """REPLICATION SLAVE: reading the log."""
+    end = watermark.high(server.connection, server.facts)
+    try:
+        birth(server.source, end.file)
+    except CdcError as e:
+        if e.reason is not Reason.PRIVILEGE_MISSING and e.reason is not Reason.AUTHENTICATION_FAILED:
+            raise
+        remedy = grant("REPLICATION SLAVE", "*.*", server.account)
+        yield failed("dump", Reason.PRIVILEGE_MISSING, e.found, "REPLICATION SLAVE", remedy)
+        return
+    yield passed("dump", "the log can be read")
+
+
+def _low_watermark(server: Server) -> Iterator[Check]:
+    """BACKUP_ADMIN where MySQL has no GTIDs (rule R1)."""
+    low = watermark.low(server.source, server.facts)
+    yield passed("low watermark", str(low) or "(no transaction yet)")
+
+
+def _replica(server: Server) -> Iterator[Check]:
+    """A replica's log lacks what it applies, unless it is told to write it."""
+    name = "log_replica_updates" if "log_replica_updates" in server.variables else "log_slave_updates"
+    value = server.variables.get(name, "ON")
+    if value == "ON":
+        yield passed(name, value)
+        return
+    replica = _is_replica(server)
+    if replica:
+        yield failed(
+            name,
+            Reason.LOG_INCOMPLETE,
+            f"{value} on a server that is a replica",
+            "ON",
+            f"start the server with --{name.replace('_', '-')}",
+        )
+    elif replica is None:
+        remedy = grant("SLAVE MONITOR" if not server.is_mysql else "REPLICATION CLIENT", "*.*", server.account)
+        yield warned(name, f"{value}, and whether the server is a replica cannot be seen", "a primary, or ON", remedy)
+    else:
+        yield passed(name, f"{value} on a primary")
+
+
+def _is_replica(server: Server) -> bool | None:
+    """None where the account may not know and nothing shows it."""
+    running = fetch(server.connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'")
+    if server.variables.get("gtid_slave_pos") or (running and int(running[0][1]) > 0):
+        return True
+    all_channels = "SHOW REPLICA STATUS" if server.is_mysql else "SHOW ALL SLAVES STATUS"
+    try:
+        return bool(fetch(server.connection, all_channels))
+    except CdcError as e:
+        if e.reason is Reason.PRIVILEGE_MISSING:
+            return None
+        raise
+
+
+def _filters(server: Server) -> Iterator[Check]:
+    """Filters also drop DDL by the session's default database, so no filter is harmless."""
+    renamed = server.is_mysql and server.facts.numbers >= (8, 2)
+    row = fetch(server.connection, "SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS")
+    for name, value in zip(("binlog_do_db", "binlog_ignore_db"), row[0][2:4] if row else (), strict=False):
+        if value:
+            remedy = f"start the server without --{name.replace('_', '-')}"
+            yield failed(name, Reason.LOG_INCOMPLETE, str(value), "no filter", remedy)
+        else:
+            yield passed(name, "(empty)")
+
+
+def _triggers_on_replica(server: Server) -> Iterator[Check]:
+    name = "slave_run_triggers_for_rbr"
+    value = server.variables.get(name)
+    if value in ("YES", "ENFORCE"):
+        yield failed(name, Reason.LOG_INCOMPLETE, value, "NO or LOGGING", f"SET GLOBAL {name} = 'LOGGING'")
+    elif value is not None:
+        yield passed(name, value)
+
+
+def _prepared_transactions(server: Server) -> Iterator[Check]:
+    """The commit of a transaction that was prepared before the low watermark stops its tables (rule R1, XA)."""
+    try:
+        prepared = fetch(server.connection, "XA RECOVER")
+    except CdcError as e:
+        if e.reason is not Reason.PRIVILEGE_MISSING:
+            raise
+        yield passed("XA RECOVER", "cannot be seen without XA_RECOVER_ADMIN")
+        return
+    if prepared:
+        yield warned(
+            "XA RECOVER",
+            f"{len(prepared)} prepared transactions; the commit of one with rows of a captured table stops that table",
+            "none while a snapshot begins",
+            "XA COMMIT or XA ROLLBACK them",
+        )
+    else:
+        yield passed("XA RECOVER", "none prepared")
+
+
+def _durability(server: Server) -> Iterator[Check]:
+    """What a crash forgets; it is noticed afterwards and stops the sync (PositionLost)."""
+    for name in ("sync_binlog", "innodb_flush_log_at_trx_commit"):
+        value = server.variables.get(name, "1")
+        if value == "1":
+            yield passed(name, value)
+        else:
+            yield warned(
+                name,
+                f"{value}: a crash of the server's machine may cut the log, then the tables must be read again",
+                "1",
+                f"SET GLOBAL {name} = 1",
+            )
+
+
+def _server_id(server: Server) -> Iterator[Check]:
+    if not server.server_id:
+        return
+    name = f"serverId {server.server_id}"
+    if server.server_id == server.facts.server_id:
+        yield _id_taken(name, "it is the source's own server_id")
+        return
+    listed = "SHOW REPLICAS" if server.is_mysql and server.facts.numbers >= (8, 0, 22) else "SHOW SLAVE HOSTS"
+    try:
+        rows = fetch_dicts(server.connection, listed)
+    except CdcError as e:
+        if e.reason is not Reason.PRIVILEGE_MISSING:
+            raise
+        yield passed(name, f"whether another replica uses it cannot be seen ({listed} is not allowed)")
+        return
+    others = [r for r in rows if int(r["SERVER_ID"]) == server.server_id and r["HOST"] != OWN_HOST]
+    yield (
+        _id_taken(name, f"in use by the replica {others[0]['HOST'] or '(unnamed)'}") if others else passed(name, "free")
+    )
+
+
+def _id_taken(name: str, found: str) -> Check:
+    return failed(name, Reason.SERVER_ID_IN_USE, found, "a replica id of its own", "set spec.source.serverId")
+
+
+CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
+    _version,
+    _setting("log_bin", Reason.BINLOG_DISABLED, "ON", "start the server with --log-bin"),
+    _setting("binlog_format", Reason.BINLOG_FORMAT_NOT_ROW, "ROW"),
+    _setting("binlog_row_image", Reason.ROW_IMAGE_NOT_FULL, "FULL"),
+    _row_metadata,
+    _setting("binlog_row_value_options", Reason.ROW_IMAGE_NOT_FULL, ""),
+    _gtids,
+    _log_status,
+    _dump,
+    _low_watermark,
+    _replica,
+    _filters,
+    _triggers_on_replica,
+    _setting("wsrep_on", Reason.LOG_INCOMPLETE, "OFF", "capture from a server outside of the Galera cluster"),
+    _prepared_transactions,
+    _durability,
+    _server_id,
+)

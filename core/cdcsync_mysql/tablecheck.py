@@ -1,0 +1,166 @@
+"""Checks of one table: can it be cut, read, decoded and followed without a gap (rules R3, R9, R10).
+
+Foreign keys are read from SHOW CREATE TABLE, because MariaDB hides information_schema.REFERENTIAL_CONSTRAINTS from an account that may only
+SELECT, and an empty answer would pass for "no cascades".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.spec import Override
+from cdcsync_core.table import Column, Table, TableId, quote
+from cdcsync_core.typemap import arrow_type, lossy
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.checks import Check, Level, refused, warned
+from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.planner import estimate_rows
+from cdcsync_mysql.servercheck import Server
+
+#: MySQL from here on does foreign keys in the SQL layer and logs what they change
+_LOGGED_SINCE = (9, 6)
+_CONSTRAINT = re.compile(r"^\s*CONSTRAINT (`(?:[^`]|``)+`) FOREIGN KEY .*$", re.M)
+_ACTION = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """A captured column: its type on the server and in the target, and what the conversion loses (empty: nothing)."""
+
+    name: str
+    source_type: str
+    target_type: str
+    lossy: str = ""
+
+
+@dataclass(frozen=True)
+class TableCheck:
+    """What is known of a table before it is read.
+
+    `table` is None where its definition cannot be used; `rows` and `splits` are estimates; `unlogged_cascades`: the log has gaps that the
+    user accepted, so it can never be called consistent.
+    """
+
+    id: TableId
+    table: Table | None = None
+    checks: tuple[Check, ...] = ()
+    columns: tuple[ColumnCheck, ...] = ()
+    rows: int = 0
+    splits: int = 0
+    unlogged_cascades: bool = False
+
+    @property
+    def error(self) -> CdcError | None:
+        """What forbids to capture it: its first failure."""
+        return next((c.error for c in self.checks if c.level is Level.FAIL), None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(c.line for c in self.checks if c.level is Level.WARN)
+
+
+@dataclass
+class _Findings:
+    checks: list[Check] = field(default_factory=list)
+    columns: list[ColumnCheck] = field(default_factory=list)
+    unlogged_cascades: bool = False
+
+
+def check_table(server: Server, table_id: TableId, override: Override, chunk_size: int) -> TableCheck:
+    """Raises CdcError only for a lost connection."""
+    connection = server.connection
+    try:
+        table = read_table(connection, table_id, frozenset(override.columns.exclude))
+    except CdcError as e:
+        if e.reason.retried:
+            raise
+        return TableCheck(table_id, checks=(refused("definition", e),))
+    found = _Findings()
+    for column in table.captured:
+        _check_column(table_id, column, found)
+    found.checks.extend(_readable(connection, table))
+    _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
+    rows = estimate_rows(connection, table_id)
+    return TableCheck(
+        table_id,
+        table,
+        tuple(found.checks),
+        tuple(found.columns),
+        rows,
+        max(1, -(-rows // chunk_size)),
+        found.unlogged_cascades,
+    )
+
+
+def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:
+    try:
+        target = str(arrow_type(column.type))
+    except CdcError as e:
+        error = fail(
+            e.reason, f"column {column.name}: {e.found}", needed=e.needed, remedy=e.remedy, table=str(table_id)
+        )
+        found.checks.append(refused("type", error))
+        return
+    found.columns.append(ColumnCheck(column.name, column.type.declared, target, lossy(column)))
+
+
+def _readable(connection: Connection, table: Table) -> Iterator[Check]:
+    """SELECT on the captured columns, tried."""
+    columns = ", ".join(quote(c.name) for c in table.captured)
+    try:
+        fetch(connection, f"SELECT {columns} FROM {table.id.quoted} LIMIT 0", doing="reading the table")
+    except CdcError as e:
+        if e.reason.retried:
+            raise
+        yield refused("SELECT", fail(e.reason, e.found, needed="SELECT", remedy=e.remedy, table=str(table.id)))
+
+
+def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found: _Findings) -> None:
+    name = "foreign keys"
+    try:
+        definition = str(fetch(server.connection, f"SHOW CREATE TABLE {table_id.quoted}")[0][1])
+    except CdcError as e:
+        if e.reason.retried:
+            raise
+        remedy = f"GRANT SELECT ON {table_id.quoted} TO {server.account}"
+        found.checks.append(
+            refused(
+                name, fail(e.reason, e.found, needed="SELECT on the whole table", remedy=remedy, table=str(table_id))
+            )
+        )
+        return
+    actions = cascades(definition)
+    if not actions or cascades_logged(server):
+        return
+    what = f"{', '.join(actions)}; what they change in this table is not in the log"
+    if accepted:
+        found.unlogged_cascades = True
+        found.checks.append(warned(name, f"{what}; accepted by the manifest, never consistent", table=str(table_id)))
+        return
+    remedy = "drop the actions, or accept a copy that is never consistent by tables.overrides[].acceptUnloggedCascades"
+    error = fail(
+        Reason.CASCADES_NOT_LOGGED,
+        what,
+        needed="no CASCADE and no SET NULL on a server that does not log them",
+        remedy=remedy,
+        table=str(table_id),
+    )
+    found.checks.append(refused(name, error))
+
+
+def cascades(create_table: str) -> list[str]:
+    """The foreign keys of a SHOW CREATE TABLE that change this table when another one changes, with what they do."""
+    return [
+        f"{match[1]} {' '.join(actions)}"
+        for match in _CONSTRAINT.finditer(create_table)
+        if (actions := _ACTION.findall(match[0]))
+    ]
+
+
+def cascades_logged(server: Server) -> bool:
+    """Whether the server writes row events for what foreign keys change (MySQL from 9.6, unless InnoDB does it itself)."""
+    native = server.variables.get("innodb_native_foreign_keys", "OFF")
+    return server.is_mysql and server.facts.numbers >= _LOGGED_SINCE and native == "OFF"
