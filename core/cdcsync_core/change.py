@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.errors import CdcError, Reason, fail
+
 KIND = "_cdc_kind"
 TRANSACTION = "_cdc_transaction"
 
@@ -42,11 +44,26 @@ def changes_schema(columns: pa.Schema) -> pa.Schema:
 def fold(changes: pa.Table, key: Sequence[str]) -> Folded:
     """Per key (compared byte for byte) the last change in stream order wins.
 
-    `changes` is as described above, `key` the chunk key's columns, without NULLs.
+    `changes` is as described above, `key` the chunk key's columns. Raises TypeUnsupported for a NULL in the key.
     """
+    for name in key:
+        if changes[name].null_count:
+            raise _null_key(name)
     ordered = changes.select(list(key)).append_column("_i", pa.array(np.arange(changes.num_rows, dtype=np.int64)))
-    last = ordered.group_by(list(key)).aggregate([("_i", "max")])["_i_max"].combine_chunks()
-    newest = changes.take(last.take(pc.sort_indices(last)))
+    last = np.zeros(changes.num_rows, dtype=bool)
+    last[ordered.group_by(list(key)).aggregate([("_i", "max")])["_i_max"].to_numpy()] = True
+    # A filter goes piece by piece; `take` would join them, and one array holds no more than 2 GiB of text.
+    newest = changes.filter(pa.array(last))
     removed = pc.is_in(newest[KIND], pa.array([ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE], pa.int8()))
     upserts = newest.filter(pc.invert(removed)).drop_columns([KIND, TRANSACTION])
     return Folded(upserts, newest.filter(removed).select(list(key)))
+
+
+def _null_key(column: str) -> CdcError:
+    """It would match no row of the target, and be inserted again at every replay."""
+    return fail(
+        Reason.TYPE_UNSUPPORTED,
+        f"a row whose key column {column} holds a zero or partial date",
+        needed="dates of the calendar in the key",
+        remedy="correct the row on the source, then read the table again (spec.resnapshot)",
+    )
