@@ -126,7 +126,7 @@ def _merge(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 def _parse_part(part: str, sources: dict[str, list[Interval]]) -> None:
     uuid, *fields = (f.strip() for f in part.split(":"))
-    if not _UUID.fullmatch(uuid) or not fields:
+    if not _UUID.fullmatch(uuid) or not fields or not _RANGE.fullmatch(fields[-1]):
         raise ValueError(f"not a GTID set: {part!r}; needed uuid[:tag]:first-last")
     source = uuid.lower()
     for field in fields:
