@@ -1,0 +1,82 @@
+"""The fold of a batch, case by case."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.change import ChangeKind, changes_schema, fold
+from cdcsync_core.errors import PermanentError
+
+SCHEMA = changes_schema(pa.schema([("id", pa.string()), ("v", pa.int32())]))
+INSERT, BEFORE, AFTER, DELETE = ChangeKind
+
+
+def changes(*images: tuple[ChangeKind, str | None, int]) -> pa.Table:
+    return pa.table(
+        [[i[0] for i in images], list(range(len(images))), [i[1] for i in images], [i[2] for i in images]],
+        schema=SCHEMA,
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "upserts", "deletes"),
+    [
+        ([], [], []),
+        ([(INSERT, "a", 1)], [("a", 1)], []),
+        ([(DELETE, "a", 1)], [], ["a"]),
+        ([(BEFORE, "a", 1), (AFTER, "a", 2)], [("a", 2)], []),
+        ([(INSERT, "a", 1), (DELETE, "a", 1)], [], ["a"]),
+        ([(DELETE, "a", 1), (INSERT, "a", 2)], [("a", 2)], []),
+        # a changed key is a delete and an insert
+        ([(BEFORE, "a", 1), (AFTER, "b", 1)], [("b", 1)], ["a"]),
+        # ... there and back again
+        ([(BEFORE, "a", 1), (AFTER, "b", 1), (BEFORE, "b", 1), (AFTER, "a", 1)], [("a", 1)], ["b"]),
+        # two keys change places by way of a third
+        (
+            [(BEFORE, "a", 1), (AFTER, "x", 1), (BEFORE, "b", 2), (AFTER, "a", 2), (BEFORE, "x", 1), (AFTER, "b", 1)],
+            [("a", 2), ("b", 1)],
+            ["x"],
+        ),
+        # a change of case is a change of key under a case-insensitive collation: bytes count
+        ([(BEFORE, "a", 1), (AFTER, "A", 1)], [("A", 1)], ["a"]),
+        # trailing blanks are part of a VARCHAR key
+        ([(INSERT, "a", 1), (INSERT, "a ", 2)], [("a", 1), ("a ", 2)], []),
+    ],
+)
+def test_the_last_image_of_a_key_wins(
+    images: list[tuple[ChangeKind, str, int]], upserts: list[tuple[str, int]], deletes: list[str]
+) -> None:
+    """Rule R2."""
+    folded = fold(changes(*images), ["id"])
+    assert sorted((r["id"], r["v"]) for r in folded.upserts.to_pylist()) == upserts
+    assert folded.deletes["id"].to_pylist() == deletes
+
+
+def test_the_results_have_the_targets_columns() -> None:
+    """Also where a batch folds to nothing."""
+    for images in ([], [(INSERT, "a", 1)]):
+        folded = fold(changes(*images), ["id"])
+        assert folded.upserts.schema == pa.schema([("id", pa.string()), ("v", pa.int32())])
+        assert folded.deletes.schema == pa.schema([("id", pa.string())])
+
+
+def test_a_null_in_a_key_stops_the_table() -> None:
+    """A zero date in a key became NULL: it would match no row of the target and be inserted at every replay."""
+    with pytest.raises(PermanentError, match="key"):
+        fold(changes((INSERT, None, 1)), ["id"])
+
+
+def test_a_batch_whose_texts_exceed_an_array_is_folded() -> None:
+    """Rows come in pieces; one array of 32-bit offsets cannot hold more than 2 GiB of text, so pieces must not be joined."""
+    wide = pa.array(["x" * (1 << 20)] * 40)
+    schema = changes_schema(pa.schema([("id", pa.int32()), ("v", pa.string())]))
+    pieces = [
+        pa.table(
+            [pa.array([0] * 40, pa.int8()), pa.array([0] * 40, pa.int32()), pa.array([n % 3] * 40, pa.int32()), wide],
+            schema=schema,
+        )
+        for n in range(55)
+    ]
+    folded = fold(pa.concat_tables(pieces), ["id"])
+    assert sorted(folded.upserts["id"].to_pylist()) == [0, 1, 2]
