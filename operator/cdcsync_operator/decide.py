@@ -204,7 +204,8 @@ def _is_fit(draft: Draft) -> bool:
     else:
         age, every = draft.now - preflight.at, _look_every(preflight)
     if age >= every and not draft.seen.preflight_running:
-        draft.actions.append(RunPreflight(generation))
+        unread = frozenset(name for name, _ in to_snapshot(draft.spec, draft.status))
+        draft.actions.append(RunPreflight(generation, unread if assigned(draft.status) else None))
     return bool(current and preflight and not preflight.errors)
 
 

@@ -44,7 +44,7 @@ DRIVER = (sys.executable, "-m", "cdcsync_spark")
 class SourceCalls:
     """The source as local mode needs it; the second argument is the folder of the Secrets' files."""
 
-    look: Callable[[CdcSync, Path], Look]
+    look: Callable[[CdcSync, Path, frozenset[str] | None], Look]
     current: Callable[[CdcSync, Path], LogOffset]
     splits: Callable[[CdcSync, Path, Table, Bound], Iterator[Split]]
 
@@ -148,7 +148,7 @@ def _controller(
     store = LocalStore(files, folder, manifest, secret_files.write, on_fault)
     record = TableRecord(folder.tables_file)
     source = BackgroundSource(
-        lambda r: calls.look(r, where), lambda r: calls.current(r, where), record, clock, woken.set
+        lambda r, unread: calls.look(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set
     )
     drivers = LocalDrivers(
         folder,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_operator.seen import ForgetRun, PreflightSeen, RunSeen, StartRun, StopRun
+from cdcsync_operator.seen import ForgetRun, PreflightSeen, RunPreflight, RunSeen, StartRun, StopRun
 
 
 class Store(Protocol):
@@ -54,5 +54,5 @@ class SourceView(Protocol):
     def running(self) -> bool:
         """Whether a preflight is under way."""
 
-    def request(self, resource: CdcSync) -> None:
+    def request(self, resource: CdcSync, action: RunPreflight) -> None:
         """Starts a preflight for the resource's generation."""

@@ -17,7 +17,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
-from cdcsync_operator.seen import PreflightSeen
+from cdcsync_operator.seen import PreflightSeen, RunPreflight
 from cdcsync_operator.state_folder import write_atomically
 
 
@@ -57,11 +57,11 @@ class TableRecord:
 
 
 class BackgroundSource:
-    """`look(resource)` does a preflight, `current(resource)` asks where the log ends; both may wait and may raise CdcError."""
+    """`look(resource, unread)` does a preflight, `current(resource)` asks where the log ends; both may wait and may raise CdcError."""
 
     def __init__(
         self,
-        look: Callable[[CdcSync], Look],
+        look: Callable[[CdcSync, frozenset[str] | None], Look],
         current: Callable[[CdcSync], LogOffset],
         record: TableRecord,
         clock: Callable[[], float],
@@ -79,26 +79,26 @@ class BackgroundSource:
     def running(self) -> bool:
         return self._busy("preflight")
 
-    def request(self, resource: CdcSync) -> None:
-        self._begin("preflight", self._take_look, resource)
+    def request(self, resource: CdcSync, action: RunPreflight) -> None:
+        self._begin("preflight", lambda: self._take_look(resource, action.unread))
 
     def ask_log_end(self, resource: CdcSync) -> None:
         """`log_end` is set when the source has answered; asked again if it could not."""
-        self._begin("log end", self._take_log_end, resource)
+        self._begin("log end", lambda: self._take_log_end(resource))
 
-    def _begin(self, name: str, work: Callable[[CdcSync], None], resource: CdcSync) -> None:
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
         if not self._busy(name):
-            self._threads[name] = threading.Thread(target=work, args=(resource,), name=name, daemon=True)
+            self._threads[name] = threading.Thread(target=work, name=name, daemon=True)
             self._threads[name].start()
 
     def _busy(self, name: str) -> bool:
         thread = self._threads.get(name)
         return thread is not None and thread.is_alive()
 
-    def _take_look(self, resource: CdcSync) -> None:
+    def _take_look(self, resource: CdcSync, unread: frozenset[str] | None) -> None:
         generation = resource.metadata.generation
         try:
-            look = self._look(resource)
+            look = self._look(resource, unread)
             self._record.update(look.tables)
             self._outcome = look.seen
         except CdcError as error:

@@ -71,7 +71,7 @@ class Reconciler:
     def _act(self, resource: CdcSync, action: Action) -> None:
         assert self._current
         if isinstance(action, RunPreflight):
-            self.source.request(resource)
+            self.source.request(resource, action)
         elif isinstance(action, StartRun):
             self.drivers.start(resource, action, self._current)
         elif isinstance(action, StopRun):

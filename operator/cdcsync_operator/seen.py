@@ -108,9 +108,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class RunPreflight:
-    """Look at the source for this generation, in the background."""
+    """Look at the source for this generation, in the background.
+
+    `unread` names the tables that are still to be read, None for all: the log must outlive their snapshot.
+    """
 
     generation: int
+    unread: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

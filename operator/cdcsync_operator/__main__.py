@@ -1,0 +1,5 @@
+"""`python -m cdcsync_operator` is `cdcsync`."""
+
+from cdcsync_operator.cli import main
+
+main()

@@ -1,0 +1,53 @@
+"""`cdcsync run`: runs a sync on this machine until its goal is reached or somebody interrupts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cdcsync_core.run import ExitCode
+from cdcsync_core.status import Phase, Status
+from cdcsync_operator.command import manifest_option, reporting, state_dir_option
+from cdcsync_operator.goal import Until
+from cdcsync_operator.local import open_local
+from cdcsync_operator.local_store import ManifestFiles
+from cdcsync_operator.output import Output
+from cdcsync_operator.run_view import open_view
+
+
+@click.command()
+@manifest_option
+@state_dir_option
+@click.option(
+    "--until",
+    type=click.Choice([u.value for u in Until]),
+    default=Until.FOREVER.value,
+    show_default=True,
+    help="When to stop: the snapshot is complete; every table is consistent and has reached the source's position of the"
+    " moment when the snapshot ended or the run began, whichever is later; never.",
+)
+@reporting
+def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str) -> ExitCode:
+    """Run a sync here. Ctrl-C drains it; a second Ctrl-C ends it at once."""
+    from cdcsync_operator.source_calls import CALLS
+
+    manifest_files = ManifestFiles(files)
+    manifest = manifest_files.load()
+    with open_local(manifest_files, manifest, state_dir, CALLS, on_fault=output.error) as controller:
+        with open_view(output, controller.source) as view:
+            code = controller.run(Until(until), view.show)
+            last = view.last
+        _say_end(output, last, code)
+        return code
+
+
+def _say_end(output: Output, status: Status, code: ExitCode) -> None:
+    """Why it ended, where that is not what was asked for."""
+    stalled, ready = status.condition("Stalled"), status.condition("Ready")
+    if stalled.status == "True":
+        output.failure(stalled.reason, stalled.message or status.phase.value)
+    elif code is not ExitCode.DONE and ready.message and status.phase is not Phase.COMPLETED:
+        output.note(f"stopped before the goal was reached: {ready.reason}: {ready.message}")
+    if output.as_json:
+        output.line({"exit": int(code), "status": status.to_dict()})

@@ -1,0 +1,61 @@
+"""The source's calls in the form that local mode wants them: the only file of the operator that asks `cdcsync_mysql`.
+
+Each call makes its own connection and reads the credentials again, so a rotated password works at the next call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.position import LogOffset
+from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.table import Table
+from cdcsync_mysql import watermark
+from cdcsync_mysql.connection import connect, source_from_spec
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.preflight import Preflight, preflight
+from cdcsync_mysql.server import read_facts
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.preflight import Look
+from cdcsync_operator.seen import PreflightSeen, TableSeen
+
+
+def check_source(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Preflight:
+    """The whole preflight; `unread` names the tables whose snapshot is still to be made, None for all."""
+    spec, metadata = resource.spec, resource.metadata
+    server_id = spec.source.server_id or replica_id(metadata.namespace, metadata.name)
+    return preflight(source_from_spec(spec.source, secrets), spec, server_id=server_id, unread=unread)
+
+
+def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
+    """A preflight as the controller sees it."""
+    found = check_source(resource, secrets, unread)
+    seen = PreflightSeen(
+        resource.metadata.generation,
+        time.time(),
+        found.failures,
+        tuple(TableSeen(str(t.id), t.error, t.unlogged_cascades) for t in found.tables),
+        found.warnings,
+        found.facts.to_dict() if found.facts else {},
+    )
+    return Look(seen, {str(t.id): t.table for t in found.tables if t.table is not None})
+
+
+def current(resource: CdcSync, secrets: Path) -> LogOffset:
+    """Where the source's log ends now."""
+    with connect(source_from_spec(resource.spec.source, secrets)) as connection:
+        position = watermark.current(connection, read_facts(connection))
+    assert position.at is not None
+    return position.at
+
+
+def splits(resource: CdcSync, secrets: Path, table: Table, frontier: Bound) -> Iterator[Split]:
+    """The chunk plan of a table from `frontier` on; the connection lives as long as the iterator."""
+    with connect(source_from_spec(resource.spec.source, secrets)) as connection:
+        yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
+
+
+CALLS = SourceCalls(look=look, current=current, splits=splits)
