@@ -1,0 +1,62 @@
+"""Reads a test server's binlog through the program's own client and parser, and a table's definition and rows by plain SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.binlog import BinlogClient
+from cdcsync_spark.wire.facts import Fact, RowsEvent
+from cdcsync_spark.wire.parser import EventParser
+from cdcsync_spark.wire.rows import Decoded, decode
+from support.servers import Server
+
+REPLICA_ID = 3_000_000_001
+
+
+def log_end(server: Server) -> FilePosition:
+    """The end of the server's binlog."""
+    return FilePosition(LogOffset(*server.binlog_status()))
+
+
+def raw_events(server: Server, start: Position, *, user: str = "root", password: str = "") -> Iterator[bytes]:
+    """The raw events from `start` to the end of the log."""
+    connection = server.connect(user=user, password=password)
+    with BinlogClient(
+        connection, flavor=server.flavor, start=start, replica_id=REPLICA_ID, heartbeat_seconds=5, nonblocking=True
+    ) as client:
+        for event in client.events():
+            yield bytes(event)
+
+
+def read_log(
+    server: Server,
+    start: Position,
+    *,
+    wanted: Callable[[TableId], bool] = lambda _: True,
+    mark: str | None = None,
+) -> list[Fact]:
+    """The facts from `start` to the end of the log."""
+    parser = EventParser(server.flavor, mark=mark, wanted=wanted)
+    return [fact for event in raw_events(server, start) for fact in parser.feed(event)]
+
+
+def definition(server: Server, database: str, name: str, key: tuple[str, ...] = ("id",), **options: Any) -> Table:
+    """A table as information_schema shows it."""
+    rows = server.query(
+        "SELECT column_name, column_type, character_set_name, is_nullable, collation_name"
+        " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        database,
+        name,
+    )
+    columns = tuple(Column(n, SourceType.parse(t, c), nullable == "YES", o or "") for n, t, c, nullable, o in rows)
+    return Table(TableId(database, name), columns, key, **options)
+
+
+def changes(server: Server, table: Table, start: Position) -> Decoded:
+    """The changes of one table from `start` to the end of the log, transactions numbered by event."""
+    facts = read_log(server, start, wanted=lambda t: t == table.id)
+    events = [f for f in facts if isinstance(f, RowsEvent)]
+    return decode(table, events, list(range(len(events))))
