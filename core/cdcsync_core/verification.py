@@ -1,0 +1,150 @@
+"""What a verification is asked, and what it answers: one form for the process that compares and the command that shows it.
+
+The command writes a `VerifyConfig` to a file and starts `python -m cdcsync_spark.verify FILE`, which answers on its standard output
+with one JSON object a line: any number of `Progress`, then one `TableResult` per table. The verdict is a function of the results alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import ExitCode
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """Holds no secret. `resource` is the manifest's CdcSync as a dictionary; `secrets_dir` holds `<secret name>/<key>` files.
+
+    `status_file` is the sync's resource with its status in YAML, read again and again: it tells how far idle tables are; `lock_file` is
+    locked (flock) as long as the sync's controller runs. `scratch_dir` is local disk for digests; `limit` how many differing keys of a
+    table are shown; `patience` how many seconds the stream may take to pass the position at which keys were read again.
+    """
+
+    resource: dict[str, Any]
+    secrets_dir: str
+    status_file: str
+    lock_file: str
+    scratch_dir: str
+    limit: int = 20
+    patience: float = 120.0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> VerifyConfig:
+        return cls(**json.loads(text))
+
+
+class Step(StrEnum):
+    """What is being done with a table."""
+
+    COMPARING = "comparing"
+    WAITING = "waiting"
+    READING_AGAIN = "reading again"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`rows` of the source were read so far, of about `estimate`; `candidates` are keys whose rows differed when they were read first."""
+
+    table: str
+    step: Step
+    rows: int = 0
+    estimate: int = 0
+    ranges: int = 0
+    candidates: int = 0
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({"progress": asdict(self)}, ensure_ascii=False)
+
+
+class Kind(StrEnum):
+    """How a key differs."""
+
+    MISSING = "missing in target"
+    EXTRA = "extra in target"
+    DIFFERENT = "different"
+    DUPLICATE = "more than once in target"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key. `key` maps key columns to texts, `columns` maps what differs to the texts of source and target."""
+
+    kind: Kind
+    key: dict[str, str]
+    columns: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them.
+
+    `unconfirmed` keys differ too, but the target does not have all changes of them yet (`why`), so nothing is proven. `ranges` are
+    the key ranges that were read; `position` is what the target was as of when it was read last. `skipped` says why the table
+    could not be compared yet; `error` ended its verification (a `CdcError` as a dictionary).
+    """
+
+    table: str
+    source_rows: int = 0
+    target_rows: int = 0
+    ranges: int = 0
+    counts: dict[str, int] | None = None
+    keys: tuple[Difference, ...] = ()
+    unconfirmed: int = 0
+    why: str = ""
+    position: str = ""
+    seconds: float = 0.0
+    skipped: str = ""
+    error: dict[str, Any] | None = None
+
+    @property
+    def differences(self) -> int:
+        return sum((self.counts or {}).values())
+
+    @property
+    def equal(self) -> bool:
+        return not (self.differences or self.unconfirmed or self.skipped or self.error)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"equal": self.equal}
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({"result": self.to_dict()}, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TableResult:
+        keys = tuple(
+            Difference(Kind(k["kind"]), k["key"], {c: (v[0], v[1]) for c, v in k["columns"].items()})
+            for k in data["keys"]
+        )
+        return cls(**({k: v for k, v in data.items() if k != "equal"} | {"keys": keys}))
+
+
+def parse_line(line: str) -> Progress | TableResult:
+    """A line of the comparing process; raises ValueError for anything else."""
+    data = json.loads(line)
+    if "result" in data:
+        return TableResult.from_dict(data["result"])
+    if "progress" in data:
+        return Progress(**(data["progress"] | {"step": Step(data["progress"]["step"])}))
+    raise ValueError(f"not a line of a verification: {line[:80]!r}")
+
+
+def verdict(results: Iterable[TableResult]) -> ExitCode:
+    """Proven differences first; then what only the user can cure; then what another attempt may settle."""
+    known = list(results)
+    if any(r.differences for r in known):
+        return ExitCode.DIFFERENCES
+    reasons = [Reason(r.error["reason"]) for r in known if r.error]
+    if any(not reason.retried for reason in reasons):
+        return ExitCode.USER_MUST_ACT
+    return ExitCode.DONE if all(r.equal for r in known) else ExitCode.RETRY

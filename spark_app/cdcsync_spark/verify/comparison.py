@@ -1,0 +1,207 @@
+"""One verification: all tables of a manifest, from the first read to the results."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import TablePhase
+from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.table import TableId
+from cdcsync_core.verification import Difference, Progress, Step, TableResult, VerifyConfig
+from cdcsync_mysql.catalog import resolve
+from cdcsync_mysql.connection import Source, connect, source_from_spec
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.verify.keys import refuse_other_definition
+from cdcsync_spark.verify.progressed import Opened, SyncStatus, open_target
+from cdcsync_spark.verify.reading import (
+    Candidates,
+    Digesters,
+    Work,
+    compare_table,
+    count_rows,
+    spool_for,
+    start_workers,
+)
+from cdcsync_spark.verify.settle import Settler, Suspect
+from cdcsync_spark.verify.shown import differences
+
+_MOST_WORKERS = 8
+Tell = Callable[[Progress | TableResult], None]
+
+
+@dataclass
+class _Subject:
+    """A table on its way."""
+
+    id: TableId
+    started: float
+    candidates: Candidates | None = None
+    suspect: Suspect | None = None
+    position: str = ""
+    skipped: str = ""
+    error: CdcError | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Comparison:
+    """Made by `open_comparison`; `run` once."""
+
+    config: VerifyConfig
+    resource: CdcSync
+    source: Source
+    facts: ServerFacts
+    sink: Sink
+    status: SyncStatus
+    tell: Tell
+    seed: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    def run(self) -> list[TableResult]:
+        """Raises CdcError for what concerns all tables."""
+        subjects = [_Subject(table, time.monotonic()) for table in self._tables()]
+        workers = max(1, min(self.resource.spec.snapshot.parallelism, os.cpu_count() or 1, _MOST_WORKERS))
+        with start_workers(workers) as pool:
+            for number, subject in enumerate(subjects):
+                self._attempt(subject, number, pool, workers)
+        self._settler().settle([s.suspect for s in subjects if s.suspect])
+        return [self._finish(s) for s in subjects]
+
+    def _tables(self) -> list[TableId]:
+        """What the manifest names, but for tables that the sync says it does not take part in."""
+        tables = self.resource.spec.tables
+        with connect(self.source) as connection:
+            found = resolve(connection, tables.include, tables.exclude)
+        status = self.status.read()
+        left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
+        return [t for t in found if str(t) not in left_out]
+
+    def _attempt(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:
+        subject.started = time.monotonic()
+        try:
+            self._compare(subject, number, pool, workers)
+        except CdcError as e:
+            subject.error = e
+        subject.seconds = time.monotonic() - subject.started
+
+    # -- the first read
+
+    def _compare(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:
+        name = str(subject.id)
+        opened = self._open(subject)
+        if opened is None:
+            return
+        state = opened.snapshot.state
+        with connect(self.source) as connection:
+            prove(connection, self.facts, state.identity.log, state.position)
+            refuse_other_definition(connection, state.table)
+        estimate = count_rows(opened.snapshot)
+        spec = self.resource.spec.snapshot
+        digesters = Digesters.of(state.table, self.seed)
+        spool = spool_for(Path(self.config.scratch_dir) / f"table-{number}", estimate)
+        work = Work(
+            self.source, state.identity.log, state.table, opened.position, spec.max_split_seconds, digesters, spool
+        )
+
+        def advance(rows: int, ranges: int) -> None:
+            self.tell(Progress(name, Step.COMPARING, rows, estimate, ranges))
+
+        advance(0, 0)
+        found = compare_table(pool, workers, work, opened.snapshot, spec.chunk_size, advance)
+        self.tell(
+            Progress(
+                name, Step.COMPARING, found.source_rows, estimate, found.ranges, len(found.digests) + found.uncounted
+            )
+        )
+        subject.candidates = found
+        subject.position = str(opened.position)
+        subject.suspect = Suspect(
+            state.table, self.sink.target(subject.id), state.nonce, digesters, found.keys, found.digests
+        )
+
+    def _open(self, subject: _Subject) -> Opened | None:
+        """None for a table that cannot be compared yet."""
+        status = self.status.read()
+        target = self.sink.target(subject.id)
+        state = target.last_commit()
+        if state is None:
+            subject.skipped = "there is no target table yet: run the sync until it is copied"
+        elif state.position is None:
+            subject.skipped = "its snapshot is not complete: verify again when it is"
+        else:
+            return open_target(target, str(subject.id), status)
+        return None
+
+    # -- the second
+
+    def _settler(self) -> Settler:
+        metadata = self.resource.metadata
+        return Settler(
+            self.source,
+            self.facts,
+            self.status,
+            replica_id(metadata.namespace, f"{metadata.name}/verify"),
+            Path(self.config.scratch_dir),
+            self.resource.spec.snapshot.max_split_seconds,
+            self.config.patience,
+            lambda name, step: self.tell(Progress(name, step)),
+        )
+
+    # -- results
+
+    def _finish(self, subject: _Subject) -> TableResult:
+        result = TableResult(str(subject.id), position=subject.position, skipped=subject.skipped)
+        found, suspect = subject.candidates, subject.suspect
+        if found is not None and suspect is not None:
+            subject.error = suspect.error
+            undecided = suspect.keys.num_rows + found.uncounted
+            result = replace(
+                result,
+                source_rows=found.source_rows,
+                target_rows=found.target_rows,
+                ranges=found.ranges,
+                counts={kind.value: n for kind, n in Counter(suspect.kinds).items()},
+                unconfirmed=undecided,
+                why=suspect.why or ("there are too many to read them all again" if undecided else ""),
+                position=str(suspect.position or subject.position),
+            )
+            result = replace(result, keys=self._keys(subject, suspect))
+        error = subject.error.to_dict() if subject.error else None
+        return replace(result, error=error, seconds=round(subject.seconds, 2))
+
+    def _keys(self, subject: _Subject, suspect: Suspect) -> tuple[Difference, ...]:
+        if not suspect.kinds:
+            return ()
+        first = pa.concat_tables(suspect.proven).slice(0, self.config.limit)
+        try:
+            snapshot = suspect.target.open_snapshot()
+            kinds = suspect.kinds[: self.config.limit]
+            seconds = self.resource.spec.snapshot.max_split_seconds
+            return differences(self.source, suspect.table, snapshot, first, kinds, suspect.digesters.keys, seconds)
+        except CdcError as e:
+            subject.error = subject.error or e
+            return ()
+
+
+def open_comparison(config: VerifyConfig, tell: Tell) -> Comparison:
+    """Reaches the source once; raises CdcError."""
+    resource = CdcSync.model_validate(config.resource)
+    secrets_dir = Path(config.secrets_dir)
+    source = source_from_spec(resource.spec.source, secrets_dir)
+    sink = sink_from_spec(resource.spec.sink, secrets_dir, resource.full_name)
+    with connect(source) as connection:
+        facts = read_facts(connection)
+    status = SyncStatus(Path(config.status_file), Path(config.lock_file))
+    return Comparison(config, resource, source, facts, sink, status, tell)

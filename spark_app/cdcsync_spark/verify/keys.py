@@ -1,0 +1,166 @@
+"""Rows of given keys, from the source by SELECT and from the target by scan.
+
+The server compares keys by their collations (R3), so a SELECT may return rows of keys that are equal to it and not to us:
+every row that comes back is taken by the digest of its key's bytes, on both sides alike.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.table import BINARIES, INTEGERS, TEXTS, Column, Table, quote
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.connection import Connection, Source, connect, fetch
+from cdcsync_spark.sinks.base import TargetSnapshot
+from cdcsync_spark.textrows import decode, select_list
+from cdcsync_spark.verify.digest import Digester, Digests
+
+_KEYS_A_QUERY = 200
+
+
+class DigestSet:
+    """A set of digests with fast membership of many."""
+
+    def __init__(self, digests: Digests) -> None:
+        self._digests = digests
+        self._exact = {d.tobytes() for d in digests}
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    def where(self, digests: Digests) -> list[int]:
+        """The indices of those that are in the set."""
+        likely = np.flatnonzero(np.isin(digests[:, 0], self._digests[:, 0]))
+        return [int(i) for i in likely if digests[i].tobytes() in self._exact]
+
+
+def select_keys(source: Source, table: Table, keys: pa.Table, max_seconds: int) -> Iterator[pa.RecordBatch]:
+    """Rows of `arrow_schema(table)` of all given keys, and of keys that the server holds for equal to them."""
+    with connect(source, max_seconds=max_seconds) as connection, connect(source) as other:
+        connection.use_unicode, connection.decoders = False, {}  # cells are the bytes of the wire
+        for start in range(0, keys.num_rows, _KEYS_A_QUERY):
+            rows = _select(connection, table, keys.slice(start, _KEYS_A_QUERY))
+            if rows:
+                yield decode(table, rows).batch
+        refuse_other_definition(other, table)
+
+
+def _select(connection: Connection, table: Table, keys: pa.Table) -> list[tuple[Any, ...]]:
+    sql = f"SELECT {select_list(table)} FROM {table.id.quoted} WHERE {condition(table, keys)}"
+    return fetch(connection, sql, doing=f"reading keys of {table.id} again")
+
+
+def refuse_other_definition(connection: Connection, table: Table) -> None:
+    """The rows read before were of the definition that the target has."""
+    if read_table(connection, table.id, table.excluded) != table:
+        raise fail(
+            Reason.SCHEMA_CHANGE_REFUSED,
+            "the source's table has another definition than the target's copy",
+            needed="the definition that was copied",
+            remedy=f"read the table again: spec.resnapshot: [{{table: {table.id}, nonce: N+1}}]",
+            table=str(table.id),
+        )
+
+
+def scan_keys(snapshot: TargetSnapshot, table: Table, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Rows of the target that may have the given keys: those with a value of each key column among them."""
+    wanted = {name: keys[name].combine_chunks() for name in table.key}
+    # files of delta-rs declare texts and binaries as views, for which Arrow cannot prune by statistics
+    pruning = [pc.field(n).isin(values) for n, values in wanted.items() if not _is_text(values.type)]
+    for batch in snapshot.scan(key_filter=reduce(and_, pruning) if pruning else None):
+        for name, values in wanted.items():
+            if _is_text(values.type):
+                batch = batch.filter(pc.is_in(batch.column(name), values))
+        if batch.num_rows:
+            yield batch
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+
+
+def matching(
+    batches: Iterable[pa.RecordBatch], keys: Digester, wanted: DigestSet
+) -> Iterator[tuple[pa.RecordBatch, Digests]]:
+    """Only the rows whose keys are in `wanted`, with their keys' digests."""
+    for batch in batches:
+        digests = keys.of(batch)
+        found = wanted.where(digests)
+        if found:
+            yield batch.take(pa.array(found, pa.int64())), digests[found]
+
+
+# ---- SQL
+
+
+def condition(table: Table, keys: pa.Table) -> str:
+    """The WHERE clause for rows of these keys, by index: `k IN (...)`, or an OR over the columns of a composite key."""
+    literals = [_literals(c, keys[c.name].combine_chunks()) for c in table.key_columns]
+    names = [quote(c.name) for c in table.key_columns]
+    if len(names) == 1:
+        return f"{names[0]} IN ({', '.join(literals[0])})"
+    rows = (
+        " AND ".join(f"{name} = {value}" for name, value in zip(names, row, strict=True))
+        for row in zip(*literals, strict=True)
+    )
+    return " OR ".join(f"({row})" for row in rows)
+
+
+def _literals(column: Column, values: pa.Array) -> list[str]:
+    write = _LITERALS.get(column.type.base, _text)
+    return [write(column, v) for v in values.to_pylist()]
+
+
+def _number(_: Column, value: Any) -> str:
+    return str(int(value))
+
+
+def _decimal(column: Column, value: Any) -> str:
+    """Exact also where the target has a text, because it is too wide for a lake's decimal."""
+    return f"CAST({_text(column, str(value))} AS DECIMAL({max(column.type.size, 1)}, {column.type.scale}))"
+
+
+def _bits(_: Column, value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(int.from_bytes(value, "big"))
+
+
+def _date(_: Column, value: datetime.date) -> str:
+    return f"DATE'{value:%Y-%m-%d}'" if value.year > 999 else f"DATE'{value.year:04d}-{value:%m-%d}'"
+
+
+def _timestamp(_: Column, value: datetime.datetime) -> str:
+    return f"TIMESTAMP'{value.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
+
+
+def _bytes(_: Column, value: bytes) -> str:
+    return f"x'{value.hex()}'"
+
+
+def _string(column: Column, value: str) -> str:
+    """In the column's own character set and collation: then the index serves, and nothing is converted with loss."""
+    return f"CONVERT({_text(column, value)} USING {column.type.charset}) COLLATE {column.collation}"
+
+
+def _text(_: Column, value: str) -> str:
+    return f"_utf8mb4 x'{value.encode().hex()}'"
+
+
+_LITERALS: dict[str, Callable[[Column, Any], str]] = {
+    **dict.fromkeys((*INTEGERS, "year"), _number),
+    "decimal": _decimal,
+    "bit": _bits,
+    "date": _date,
+    "datetime": _timestamp,
+    "timestamp": _timestamp,
+    **dict.fromkeys(TEXTS, _string),
+    **dict.fromkeys(BINARIES, _bytes),
+}

@@ -1,0 +1,70 @@
+"""How far the targets are: by their own commits, and for idle tables by what the stream reports.
+
+A table without changes keeps an old position in its last commit although the stream has passed the log for it. Its status says so, and
+status is written after the fact: what it says is a lower bound. It is read before the target is opened, so the target has all of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from cdcsync_core.position import Position, position_from_dict
+from cdcsync_core.state import TableState
+from cdcsync_core.status import CONSISTENT, Status, TableStatus
+from cdcsync_spark.sinks.base import Target, TargetSnapshot
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class SyncStatus:
+    """The status beside the resource in `file`, and whether a controller holds `lock`. Files that are not there say nothing."""
+
+    file: Path
+    lock: Path
+
+    def read(self) -> Status:
+        if not self.file.is_file():
+            return Status()
+        data = yaml.load(self.file.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 (a safe loader)
+        return Status.model_validate(data.get("status") or {})
+
+    @property
+    def running(self) -> bool:
+        if not self.lock.is_file():
+            return False
+        descriptor = os.open(self.lock, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+
+class Opened(NamedTuple):
+    """A version of a target and the position that its rows are as of."""
+
+    snapshot: TargetSnapshot
+    position: Position
+
+
+def open_target(target: Target, name: str, status: Status) -> Opened:
+    """`status` must have been read before. The state must have a position."""
+    snapshot = target.open_snapshot()
+    return Opened(snapshot, position_of(snapshot.state, status.table(name)))
+
+
+def position_of(state: TableState, entry: TableStatus | None) -> Position:
+    """What the target's content has: its own position, and what the stream has passed for it since."""
+    assert state.position is not None
+    if entry is None or entry.position is None or entry.phase not in CONSISTENT or entry.nonce != state.nonce:
+        return state.position
+    return state.position.join(position_from_dict(entry.position))
