@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -97,7 +98,9 @@ class Applier:
             if table.flowing and table.committed < older_than:
                 gate("before-stamp")
                 with self._stopping_alone(table):
-                    self._commit(table, lambda state, table=table: self._stamp(table, state))  # type: ignore[misc]
+                    self._commit(table, partial(self._stamp, table))
+                # also where there was nothing to commit: it is not opened again for each batch
+                table.committed = self.clock()
 
     def _stamp(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
