@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.change import KIND, TRANSACTION, ChangeKind, changes_schema, fold
+from cdcsync_core.change import ChangeKind, changes_schema, fold
 
 #: key columns: Arrow type and a few values of which some look alike
 KEYS: dict[str, tuple[list[pa.DataType], list[tuple[Any, ...]]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ def plans(draw: st.DrawFn) -> list[Split]:
     """A whole key space cut into splits in key order; the bounds' values have no order of their own (collations)."""
     values = draw(st.lists(st.integers(-5, 50) | st.text("äBaz", max_size=3), unique_by=repr, max_size=12))
     bounds: list[Bound] = [None, *((v,) for v in values), None]
-    return [Split(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [Split(a, b) for a, b in pairwise(bounds)]
 
 
 def finished(splits: list[Split]) -> Intervals:

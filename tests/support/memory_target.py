@@ -1,0 +1,76 @@
+"""A target in memory that keeps the contract of `sinks/base.py`: compare-and-set on the state, nothing or all of a commit.
+
+`rows` is the table's content by key; `log` holds each commit. `lose_next` lets another writer's commit win the next race, so that
+`build` is asked again with its state; `fail_next` raises instead of committing, as an unreachable store does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.base import Build, Commit, Merge, Stamp, check_successor, refuse_superseded
+
+Row = dict[str, Any]
+
+
+@dataclass
+class MemoryTarget:
+    """One table; `state` None: not there."""
+
+    state: TableState | None
+    rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
+    log: list[Commit] = field(default_factory=list)
+    opened: int = 0
+    lose_next: Callable[[MemoryTarget], None] | None = None
+    fail_next: CdcError | None = None
+
+    def last_commit(self) -> TableState | None:
+        return self.state
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        found = self._found()
+        refuse_superseded(found, epoch)
+        decided = build(found)
+        if self.lose_next is not None:
+            winner, self.lose_next = self.lose_next, None
+            winner(self)
+            return self.commit(epoch, build)
+        if decided is None:
+            return found
+        check_successor(found, decided, epoch)
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise error
+        self._publish(decided)
+        return decided.state
+
+    def _found(self) -> TableState:
+        self.opened += 1
+        assert self.state is not None
+        return self.state
+
+    def _publish(self, commit: Commit) -> None:
+        if isinstance(commit.change, Merge):
+            self._merge(commit.change, commit.state.table.key)
+        else:
+            assert isinstance(commit.change, Stamp)
+        self.state = commit.state
+        self.log.append(commit)
+
+    def _merge(self, change: Merge, key: tuple[str, ...]) -> None:
+        named = [*_keys(change.upserts, key), *_keys(change.deletes, key)]
+        assert len(named) == len(set(named)), f"a key twice in one merge: {named}"
+        for gone in _keys(change.deletes, key):
+            self.rows.pop(gone, None)
+        for row in change.upserts.to_pylist():
+            self.rows[tuple(row[k] for k in key)] = row
+
+
+def _keys(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return [tuple(row[k] for k in key) for row in rows.to_pylist()]

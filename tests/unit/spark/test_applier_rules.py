@@ -1,0 +1,435 @@
+"""The applier: whole transactions, exactly once, table by table; a table's position never passes what it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.chunk import WHOLE, Intervals
+from cdcsync_core.errors import PermanentError, Reason, TransientError, fail
+from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.sinks.base import Stamp
+from support.memory_target import MemoryTarget
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+INT, TEXT = SourceType.parse("int"), SourceType.parse("varchar(20)", "utf8mb4")
+INSERT, BEFORE, AFTER, DELETE = ChangeKind
+
+Image = tuple[ChangeKind, int, str]
+
+
+def definition(name: str) -> Table:
+    return Table(TableId("shop", name), (Column("id", INT, False), Column("v", TEXT)), ("id",))
+
+
+def at(offset: int) -> LogOffset:
+    return LogOffset("binlog.000001", offset)
+
+
+def file(offset: int) -> FilePosition:
+    return FilePosition(at(offset))
+
+
+def gtid(ranges: str, offset: int) -> GtidPosition:
+    return GtidPosition(GtidSet.parse(f"{UUID}:{ranges}" if ranges else ""), at(offset))
+
+
+def state(name: str, position: Position, *, epoch: int = 1, nonce: int = 0, high: int = 4) -> TableState:
+    identity = Identity("default/shop", f"mysql:{UUID}", f"shop.{name}")
+    done = Intervals().add(WHOLE)
+    return TableState(
+        identity, definition(name), epoch, nonce=nonce, finished=done, low=position, high=at(high), position=position
+    )
+
+
+@dataclass
+class World:
+    """Targets in memory, a run over them, and batches made by hand."""
+
+    folder: Path
+    targets: dict[str, MemoryTarget]
+    now: float = 1000.0
+    number: int = 0
+    applier: Applier = field(init=False)
+
+    def run(self, start: Position, epoch: int = 2) -> Applier:
+        """A new run from the targets' states, as the stream application makes it."""
+        tables = {
+            f"shop.{n}": StreamTable(f"shop.{n}", t, t.state, self.now)  # type: ignore[arg-type]
+            for n, t in self.targets.items()
+            if t.state
+        }
+        self.applier = Applier(tables, epoch, start, lambda: self.now)
+        return self.applier
+
+    def table(self, name: str) -> StreamTable:
+        return self.applier.tables[f"shop.{name}"]
+
+    def batch(
+        self,
+        start: Position,
+        end: Position,
+        transactions: Sequence[tuple[TransactionId, dict[str, list[Image]]]] = (),
+        stops: dict[str, tuple[PermanentError, Position]] | None = None,
+    ) -> LogBatch:
+        self.number += 1
+        names = sorted({n for _, rows in transactions for n in rows} | set(stops or {}))
+        parts = [self._part(n, end, transactions, (stops or {}).get(n)) for n in names]
+        path = ""
+        if transactions:
+            path = str(self.folder / f"{self.number}.json")
+            write_transactions(path, [t for t, _ in transactions])
+        return LogBatch.from_json(LogBatch(start, end, 1.0, path, tuple(parts)).to_json())
+
+    def _part(
+        self,
+        name: str,
+        end: Position,
+        transactions: Sequence[tuple[TransactionId, dict[str, list[Image]]]],
+        stop: tuple[PermanentError, Position] | None,
+    ) -> TableBatch:
+        images = [(i, *image) for i, (_, rows) in enumerate(transactions) for image in rows.get(name, [])]
+        path = ""
+        if images:
+            path = str(self.folder / f"{self.number}-{name}.arrow")
+            schema = changes_schema(arrow_schema(definition(name)))
+            columns = [[i[1] for i in images], [i[0] for i in images], [i[2] for i in images], [i[3] for i in images]]
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                writer.write_table(
+                    pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+                )
+        return TableBatch(f"shop.{name}", path, len(images), 0, stop[1] if stop else end, stop[0] if stop else None)
+
+    def values(self, name: str) -> dict[int, str]:
+        return {key[0]: row["v"] for key, row in sorted(self.targets[name].rows.items())}
+
+
+def file_transaction(end: int, **rows: list[Image]) -> tuple[TransactionId, dict[str, list[Image]]]:
+    return TransactionId(at(end)), rows
+
+
+def gtid_transaction(number: int, end: int, **rows: list[Image]) -> tuple[TransactionId, dict[str, list[Image]]]:
+    return TransactionId(at(end), Gtid(UUID, number)), rows
+
+
+def a_stop(found: str = "ALTER TABLE orders") -> PermanentError:
+    return PermanentError(Reason.SCHEMA_CHANGE_REFUSED, found)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(
+        tmp_path, {"orders": MemoryTarget(state("orders", file(100))), "items": MemoryTarget(state("items", file(100)))}
+    )
+    made.run(file(100))
+    return made
+
+
+def test_a_batch_is_applied_with_its_position(world: World) -> None:
+    """Rule R4: rows and position in one commit."""
+    world.applier.apply(
+        world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a"), (INSERT, 2, "b")])])
+    )
+    target = world.targets["orders"]
+    assert world.values("orders") == {1: "a", 2: "b"}
+    assert [c.state.position for c in target.log] == [file(300)]
+    assert [(c.state.number, c.state.epoch) for c in target.log] == [(1, 2)]
+
+
+def test_a_table_that_rested_takes_part_again(world: World) -> None:
+    """Rule R5: the reader passed two batches without a change for the table, whose committed position stayed behind meanwhile."""
+    apply = world.applier.apply
+    apply(world.batch(file(100), file(200), [file_transaction(200, items=[(INSERT, 1, "i")])]))
+    apply(world.batch(file(200), file(300)))
+    apply(world.batch(file(300), file(400), [file_transaction(400, orders=[(INSERT, 1, "a")])]))
+    assert not world.table("orders").released
+    assert world.values("orders") == {1: "a"}
+    assert world.targets["orders"].state == replace(world.table("orders").state, position=file(400))
+
+
+def test_a_replay_of_the_same_batch_changes_nothing(world: World) -> None:
+    """Rule R4: after a crash between a commit and its report the batch comes again."""
+    batch = world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")])])
+    world.applier.apply(batch)
+    world.run(file(100), epoch=3)
+    world.applier.apply(batch)
+    assert len(world.targets["orders"].log) == 1
+
+
+def test_a_batch_that_was_applied_to_one_of_two_tables_is_applied_to_the_other(world: World) -> None:
+    """A crash between the commits of two tables of one batch."""
+    batch = world.batch(
+        file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")], items=[(INSERT, 7, "i")])]
+    )
+    world.targets["orders"].fail_next = fail(Reason.SINK_UNREACHABLE, "gone")  # type: ignore[assignment]
+    with pytest.raises(TransientError):
+        world.applier.apply(batch)
+    world.run(file(100), epoch=3)
+    world.applier.apply(batch)
+    assert world.values("orders") == {1: "a"}
+    assert world.values("items") == {7: "i"}
+    assert len(world.targets["items"].log) == 1
+
+
+def test_of_a_partly_covered_batch_only_the_rest_is_applied(world: World) -> None:
+    """Rule R5: batches are cut differently after a restart; by offset, what ends at or before the position is in."""
+    first = [file_transaction(200, orders=[(INSERT, 1, "old")]), file_transaction(300, orders=[(DELETE, 1, "old")])]
+    world.applier.apply(world.batch(file(100), file(300), first))
+    world.run(file(100), epoch=3)
+    again = [*first, file_transaction(400, orders=[(INSERT, 2, "new")])]
+    world.applier.apply(world.batch(file(100), file(400), again))
+    commit = world.targets["orders"].log[-1].change
+    assert world.values("orders") == {2: "new"}
+    assert commit.upserts.num_rows == 1  # type: ignore[union-attr]
+    assert commit.deletes.num_rows == 0  # type: ignore[union-attr]
+
+
+def test_gtid_sets_with_gaps_decide_transaction_by_transaction(tmp_path: Path) -> None:
+    """Rule R5: a table has 1-5 and 7 but not 6, which comes between them in the log."""
+    world = World(tmp_path, {"orders": MemoryTarget(state("orders", gtid("1-5:7", 100)))})
+    world.targets["orders"].rows[(1,)] = {"id": 1, "v": "seven"}
+    world.run(gtid("1-5", 100))
+    world.applier.apply(
+        world.batch(
+            gtid("1-5", 100),
+            gtid("1-8", 400),
+            [
+                gtid_transaction(7, 200, orders=[(INSERT, 1, "seven")]),
+                gtid_transaction(6, 300, orders=[(INSERT, 2, "six")]),
+                gtid_transaction(8, 400, orders=[(BEFORE, 2, "six"), (AFTER, 2, "eight")]),
+            ],
+        )
+    )
+    merged = world.targets["orders"].log[0].change
+    assert world.values("orders") == {1: "seven", 2: "eight"}
+    assert merged.upserts["id"].to_pylist() == [2]  # type: ignore[union-attr]
+    assert world.targets["orders"].state.position == gtid("1-8", 400)  # type: ignore[union-attr]
+
+
+def test_a_batch_whose_rows_are_all_there_still_moves_the_position(tmp_path: Path) -> None:
+    world = World(tmp_path, {"orders": MemoryTarget(state("orders", gtid("1-5:7", 100)))})
+    world.run(gtid("1-5", 100))
+    world.applier.apply(
+        world.batch(gtid("1-5", 100), gtid("1-7", 300), [gtid_transaction(7, 300, orders=[(INSERT, 1, "seven")])])
+    )
+    assert world.values("orders") == {}
+    assert world.targets["orders"].state.position == gtid("1-7", 300)  # type: ignore[union-attr]
+
+
+def test_a_lost_race_decides_again_on_the_state_that_won(world: World) -> None:
+    """Rule R8: the other writer applied the first transaction meanwhile."""
+    batch = world.batch(
+        file(100),
+        file(300),
+        [file_transaction(200, orders=[(INSERT, 1, "a")]), file_transaction(300, orders=[(INSERT, 2, "b")])],
+    )
+
+    def other(target: MemoryTarget) -> None:
+        assert target.state
+        target.rows[(1,)] = {"id": 1, "v": "a"}
+        target.state = replace(target.state, number=target.state.number + 1, position=file(200))
+
+    world.targets["orders"].lose_next = other
+    world.applier.apply(batch)
+    merged = world.targets["orders"].log[0].change
+    assert world.values("orders") == {1: "a", 2: "b"}
+    assert merged.upserts["id"].to_pylist() == [2]  # type: ignore[union-attr]
+
+
+# -- tables that were taken over
+
+
+def test_a_table_that_was_read_again_is_released(world: World) -> None:
+    """Rule R5: its new content is as of its own LOW, and the changes between are the second reader's to apply."""
+    world.targets["orders"].state = state("orders", file(250), nonce=1)
+    world.applier.apply(world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")])]))
+    assert world.table("orders").released
+    assert world.table("orders").stop is None
+    assert world.targets["orders"].log == []
+
+
+def test_a_table_with_a_higher_epoch_is_released_and_has_not_failed(world: World) -> None:
+    """Rules R5 and R8: the run that read it again has a higher epoch; the others flow on."""
+    world.targets["orders"].state = state("orders", file(250), nonce=1, epoch=9)
+    world.applier.apply(
+        world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")], items=[(INSERT, 1, "i")])])
+    )
+    assert world.table("orders").released
+    assert world.table("orders").stop is None
+    assert world.values("items") == {1: "i"}
+
+
+def test_a_table_whose_position_went_back_is_released(world: World) -> None:
+    """A restored target lacks what this run has applied, and this run does not read it again."""
+    world.applier.apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
+    world.targets["orders"].state = state("orders", file(100))
+    world.applier.apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
+    assert world.table("orders").released
+    assert world.targets["orders"].state.position == file(100)  # type: ignore[union-attr]
+
+
+def test_a_stamp_never_lifts_a_table_that_was_read_again(world: World) -> None:
+    """Its position would pass changes that it does not have."""
+    world.applier.apply(world.batch(file(100), file(300)))
+    world.targets["orders"].state = state("orders", file(250), nonce=1)
+    world.applier.stamp(older_than=float("inf"))
+    assert world.targets["orders"].state.position == file(250)  # type: ignore[union-attr]
+    assert world.table("orders").released
+
+
+def test_a_stamp_of_a_table_that_another_run_owns_releases_it(world: World) -> None:
+    world.applier.apply(world.batch(file(100), file(300)))
+    world.targets["orders"].state = state("orders", file(250), nonce=1, epoch=9)
+    world.applier.stamp(older_than=float("inf"))
+    assert world.table("orders").released
+    assert world.targets["items"].state.position == file(300)  # type: ignore[union-attr]
+
+
+def test_another_partys_table_in_the_targets_place_stops_the_table_only(world: World) -> None:
+    world.targets["orders"].fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
+    world.applier.apply(
+        world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")], items=[(INSERT, 1, "i")])])
+    )
+    assert world.table("orders").stop is not None
+    assert world.values("items") == {1: "i"}
+
+
+def test_a_stamp_that_fails_for_good_stops_the_table_only(world: World) -> None:
+    world.applier.apply(world.batch(file(100), file(300)))
+    world.targets["items"].fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
+    world.applier.stamp(older_than=float("inf"))
+    assert world.table("items").stop is not None
+    assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
+
+
+def test_a_missing_batch_ends_the_run(world: World) -> None:
+    """Between two batches nothing may be left out: a table that rested would pass it unseen."""
+    world.applier.apply(world.batch(file(100), file(200)))
+    with pytest.raises(TransientError, match="left out"):
+        world.applier.apply(world.batch(file(300), file(400), [file_transaction(400, orders=[(INSERT, 1, "a")])]))
+    assert world.targets["orders"].log == []
+
+
+# -- stops
+
+
+def test_rows_before_a_ddl_are_applied_and_the_table_stops_there(world: World) -> None:
+    """Rule R9: everything before the transaction that stopped the table counts, nothing after it."""
+    world.applier.apply(
+        world.batch(
+            file(100),
+            file(500),
+            [file_transaction(200, orders=[(INSERT, 1, "a")]), file_transaction(500, items=[(INSERT, 1, "i")])],
+            {"orders": (a_stop(), file(300))},
+        )
+    )
+    assert world.values("orders") == {1: "a"}
+    assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
+    assert world.table("orders").stop.reason is Reason.SCHEMA_CHANGE_REFUSED  # type: ignore[union-attr]
+    assert world.applier.position(world.table("orders")) == file(300)
+    assert world.values("items") == {1: "i"}
+
+
+def test_a_table_that_stops_without_rows_keeps_the_place(world: World) -> None:
+    world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
+    assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
+    assert isinstance(world.targets["orders"].log[0].change, Stamp)
+    assert world.table("orders").stop is not None
+
+
+def test_a_stopped_table_takes_no_more_rows_and_no_stamp(world: World) -> None:
+    world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
+    world.applier.apply(world.batch(file(500), file(600), [file_transaction(600, orders=[(INSERT, 9, "z")])]))
+    world.applier.stamp(older_than=float("inf"))
+    assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
+    assert world.values("orders") == {}
+
+
+def test_a_stop_comes_again_after_a_restart(world: World) -> None:
+    """The table stands before the DDL, so the next run meets it again and says the same."""
+    batch = world.batch(
+        file(100), file(500), [file_transaction(200, orders=[(INSERT, 1, "a")])], {"orders": (a_stop(), file(300))}
+    )
+    world.applier.apply(batch)
+    world.run(file(100), epoch=3)
+    world.applier.apply(batch)
+    assert world.table("orders").stop is not None
+    assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
+    assert world.values("orders") == {1: "a"}
+
+
+def test_a_released_table_has_not_stopped(world: World) -> None:
+    world.targets["orders"].state = state("orders", file(250), nonce=1)
+    world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
+    assert world.table("orders").released
+    assert world.table("orders").stop is None
+
+
+# -- positions and stamps
+
+
+def test_the_position_of_a_resting_table_follows_the_reader(world: World) -> None:
+    world.applier.apply(world.batch(file(100), file(300)))
+    assert world.applier.position(world.table("orders")) == file(300)
+    assert world.targets["orders"].state.position == file(100)  # type: ignore[union-attr]
+
+
+def test_a_table_is_consistent_once_the_log_has_passed_its_high_watermark(tmp_path: Path) -> None:
+    """Rule R2."""
+    world = World(tmp_path, {"orders": MemoryTarget(state("orders", gtid("1-5", 100), high=300))})
+    world.run(GtidPosition(GtidSet.parse(f"{UUID}:1-5")))
+    table = world.table("orders")
+    assert not world.applier.consistent(table)
+    world.applier.apply(world.batch(GtidPosition(GtidSet.parse(f"{UUID}:1-5")), gtid("1-6", 299)))
+    assert not world.applier.consistent(table)
+    world.applier.apply(world.batch(gtid("1-6", 299), gtid("1-6", 300)))
+    assert world.applier.consistent(table)
+
+
+def test_an_idle_table_is_stamped_when_its_last_commit_is_old(world: World) -> None:
+    """Rule R4: before the last commit becomes useless."""
+    world.applier.apply(world.batch(file(100), file(300), [file_transaction(300, items=[(INSERT, 1, "i")])]))
+    world.applier.stamp(older_than=world.now - 10)
+    assert world.targets["orders"].log == []
+    world.now += 20
+    world.applier.stamp(older_than=world.now - 10)
+    stamped = world.targets["orders"].log
+    assert [(type(c.change), c.state.position, c.state.epoch) for c in stamped] == [(Stamp, file(300), 2)]
+    world.applier.stamp(older_than=world.now - 10)
+    assert len(stamped) == 1
+
+
+def test_a_stamp_with_no_news_is_no_commit_and_is_not_tried_at_every_batch(world: World) -> None:
+    """Ten thousand idle tables of an idle source must not be opened every second."""
+    world.now += 20
+    world.applier.stamp(older_than=world.now - 10)
+    opened = world.targets["orders"].opened
+    world.applier.stamp(older_than=world.now - 10)
+    assert world.targets["orders"].log == []
+    assert world.targets["orders"].opened == opened
+
+
+def test_a_stamp_repeats_nothing_after_a_restart(world: World) -> None:
+    world.applier.apply(world.batch(file(100), file(300)))
+    world.applier.stamp(older_than=float("inf"))
+    world.run(file(300), epoch=3)
+    world.applier.stamp(older_than=float("inf"))
+    assert len(world.targets["orders"].log) == 1
+
+
+def test_the_date_counts_of_a_batch_are_kept_in_the_state(world: World) -> None:
+    batch = world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")])])
+    counted = replace(batch, tables=tuple(replace(t, nulled=3) for t in batch.tables))
+    world.applier.apply(counted)
+    assert world.targets["orders"].state.nulled == 3  # type: ignore[union-attr]
