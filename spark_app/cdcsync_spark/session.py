@@ -6,9 +6,14 @@ each of the two log writes of a micro-batch. Checkpoints live in the run's scrat
 
 from __future__ import annotations
 
+import atexit
+import hashlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -31,6 +36,8 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 #: a driver that only streams lives on short jobs: the first compiler suffices and starts faster
 _STREAM_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _SNAPSHOT_JVM = "-XX:+UseSerialGC"
+#: the bytes of a socket's path at most, and of the name that Spark gives it
+_SOCKET_PATH, _SOCKET_NAME = 107, len("/.01234567-0123-0123-0123-0123456789ab.sock")
 
 
 def checkpoint_manager() -> str:
@@ -39,8 +46,40 @@ def checkpoint_manager() -> str:
     return f"{_STREAMING}.{'checkpointing.' if (major, minor) >= (4, 1) else ''}{_MANAGER}"
 
 
+def _socket_dir(scratch_dir: str) -> str:
+    """The run's scratch folder, or a short one where a socket in it would have too long a path (107 bytes on Linux, unix(7))."""
+    if len(os.fsencode(scratch_dir)) + _SOCKET_NAME <= _SOCKET_PATH:
+        return scratch_dir
+    folder = tempfile.mkdtemp(prefix="cdcsync-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def archive_path() -> Path | None:
+    """Where the class archive of this Spark and this Java lies, made by `cdcsync_spark.warmup`; None without a Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    binary = Path(java).resolve()
+    version = hashlib.sha256(f"{binary} {binary.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
+
+
+def _archive_option() -> str:
+    path = archive_path()
+    return f"-XX:SharedArchiveFile={path}" if path is not None and path.exists() else ""
+
+
 def start_session(
-    name: str, *, cores: int, memory: str, scratch_dir: str, streaming: bool, extra: Mapping[str, str]
+    name: str,
+    *,
+    cores: int,
+    memory: str,
+    scratch_dir: str,
+    streaming: bool,
+    extra: Mapping[str, str],
+    jvm_options: str = "",
 ) -> SparkSession:
     """A `local[cores]` session; `memory` in Spark's form (`1g`), `extra` the manifest's sparkConf."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -49,8 +88,15 @@ def start_session(
         **_LOCAL,
         "spark.driver.memory": memory,
         "spark.local.dir": scratch_dir,
+        "spark.python.unix.domain.socket.dir": _socket_dir(scratch_dir),
         "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
-        "spark.driver.extraJavaOptions": f"{_STREAM_JVM if streaming else _SNAPSHOT_JVM} -Djava.io.tmpdir={scratch_dir}",
+        "spark.driver.extraJavaOptions": " ".join(
+            (
+                _STREAM_JVM if streaming else _SNAPSHOT_JVM,
+                f"-Djava.io.tmpdir={scratch_dir}",
+                jvm_options or _archive_option(),
+            )
+        ).strip(),
         **extra,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
