@@ -8,6 +8,7 @@ the server would print `?`, which is not the value.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -66,6 +67,7 @@ _UNICODE = {"utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16
 _USER_DEFINED = 0xF5
 _PRIVATE_USE = {2: 0xE000, 3: 0xE3AC}
 _EUC_ROW = 94
+_ONLY_PYTHON = re.compile("[\x80\xa0\uf8f0-\uf8f3]")
 
 
 def _ids() -> dict[int, str]:
@@ -141,7 +143,7 @@ def _multi_byte(charset: str) -> Decode:
     def one(sequence: bytes) -> str:
         if sequence in replaced:
             return replaced[sequence]
-        if euc and len(sequence) > 1 and sequence[-2] >= _USER_DEFINED:
+        if euc and len(sequence) > 1 and _USER_DEFINED <= sequence[-2] < 0xFF and 0xA1 <= sequence[-1] < 0xFF:
             return chr(_PRIVATE_USE[len(sequence)] + (sequence[-2] - _USER_DEFINED) * _EUC_ROW + sequence[-1] - 0xA1)
         return sequence.decode(codec)
 
@@ -150,13 +152,20 @@ def _multi_byte(charset: str) -> Decode:
             return raw.decode("ascii")
         if not any(sequence in raw for sequence in replaced):
             try:
-                return raw.decode(codec)
+                return _known_to_server(raw.decode(codec)) if charset == "cp932" else raw.decode(codec)
             except UnicodeDecodeError:
                 if not euc:
                     raise
         return "".join(map(one, _sequences(raw, charset)))
 
     return decode
+
+
+def _known_to_server(text: str) -> str:
+    """Python's cp932 has characters for five bytes that the server refuses."""
+    if _ONLY_PYTHON.search(text):
+        raise DecodeError("a byte that has no character in its character set")
+    return text
 
 
 def _euc_rows() -> dict[bytes, str]:
