@@ -98,7 +98,8 @@ class TargetSnapshot(Protocol):
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
     ) -> pa.RecordBatchReader:
-        """The rows in batches, in no order, with bounded memory; `columns` None: all, in the schema's order."""
+        """The rows in batches, in no order, with bounded memory; `columns` None: all, in the schema's order.
+        `key_filter` is over key columns only."""
         ...
 
 

@@ -24,9 +24,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, TableFeatures, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -36,7 +35,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.gates import gate
-from cdcsync_spark.sinks import delta_merge
+from cdcsync_spark.sinks import delta_merge, delta_properties
 from cdcsync_spark.sinks.base import (
     Append,
     Build,
@@ -49,6 +48,7 @@ from cdcsync_spark.sinks.base import (
     refuse_superseded,
 )
 from cdcsync_spark.sinks.delta_log import STATE_KEY, Log, written
+from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta_upkeep import after_commit
 from cdcsync_spark.sinks.place import Place, segment
 from cdcsync_spark.sinks.staging import stage
@@ -57,12 +57,6 @@ from cdcsync_spark.sinks.staging import stage
 ATTEMPTS = 20
 _SIDE = "resnapshot-"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-#: why each: see `delta_log` (state) and `delta_upkeep` (the others; a user's own values are honoured)
-_CONFIGURATION = {
-    "delta.enableExpiredLogCleanup": "false",
-    "delta.logRetentionDuration": "interval 2 days",
-    "delta.deletedFileRetentionDuration": "interval 6 hours",
-}
 _READABLE = {"timestampNtz"}
 
 
@@ -184,9 +178,8 @@ class DeltaTarget:
 
     def _replace(self, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties) -> None:
         schema = Schema.from_arrow(arrow_schema(table))
-        if _needs_ntz(schema) and not _has_ntz(handle):
-            handle.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
-            raise _LostRace("the table was given a feature that its new columns need")
+        if delta_properties.adapt(handle, table):
+            raise _LostRace("the target was given what its new columns need")
         handle.create_write_transaction(
             self._adds(change.files),
             "overwrite",
@@ -221,7 +214,7 @@ class DeltaTarget:
             if handle is None or state is None:
                 raise self._not_ours()
             self._refuse_unreadable(handle)
-            return DeltaSnapshot(self, handle.version(), state, tuple(_live(handle)))
+            return DeltaSnapshot(self.place.below(self.folder), handle.version(), state, tuple(_live(handle)))
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
@@ -248,7 +241,7 @@ class DeltaTarget:
                 self.uri,
                 Schema.from_arrow(arrow_schema(state.table)),
                 mode="error",
-                configuration=_CONFIGURATION,
+                configuration=delta_properties.new_table(state.table),
                 storage_options=self.place.storage_options(),
                 commit_properties=_properties(state),
             )
@@ -330,29 +323,6 @@ class DeltaTarget:
         )
 
 
-@dataclass(frozen=True)
-class DeltaSnapshot:
-    """One version of a table; `paths` are its files, relative to the target's folder."""
-
-    target: DeltaTarget
-    version: int
-    state: TableState
-    paths: tuple[str, ...]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return arrow_schema(self.state.table)
-
-    def scan(
-        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
-    ) -> pa.RecordBatchReader:
-        """Files are pruned by their own Parquet footers, not by the log's statistics."""
-        files = pafs.SubTreeFileSystem(self.target.folder, self.target.place.files())
-        rows = ds.dataset(list(self.paths), schema=self.schema, format="parquet", filesystem=files)
-        wanted = None if columns is None else list(columns)
-        return rows.scanner(columns=wanted, filter=key_filter, batch_readahead=2, fragment_readahead=2).to_reader()
-
-
 class _LostRace(Exception):
     """Another commit came first; start again at "open"."""
 
@@ -373,11 +343,3 @@ def _staged(prefix: str, add: dict[str, Any]) -> StagedFile:
     return StagedFile(
         prefix + unquote(add["path"]), add["size"], json.loads(stats)["numRecords"] if stats else 0, stats
     )
-
-
-def _needs_ntz(schema: Schema) -> bool:
-    return "timestamp_ntz" in schema.to_json()
-
-
-def _has_ntz(handle: DeltaTable) -> bool:
-    return "timestampNtz" in (handle.protocol().writer_features or ())

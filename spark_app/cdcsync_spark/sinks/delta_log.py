@@ -35,7 +35,8 @@ class Log:
     folder: str
 
     def entry(self, version: int) -> str | None:
-        """The text of one commit, one JSON action a line; None where it is not there."""
+        """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may hold U+0085); None
+        where it is not there."""
         try:
             with self.files.open_input_stream(f"{self.folder}/_delta_log/{version:020d}.json") as stream:
                 return bytes(stream.read()).decode()
@@ -56,14 +57,14 @@ class Log:
     def added(self, version: int) -> Iterator[dict[str, Any]]:
         """The `add` actions of all entries up to `version`, oldest first. Only for a table that was never cleaned up."""
         for v in range(version + 1):
-            for line in (self.entry(v) or "").splitlines():
+            for line in (self.entry(v) or "").split("\n"):
                 if line.startswith('{"add"'):
                     yield json.loads(line)["add"]
 
 
 def own_state(entry: str) -> TableState | None:
     """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a newer program's form."""
-    for line in entry.splitlines():
+    for line in entry.split("\n"):
         if line.startswith('{"commitInfo"'):
             text = json.loads(line)["commitInfo"].get(STATE_KEY)
             return None if text is None else _parse(text)

@@ -150,7 +150,7 @@ class Place:
         with source.open("rb") as read:
             write = client.open_output_stream(relative)
             shutil.copyfileobj(read, write, _COPY_CHUNK)
-            write.close()
+            write.close()  # type: ignore[attr-defined]  # missing in its type stub; without it nothing is stored
 
     @contextmanager
     def failing_clearly(self, table: str, doing: str) -> Iterator[None]:

@@ -82,13 +82,18 @@ def _date(low: dt.date, high: dt.date) -> Bounds:
 
 
 def _timestamp(low: int, high: int) -> Bounds | None:
-    """Microseconds since 1970 to text; None where the rounded value leaves the calendar."""
+    bounds = _local_time(low, high)
+    return bounds and (bounds[0] + "Z", bounds[1] + "Z")
+
+
+def _local_time(low: int, high: int) -> Bounds | None:
+    """Microseconds since 1970 to text without a zone; None where the rounded value leaves the calendar."""
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     try:
         texts = [epoch + (m * _MILLISECOND) for m in (low // 1000, -(-high // 1000))]
     except OverflowError:
         return None
-    return tuple(t.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z" for t in texts)  # type: ignore[return-value]
+    return tuple(t.replace(tzinfo=None).isoformat(timespec="milliseconds") for t in texts)  # type: ignore[return-value]
 
 
 def _text(low: str, high: str) -> Bounds | None:
@@ -124,15 +129,25 @@ def _json(value: Any) -> str:
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
 
 
+def has_safe_form(t: pa.DataType) -> bool:
+    """Whether columns of this type have bounds at all."""
+    return _safe_form(t) is not None
+
+
 def _safe_form(t: pa.DataType) -> Callable[[Any, Any], Bounds | None] | None:
     """The function that turns a type's bounds into safe JSON values; None for a type without bounds."""
     return next((form for matches, form in _FORMS if matches(t)), None)
 
 
+def _has_zone(t: pa.DataType) -> bool:
+    return pa.types.is_timestamp(t) and t.tz is not None
+
+
 _FORMS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], Bounds | None]], ...] = (
     (pa.types.is_integer, _integer),
     (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _timestamp),
+    (_has_zone, _timestamp),
+    (pa.types.is_timestamp, _local_time),
     (pa.types.is_string, _text),
     (pa.types.is_decimal, _decimal),
 )

@@ -1,0 +1,222 @@
+"""The state in a Delta table's log: found past other programs' commits, and never cleaned away (R4).
+
+Other programs are played by delta-rs with its defaults, which checkpoint every 100 commits and clean up after that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks import delta_upkeep
+from cdcsync_spark.sinks.base import Commit, Merge, Sink
+from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta_log import own_state
+from cdcsync_spark.sinks.place import Place
+from contract.sinkcase import (
+    ORDERS,
+    SYNC,
+    Model,
+    batch,
+    content,
+    first_state,
+    keys_of,
+    make_table,
+    rows_of,
+    stage,
+    stamp,
+    whole_snapshot,
+)
+
+
+def opened(target: DeltaTarget) -> DeltaTable:
+    return DeltaTable(target.uri, storage_options=target.place.storage_options())
+
+
+def entries(target: DeltaTarget) -> list[str]:
+    return sorted(p.name for p in Path(target.uri, "_delta_log").glob("*.json"))
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> DeltaTarget:
+    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
+
+
+def test_optimize_between_commits_is_looked_past(target: DeltaTarget) -> None:
+    whole_snapshot(target, [(n, "a") for n in range(3)])
+    state = target.commit(1, batch(1, stage(target, ORDERS, [(7, "b")])))
+    assert opened(target).optimize.compact()["numFilesRemoved"] == 2
+    assert target.last_commit() == state
+    assert target.open_snapshot().state == state
+    state = target.commit(1, batch(2, Merge(rows_of(ORDERS, [(7, "c")]), keys_of(ORDERS, [(0,)]))))
+    assert (target.last_commit(), content(target)) == (state, [(1, "a"), (2, "a"), (7, "c")])
+
+
+@pytest.mark.parametrize("kind", ["append", "merge"])
+def test_optimize_in_mid_commit_only_delays_it(target: DeltaTarget, kind: str) -> None:
+    """A MERGE whose files another program has compacted meanwhile starts again at "open"."""
+    whole_snapshot(target, [(n, "a") for n in range(2)])
+    target.commit(1, batch(1, stage(target, ORDERS, [(2, "a")])))
+    change = (
+        Merge(rows_of(ORDERS, [(0, "b")]), keys_of(ORDERS, []))
+        if kind == "merge"
+        else stage(target, ORDERS, [(9, "b")])
+    )
+    calls = 0
+
+    def build(found: TableState) -> Commit:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            opened(target).optimize.compact()
+        return Commit(replace(found, number=found.number + 1), change)
+
+    state = target.commit(1, build)
+    assert target.last_commit() == state
+    expected = [(0, "b"), (1, "a"), (2, "a")] if kind == "merge" else [(0, "a"), (1, "a"), (2, "a"), (9, "b")]
+    assert content(target) == expected
+    assert calls == (2 if kind == "merge" else 1)
+
+
+def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(local: DeltaTarget) -> None:
+    """120 own commits with the log retention at zero: old entries go, the newest own one stays, and so does the content."""
+    whole_snapshot(local, [(n, "a") for n in range(5)])
+    opened(local).alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 0 seconds", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    )
+    model = Model(ORDERS, {(n,): (n, "a") for n in range(5)})
+    for number in range(1, 121):
+        state = local.commit(1, batch(number, model.apply([(number % 7, f"by {number}")], [(number % 3,)])))
+        assert local.last_commit() == state
+    assert content(local) == model.content
+    assert len(entries(local)) < 2 * delta_upkeep.EVERY + 10
+    data = {p.name for p in Path(local.uri).glob("*.parquet")}
+    assert len(data) < 2 * delta_upkeep.EVERY + 10
+
+
+def test_other_programs_commits_and_their_clean_up_leave_the_state(local: DeltaTarget) -> None:
+    """A paused sync: 230 foreign commits, two automatic checkpoints with clean-up at a retention of zero."""
+    state = whole_snapshot(local, [(1, "a")])
+    opened(local).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    for _ in range(230):
+        opened(local).create_write_transaction([], "append", opened(local).schema())
+    assert any(Path(local.uri, "_delta_log").glob("*.checkpoint.parquet"))
+    assert local.last_commit() == state
+    assert local.prepare(first_state()) == state
+
+
+def test_a_log_that_was_cleaned_by_hand_is_refused_and_not_taken_for_empty(local: DeltaTarget) -> None:
+    """Without its state a table may hold anything: stop, never start over on top of it."""
+    whole_snapshot(local, [(1, "a")])
+    opened(local).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    opened(local).create_checkpoint()
+    opened(local).cleanup_metadata()
+    for act in (
+        local.last_commit,
+        lambda: local.prepare(first_state()),
+        lambda: local.commit(1, stamp()),
+        local.open_snapshot,
+    ):
+        with pytest.raises(PermanentError, match="no state of shop/orders") as stopped:
+            act()
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+
+
+def test_a_delta_table_of_somebody_else_is_refused(local: DeltaTarget) -> None:
+    write_deltalake(local.uri, pa.table({"theirs": [1, 2]}))
+    with pytest.raises(PermanentError, match="another program's table"):
+        local.prepare(first_state())
+    assert opened(local).to_pyarrow_table().num_rows == 2
+
+
+def test_a_folder_with_other_files_is_not_taken_over(local: DeltaTarget) -> None:
+    """A later VACUUM of ours, or of the user's, would remove them."""
+    Path(local.uri).mkdir(parents=True)
+    Path(local.uri, "theirs.parquet").write_text("precious")
+    with pytest.raises(PermanentError, match=r"theirs\.parquet"):
+        local.prepare(first_state())
+    assert Path(local.uri, "theirs.parquet").read_text() == "precious"
+
+
+def test_a_state_of_a_newer_program_is_refused() -> None:
+    entry = '{"commitInfo":{"cdcsync":"{\\"v\\":99,\\"identity\\":{\\"table\\":\\"a.b\\"}}"}}\n'
+    with pytest.raises(PermanentError, match="version 99"):
+        own_state(entry)
+
+
+def test_a_column_that_somebody_changed_stops_the_table(local: DeltaTarget) -> None:
+    whole_snapshot(local, [(1, "a")])
+    narrower = pa.schema([("id", pa.int64())])
+    write_deltalake(local.uri, pa.table({"id": [1]}, schema=narrower), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(PermanentError, match="'note' is missing"):
+        local.commit(1, batch(1, stage(local, ORDERS, [(2, "b")])))
+
+
+def test_a_key_that_somebody_doubled_stops_the_table(local: DeltaTarget) -> None:
+    """The counts of a MERGE must add up."""
+    whole_snapshot(local, [(1, "a")])
+    write_deltalake(local.uri, rows_of(ORDERS, [(1, "theirs")]), mode="append")
+    with pytest.raises(PermanentError, match="each key once") as stopped:
+        local.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "b")]), keys_of(ORDERS, []))))
+    assert stopped.value.reason is Reason.SINK_CONFLICT
+
+
+def test_a_side_targets_many_waves_are_all_published(sink: Sink) -> None:
+    """More waves than a checkpoint holds apart: the files come from the side's whole log."""
+    main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, side=1)
+    whole_snapshot(main, [(1, "old")])
+    side.prepare(first_state(nonce=1))
+    waves = 2 * delta_upkeep.EVERY + 3
+    for n in range(waves):
+        append = stage(side, ORDERS, [(n, "new")])
+        side.commit(1, lambda found, append=append: Commit(replace(found, number=found.number + 1), append))
+    files = side.staged_files()
+    assert len(files) == waves
+    assert sum(f.rows for f in files) == waves
+
+
+def test_small_files_of_a_stream_of_inserts_are_compacted(local: DeltaTarget) -> None:
+    whole_snapshot(local, [])
+    for n in range(1, 62):
+        local.commit(1, batch(n, stage(local, ORDERS, [(n, "a")])))
+    assert len(opened(local).file_uris()) < 10
+    assert content(local) == sorted(((n, "a") for n in range(1, 62)), key=repr)
+
+
+def test_upkeep_that_fails_does_not_fail_the_commit(local: DeltaTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise OSError("no space left on device")
+
+    whole_snapshot(local, [])
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", broken)
+    for n in range(1, delta_upkeep.EVERY + 1):
+        state = local.commit(1, batch(n, stage(local, ORDERS, [(n, "a")])))
+    assert local.last_commit() == state
+
+
+def test_compaction_is_due_for_many_small_files_only() -> None:
+    small, large = delta_upkeep.SMALL_BYTES - 1, delta_upkeep.COMPACTED_BYTES
+    assert delta_upkeep.compaction_due([small] * delta_upkeep.SMALL_FILES)
+    assert not delta_upkeep.compaction_due([small] * (delta_upkeep.SMALL_FILES - 1) + [large] * 1000)
+    assert not delta_upkeep.compaction_due([small] * 50 + [delta_upkeep.COMPACTED_BYTES - 1] * 200)
+
+
+def test_statistics_leave_out_what_delta_rs_writes_wrongly(local: DeltaTarget) -> None:
+    """A BIGINT UNSIGNED above 2^63 would get 2^63-1 as its bound, and no reader would find it."""
+    from decimal import Decimal
+
+    table = make_table({"id": "bigint(20) unsigned", "n": "int(11)", "note": "text"}, ["id"])
+    table = replace(table, id=ORDERS.id)
+    whole_snapshot(local, [], table)
+    top = Decimal(2**64 - 1)
+    local.commit(1, batch(1, Merge(rows_of(table, [(top, 1, "x")]), keys_of(table, []))))
+    opened(local).optimize.compact()
+    actions = pa.table(opened(local).get_add_actions(flatten=True))
+    assert actions["min.n"].to_pylist() == [1]
+    assert "min.id" not in actions.schema.names or actions["min.id"].to_pylist() == [None]
