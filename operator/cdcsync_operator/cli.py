@@ -12,6 +12,7 @@ from cdcsync_operator.command_check import check
 from cdcsync_operator.command_plan import plan
 from cdcsync_operator.command_run import run
 from cdcsync_operator.command_status import status
+from cdcsync_operator.command_verify import verify
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -32,6 +33,6 @@ def main() -> None:
         sys.exit(ExitCode.RETRY)
 
 
-COMMANDS = (run, check, plan, status)
+COMMANDS = (run, check, plan, status, verify)
 for _command in COMMANDS:
     cli.add_command(_command)

@@ -1,0 +1,225 @@
+"""A sync without Spark and without a controller: the same parts, called one after the other in the test's process.
+
+It copies tables by splits between watermarks, follows the log by `LogReader` and `Applier` when it is told to, and keeps a status file
+and a lock as a controller does. Tests of what stands beside a sync (verify) need its effects at chosen moments, not its processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.position import meet_all
+from cdcsync_core.run import TablePhase
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.status import Status, TableStatus
+from cdcsync_core.table import TableId
+from cdcsync_mysql.catalog import read_table, resolve
+from cdcsync_mysql.connection import Source, connect, source_from_spec
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_mysql.watermark import high, low
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
+from cdcsync_spark.splitread import SplitReader
+from support.servers import Server
+
+_POLL_SECONDS = 0.05
+USER, PASSWORD = "cdc", "a secret of the test"
+
+
+@dataclass
+class SmallSync:
+    """Of the tables of `database` on `server`, into `folder`."""
+
+    server: Server
+    database: str
+    folder: Path
+    chunk_size: int = 1000
+    targets: dict[str, Target] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.server.create_user(USER, PASSWORD)
+        secret = self.folder / "secrets" / "source"
+        secret.mkdir(parents=True)
+        (secret / "username").write_text(USER)
+        (secret / "password").write_text(PASSWORD)
+        self.resource = CdcSync.model_validate(self._manifest())
+        self.source: Source = source_from_spec(self.resource.spec.source, self.secrets_dir)
+        self.sink: Sink = sink_from_spec(self.resource.spec.sink, self.secrets_dir, self.resource.full_name)
+        with connect(self.source) as connection:
+            self.facts: ServerFacts = read_facts(connection)
+
+    def _manifest(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "cdcsync.io/v1alpha1",
+            "kind": "CdcSync",
+            "metadata": {"name": "small"},
+            "spec": {
+                "source": {
+                    "host": self.server.host,
+                    "port": self.server.port,
+                    "credentialsSecretRef": {"name": "source"},
+                },
+                "tables": {"include": [f"{self.database}\\..*"]},
+                "snapshot": {"chunkSize": self.chunk_size, "parallelism": 2},
+                "sink": {"delta": {"path": str(self.folder / "lake")}},
+            },
+        }
+
+    @property
+    def secrets_dir(self) -> Path:
+        return self.folder / "secrets"
+
+    @property
+    def status_file(self) -> Path:
+        return self.folder / "default.small.yaml"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.folder / "default.small.lock"
+
+    def target(self, name: str) -> Target:
+        return self.sink.target(TableId(self.database, name))
+
+    # -- the snapshot
+
+    def copy(self) -> None:
+        """All tables, as of now; they are consistent when the log is followed once."""
+        with connect(self.source) as connection:
+            for table in resolve(connection, self.resource.spec.tables.include, ()):
+                self._copy_table(table)
+
+    def _copy_table(self, table_id: TableId) -> None:
+        with connect(self.source) as connection:
+            table = read_table(connection, table_id)
+            splits = list(plan(connection, table, self.chunk_size))
+        target = self.sink.target(table_id)
+        identity = Identity(self.resource.full_name, self.facts.log, str(table_id))
+        target.prepare(TableState(identity, table, epoch=1))
+        safe = low(self.source, self.facts)
+        readers = [SplitReader(self.source, self.facts.log, table, s, safe, 60) for s in splits]
+        files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
+        with connect(self.source) as connection:
+            end = high(connection, self.facts)
+        rows = sum(r.rows for r in readers)
+
+        def build(found: TableState) -> Commit:
+            return Commit(replace(found.after_wave(splits, safe, end, rows, 0), epoch=1), Append(tuple(files)))
+
+        target.commit(1, build)
+        self.targets[str(table_id)] = target
+
+    # -- the stream
+
+    def catch_up(self) -> None:
+        """Until the source's position of now."""
+        with connect(self.source) as connection:
+            end = high(connection, self.facts)
+        with self.running(report=False) as stream:
+            stream.wait_for(lambda: stream.applier.reader.reached(end))
+
+    @contextmanager
+    def running(self, *, report: bool = True) -> Iterator[Stream]:
+        """Follows the log in a thread, under the lock; `report` writes the status file."""
+        with open(self.lock_file, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stream = Stream(self, report)
+            stream.start()
+            try:
+                yield stream
+            finally:
+                stream.stop()
+
+
+class Stream:
+    """A thread that applies the log."""
+
+    def __init__(self, sync: SmallSync, report: bool) -> None:
+        self._sync, self._report = sync, report
+        self.tables = {n: StreamTable(n, t, _state(t), time.time()) for n, t in sync.targets.items()}
+        positions = {t.state.table.id: t.state.position for t in self.tables.values() if t.state.position}
+        start = meet_all(list(positions.values()))
+        self.applier = Applier(self.tables, 1, start, time.time)
+        self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
+        self._folder.mkdir()
+        definitions = {t.state.table.id: t.state.table for t in self.tables.values()}
+        self._reader = LogReader(
+            ReaderSettings(
+                sync.source, sync.facts.log, 4_000_000_001, definitions, start, positions, 1.0, 8 << 20, self._folder
+            )
+        )
+        self._ending = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ending.set()
+        self._thread.join()
+        if self._failure:
+            raise self._failure
+
+    def wait_for(self, condition: Any, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self._failure is None, self._failure
+            assert time.monotonic() < deadline, "the stream did not get there in time"
+            time.sleep(_POLL_SECONDS)
+
+    def _run(self) -> None:
+        self._reader.start()
+        try:
+            while not self._ending.is_set():
+                batch = self._reader.take()
+                if batch is None:
+                    self._ending.wait(_POLL_SECONDS)
+                    continue
+                if batch.fatal:
+                    raise batch.fatal
+                self.applier.apply(batch)
+                stopped = next((t.stop for t in self.tables.values() if t.stop), None)
+                if stopped:
+                    raise stopped
+                if self._report:
+                    self._write_status()
+            self.applier.stamp(older_than=float("inf"))
+        except CdcError as e:
+            self._failure = e
+        finally:
+            self._reader.stop()
+
+    def _write_status(self) -> None:
+        entries = tuple(
+            TableStatus(
+                name=t.name,
+                phase=TablePhase.STREAMING if self.applier.consistent(t) else TablePhase.CATCHING_UP,
+                position=self.applier.position(t).to_dict(),
+            )
+            for t in self.tables.values()
+        )
+        text = yaml.safe_dump({"status": Status(table_status=entries).to_dict()})
+        fresh = self._sync.status_file.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.rename(self._sync.status_file)
+
+
+def _state(target: Target) -> TableState:
+    state = target.last_commit()
+    assert state is not None
+    return state
