@@ -246,7 +246,7 @@ def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str])
     """A stream that does not know yet that a table was read again speaks of its old content: that is no news either."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
-        TableStatus.model_validate(known[entry["name"]].model_dump(by_alias=True) | entry)
+        TableStatus.model_validate(table.model_dump(by_alias=True) | entry)
         for entry in report.tables
         if (table := known.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)

@@ -40,9 +40,14 @@ def _is_read(spec: Spec, table: TableStatus) -> bool:
 
 
 def established(status: Status, tables: TableNonces) -> bool:
-    """Whether one of these was consistent before: then it does not wait for other tables' snapshots."""
+    """Whether the log was applied to one of these before: then it does not wait for other tables' snapshots.
+
+    A table whose position still is its low watermark comes from a snapshot, even where that is consistent already.
+    """
     names = {name for name, _ in tables}
-    return any(t.name in names and (t.phase in CONSISTENT or t.passed_high) for t in status.table_status)
+    return any(
+        t.phase in CONSISTENT or (t.passed_high and t.position != t.low) for t in status.table_status if t.name in names
+    )
 
 
 def all_consistent(status: Status) -> bool:

@@ -125,7 +125,8 @@ class DriverProcess:
     def _outcome(self, code: int) -> Exit:
         words = self._last_words
         if words is not None:
-            return Exit(int(str(words.get("code", code))), str(words.get("reason", "")), str(words.get("message", "")))
+            message = " ".join(str(words.get("message", "")).split())  # a line in a condition is one failure
+            return Exit(int(str(words.get("code", code))), str(words.get("reason", "")), message)
         where = f"see {self._files.log}"
         if (code == -signal.SIGKILL and _oom_kills() > self._kills_before) or _ran_out_of_memory(self._files.log):
             return Exit(ExitCode.RETRY, Reason.OUT_OF_MEMORY.value, f"the driver ran out of memory; {where}")

@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Status
 from cdcsync_operator.seen import ForgetRun, RunPreflight, RunSeen, RunState, StartRun, StopRun
-from unit.controller.world import World, resource
+from unit.controller.world import WHOLE, World, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 
@@ -55,6 +55,25 @@ def test_tables_are_recorded_then_read_then_flow() -> None:
     assert world.condition("Reconciling")[0] == "False"
     assert world.condition("Stalled")[0] == "False"
     assert world.condition("Consistent")[0] == "True"
+
+
+def test_a_first_snapshot_of_an_idle_source_is_waited_for() -> None:
+    """Low and high watermark are equal there, so a table is consistent as soon as it is read."""
+    world = World()
+    world.steps()
+    same = {"low": place(100), "high": {"file": "binlog.000001", "offset": 100}, "position": place(100)}
+    world.say(SNAPSHOT, tables=[{"name": "shop.a", "phase": "CatchingUp", "finished": WHOLE, **same}])
+    world.steps()
+    assert world.kinds() == {"snapshot"}
+
+
+def test_with_status_lost_a_new_table_does_not_hold_back_the_old_ones() -> None:
+    world = World()
+    world.steps()
+    past = {"low": place(100), "high": {"file": "binlog.000001", "offset": 200}, "position": place(900)}
+    world.say(SNAPSHOT, tables=[{"name": "shop.a", "phase": "CatchingUp", "finished": WHOLE, **past}])
+    world.steps()
+    assert world.kinds() == {"snapshot", "stream"}
 
 
 def test_nothing_is_decided_twice() -> None:
