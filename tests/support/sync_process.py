@@ -40,11 +40,13 @@ Action = Literal["kill", "stop"]
 _MARK = "CDCSYNC_TEST_PROCESS"
 _GATE = "CDCSYNC_GATE"
 _POLL_SECONDS = 0.05
-_ACCOUNT, _PASSWORD = "cdc", "a test's password"
+#: generous, because the machine may be busy with something else
+_PATIENCE = 200.0
+_ACCOUNT, _PASSWORD = "cdc", "only for tests"
 
 #: what the documentation asks a user to grant
 GRANTS = {
-    "mariadb": ("SELECT", "REPLICATION SLAVE", "BINLOG MONITOR", "REPLICATION MASTER ADMIN"),
+    "mariadb": ("SELECT", "REPLICATION SLAVE", "BINLOG MONITOR", "REPLICATION MASTER ADMIN", "SLAVE MONITOR"),
     "mysql": ("SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT", "BACKUP_ADMIN"),
 }
 
@@ -174,7 +176,7 @@ class Sync:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def wait(self, timeout: float = 120) -> int:
+    def wait(self, timeout: float = _PATIENCE) -> int:
         """The exit code of the controller; fails with its output when it does not end in time."""
         assert self._process is not None
         try:
@@ -182,13 +184,13 @@ class Sync:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {timeout} s\n{self.logs()}") from None
 
-    def run_to_completion(self, until: Until = "caught-up", timeout: float = 120) -> None:
+    def run_to_completion(self, until: Until = "caught-up", timeout: float = _PATIENCE) -> None:
         """The same command again, to its end, which must be a good one."""
         self.start(until)
         code = self.wait(timeout)
         assert code == 0, f"exit code {code}\n{self.logs()}"
 
-    def terminate(self, timeout: float = 60) -> int:
+    def terminate(self, timeout: float = _PATIENCE) -> int:
         """Asks the controller to end in order, as Ctrl-C does; its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
@@ -248,20 +250,20 @@ class Sync:
         """Whether the armed gate has fired."""
         return self._fired is not None and self._fired.exists()
 
-    def wait_fired(self, timeout: float = 60) -> None:
+    def wait_fired(self, timeout: float = _PATIENCE) -> None:
         self.wait_until(lambda: self.fired, timeout, "the gate fires")
 
-    def wait_phase(self, *phases: str, timeout: float = 60) -> dict[str, Any]:
+    def wait_phase(self, *phases: str, timeout: float = _PATIENCE) -> dict[str, Any]:
         """The status, once its phase is one of these."""
         self.wait_until(lambda: self.status().get("phase") in phases, timeout, f"phase {' or '.join(phases)}")
         return self.status()
 
-    def wait_for(self, wanted: Callable[[dict[str, Any]], object], timeout: float = 60) -> dict[str, Any]:
+    def wait_for(self, wanted: Callable[[dict[str, Any]], object], timeout: float = _PATIENCE) -> dict[str, Any]:
         """The status, once `wanted` is true for it."""
         self.wait_until(lambda: wanted(self.status()), timeout, "the status wanted")
         return self.status()
 
-    def wait_part(self, part: Part, timeout: float = 60) -> None:
+    def wait_part(self, part: Part, timeout: float = _PATIENCE) -> None:
         self.wait_until(lambda: self.processes(part), timeout, f"a {part}")
 
     def wait_until(self, happened: Callable[[], object], timeout: float, what: str) -> None:

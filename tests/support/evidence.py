@@ -1,0 +1,44 @@
+"""What the target's own history says about a key: the first thing to look at when source and target differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from support.sync_process import Sync
+
+_NOTHING = object()
+
+
+def history(sync: Sync, table: str, key: Mapping[str, Any]) -> list[str]:
+    """Each version of the target of `database.table` in which the row of `key` changed: its number, its operation, the rows."""
+    newest = sync.delta(table).version()
+    wanted = None
+    for column, value in key.items():
+        equal = ds.field(column) == value
+        wanted = equal if wanted is None else wanted & equal
+    found: list[str] = []
+    before: Any = _NOTHING
+    for version in range(newest + 1):
+        delta = sync.delta(table, version)
+        rows = delta.to_pyarrow_dataset().to_table(filter=wanted).to_pylist()
+        if rows != before:
+            [commit] = delta.history(1)
+            found.append(f"version {version} {commit.get('operation')} {_state(commit)}: {rows}")
+            before = rows
+    return found
+
+
+def _state(commit: Mapping[str, Any]) -> str:
+    """Of the state that the commit carries: its number, epoch, run, low and position."""
+    for value in commit.values():
+        try:
+            state = json.loads(value) if isinstance(value, str) else None
+        except ValueError:
+            continue
+        if isinstance(state, dict) and "identity" in state:
+            return json.dumps({k: state.get(k) for k in ("number", "epoch", "low", "high", "position")})
+    return ""
