@@ -7,7 +7,11 @@ an older definition of the table are never looked at. Savepoints and rollbacks d
 What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML as a statement, a prepared
 XA transaction with its rows, an event that cannot be used. A stopped table keeps everything before the transaction that
 stopped it; the other tables flow on. An incident stops all of them, and so does the commit of an XA transaction whose
-beginning was not seen.
+beginning was not seen. A table may have the XA PREPARE and not the XA COMMIT: prepared rows are in the log before LOW and
+invisible to its SELECT, so such a commit stops it, too.
+
+The place of the reader never goes back: with GTIDs the server begins a dump at the beginning of a file, and what is skipped there is in the
+set, so that everything before the furthest place stays known.
 """
 
 from __future__ import annotations
@@ -53,6 +57,8 @@ class _Open:
 
     rows: list[Spooled] = field(default_factory=list)
     savepoints: dict[str, int] = field(default_factory=dict)
+    #: rows before this index may be kept when those after it are dropped
+    barrier: int = 0
     statements: list[facts.Statement] = field(default_factory=list)
     prepared: str | None = None
     ended: list[facts.XaEnd] = field(default_factory=list)
@@ -68,7 +74,8 @@ class Assembly:
         self._spool = spool
         self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
-        self._known_xids: set[str] = set()
+        #: the XA transactions that were prepared, and the tables that had the prepared rows already
+        self._prepared: dict[str, frozenset[TableId]] = {}
         self._sealed_at = start
         self._reset()
 
@@ -100,6 +107,7 @@ class Assembly:
     def abandon(self) -> None:
         """Drops the transaction that is being read: the connection is lost and it will come again."""
         self._open = _Open()
+        self._spool.rotate()
 
     def seal(self) -> Sealed:
         """Everything whole so far; a transaction that is being read goes to a later batch."""
@@ -119,7 +127,7 @@ class Assembly:
         """Raises CdcError for what stops all tables."""
         match fact:
             case facts.RowsEvent():
-                self._open.rows.append(self._spool.add(fact))
+                self._spool.add_to(self._open.rows, fact, self._open.barrier)
                 self.size += fact.size
             case facts.TransactionEnd():
                 self._end(fact)
@@ -132,7 +140,7 @@ class Assembly:
             case facts.TransactionRollback():
                 self._rollback(fact)
             case facts.Savepoint():
-                self._open.savepoints[fact.name] = len(self._open.rows)
+                self._savepoint(fact.name)
             case facts.RollbackTo():
                 self._rollback_to(fact.name)
             case facts.XaPrepare():
@@ -154,7 +162,7 @@ class Assembly:
         if end.id.gtid:
             self._gtids.append(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
-        self._mark = end.mark or self._mark
+        self._mark = end.mark
 
     def _rollback(self, rollback: facts.TransactionRollback) -> None:
         self._open = _Open()
@@ -163,25 +171,34 @@ class Assembly:
         if rollback.id.gtid:
             self._gtids.append(rollback.id.gtid)
         self._progress(rollback.id.end, rollback.timestamp)
-        self._mark = rollback.mark or self._mark
+        self._mark = rollback.mark
+
+    def _savepoint(self, name: str) -> None:
+        self._open.savepoints[name.lower()] = self._open.barrier = len(self._open.rows)
 
     def _rollback_to(self, name: str) -> None:
-        if name not in self._open.savepoints:
+        """Savepoints are compared without case; which letters with accents are equal only the server knows."""
+        known = self._open.savepoints
+        unclear = len(known) > 1 and not all(n.isascii() for n in (name, *known))
+        if name.lower() not in known or unclear:
             raise PermanentError(
                 Reason.LOG_INCOMPLETE,
-                f"ROLLBACK TO SAVEPOINT {name} without its SAVEPOINT in the log",
+                f"ROLLBACK TO SAVEPOINT {name} after the savepoints {', '.join(known) or '(none)'}",
+                needed="one of them, by a name of ASCII letters where there are several",
                 remedy="read the tables again: spec.resnapshot",
             )
-        del self._open.rows[self._open.savepoints[name] :]
+        self._open.barrier = known[name.lower()]
+        del self._open.rows[self._open.barrier :]
 
     def begin_file(self, created: int) -> None:
         """The file that the reader stands in was begun at `created` (seconds since 1970), as its first event says."""
         self._created = created
 
     def _progress(self, at: LogOffset, timestamp: float | None) -> None:
-        if self._at is not None and self._at.file != at.file:
-            self._created = 0
-        self._at = at
+        if self._at is None or at.covers(self._at):
+            if self._at is not None and self._at.file != at.file:
+                self._created = 0
+            self._at = at
         self._timestamp = timestamp or self._timestamp
         self.moved = True
 
@@ -219,17 +236,23 @@ class Assembly:
                 if touches(statement.sql, statement.database, table):
                     self._stop(table, _statement_error(statement, table))
         if done.prepared is not None:
-            self._known_xids.add(done.prepared)
-            for table in {item.head.table for item in done.rows} & set(self._flowing(transaction)):
-                self._stop(table, _xa_error(f"an XA PREPARE ({done.prepared}) with its rows", table))
+            self._prepare_xa(done.prepared, {item.head.table for item in done.rows}, transaction)
         for end in done.ended:
             self._end_xa(end, transaction)
 
+    def _prepare_xa(self, xid: str, tables: set[TableId], transaction: TransactionId) -> None:
+        flowing = tables.intersection(self._flowing(transaction))
+        self._prepared[xid] = frozenset(tables - flowing)
+        for table in sorted(flowing):
+            self._stop(table, _xa_error(f"an XA PREPARE ({xid}) with its rows", table))
+
     def _end_xa(self, end: facts.XaEnd, transaction: TransactionId) -> None:
-        if end.xid in self._known_xids:
-            self._known_xids.discard(end.xid)
-        elif end.committed:
-            for table in self._flowing(transaction):
+        """A table that has the PREPARE and not the COMMIT was read before its rows could be seen."""
+        missed = self._prepared.pop(end.xid, None)
+        if not end.committed:
+            return
+        for table in self._flowing(transaction):
+            if missed is None or table in missed:
                 self._stop(table, _xa_error(f"an XA COMMIT ({end.xid}) whose XA PREPARE was not read", table))
 
     def _flowing(self, transaction: TransactionId) -> list[TableId]:

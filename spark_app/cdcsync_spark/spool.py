@@ -3,6 +3,9 @@
 A transaction may be larger than memory. Its events are kept as the log has them, so that they can be dropped
 (ROLLBACK TO SAVEPOINT) before anything is decoded. What goes to disk goes to a segment, an unnamed file that lives as long as
 an event in it is referred to: nothing is left behind, however the process ends.
+
+An event is small where rows are changed one by one, so what Python keeps per event counts as memory, too; on disk the
+images of successive events of one table and operation become one event, which is the same to the decoder.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import weakref
 from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -17,23 +21,32 @@ from cdcsync_spark.wire.facts import RowsEvent
 
 
 class _Segment:
-    """Bytes that are appended and read back."""
+    """Bytes that are appended and read back; closed with the last reference."""
 
     def __init__(self, folder: str) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with its last reference)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._end = 0
+        weakref.finalize(self, self._file.close)
 
     def append(self, data: bytes) -> int:
-        offset = self._end
-        self._file.seek(offset)
-        self._file.write(data)
-        self._file.flush()
+        """The offset of `data`; after an error the segment is as before."""
+        offset, rest = self._end, memoryview(data)
+        while rest:
+            rest = rest[os.pwrite(self._file.fileno(), rest, offset + len(data) - len(rest)) :]
         self._end += len(data)
         return offset
 
     def read(self, offset: int, length: int) -> bytes:
-        self._file.seek(offset)
-        return self._file.read(length)
+        data = os.pread(self._file.fileno(), length, offset)
+        if len(data) != length:
+            raise OSError(errno.EIO, f"{len(data)} of {length} bytes were read back")
+        return data
+
+
+#: what an event costs besides its body: the event, its place in lists, Python's heads of both
+_EVENT_BYTES = 400
+#: events on disk are joined up to this size
+_JOINED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +64,19 @@ class Spooled:
             return self.head
         return replace(self.head, body=self.segment.read(self.offset, self.length))
 
+    def joined(self, other: Spooled) -> Spooled | None:
+        """Both as one event; None where they are not one after the other, or not alike."""
+        follows = (
+            self.segment is not None and self.segment is other.segment and self.offset + self.length == other.offset
+        )
+        alike = self.head.map is other.head.map and self.head.operation is other.head.operation
+        if not follows or not alike or self.length + other.length > _JOINED_BYTES:
+            return None
+        return replace(self, length=self.length + other.length)
+
 
 class Spool:
-    """Holds about `memory_bytes` of bodies in memory, the rest in `folder`."""
+    """Holds about `memory_bytes` of events in memory, the rest in `folder`."""
 
     def __init__(self, folder: str, memory_bytes: int) -> None:
         self._folder = folder
@@ -61,10 +84,19 @@ class Spool:
         self._in_memory = 0
         self._segment: _Segment | None = None
 
-    def add(self, event: RowsEvent) -> Spooled:
-        """Raises TransactionTooLarge when the disk is full."""
-        if self._in_memory + len(event.body) <= self._memory_bytes:
-            self._in_memory += len(event.body)
+    def add_to(self, rows: list[Spooled], event: RowsEvent, barrier: int = 0) -> None:
+        """Appends to `rows`, of which those before index `barrier` stay as they are; raises TransactionTooLarge for a full disk."""
+        added = self._spooled(event)
+        joined = rows[-1].joined(added) if len(rows) > barrier else None
+        if joined is None:
+            rows.append(added)
+        else:
+            rows[-1] = joined
+
+    def _spooled(self, event: RowsEvent) -> Spooled:
+        needed = len(event.body) + _EVENT_BYTES
+        if self._in_memory + needed <= self._memory_bytes:
+            self._in_memory += needed
             return Spooled(event)
         try:
             self._segment = self._segment or _Segment(self._folder)
