@@ -1,0 +1,505 @@
+"""From facts to whole transactions: what counts, what is dropped, what stops a table and where it stands then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import PermanentError, Reason, fail
+from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.assembly import Assembly, Sealed
+from cdcsync_spark.spool import Spool
+from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.facts import Fact, Progress, RollbackTo, Savepoint, Statement, TransactionRollback
+from support.facts import UUID, Pen, at, rows
+
+ORDERS, ITEMS, NOTES = (TableId("shop", n) for n in ("orders", "items", "notes"))
+XID, OTHER_XID = "X'6162',X'',1", "X'6163',X'',1"
+
+
+def definition(table: TableId) -> Table:
+    return Table(table, (Column("id", SourceType.parse("int"), False),), ("id",))
+
+
+def file(offset: int) -> FilePosition:
+    return FilePosition(at(offset))
+
+
+def gtid(ranges: str, offset: int | None = None) -> GtidPosition:
+    text = f"{UUID}:{ranges}" if ranges else ""
+    return GtidPosition(GtidSet.parse(text), None if offset is None else at(offset))
+
+
+class Reader:
+    """An assembly of orders and items, and its log."""
+
+    def __init__(
+        self,
+        folder: Path,
+        start: Position | None = None,
+        ahead: Mapping[TableId, Position] | None = None,
+        memory: int = 1 << 20,
+    ) -> None:
+        start = start or file(100)
+        self.pen = Pen(gtids=isinstance(start, GtidPosition))
+        self.spool = Spool(str(folder), memory)
+        self.assembly = Assembly({t: definition(t) for t in (ORDERS, ITEMS)}, start, ahead or {}, self.spool)
+
+    def feed(self, *found: Fact | Iterable[Fact]) -> Reader:
+        for one in found:
+            for fact in one if isinstance(one, Iterable) else [one]:
+                self.assembly.feed(fact)
+        return self
+
+    def transaction(self, *inside: Fact) -> Reader:
+        return self.feed(self.pen.transaction(*inside))
+
+    def seal(self) -> Sealed:
+        return self.assembly.seal()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    return Reader(tmp_path)
+
+
+def bodies(sealed: Sealed, table: TableId) -> list[tuple[int, bytes]]:
+    return [(i, item.event().body) for i, item in sealed.rows.get(table, [])]
+
+
+# -- whole transactions
+
+
+def test_rows_count_when_their_transaction_has_ended(reader: Reader) -> None:
+    """Rule R9."""
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"))
+    assert not reader.assembly.moved
+    assert reader.seal().rows == {}
+    reader.feed(reader.pen.commit())
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == [(0, b"1")]
+    assert (sealed.start, sealed.end) == (file(100), file(200))
+
+
+def test_a_batch_ends_after_its_last_whole_transaction(reader: Reader) -> None:
+    reader.transaction(rows(ORDERS, b"1")).feed(reader.pen.begin(), rows(ORDERS, b"2"))
+    first = reader.seal()
+    assert bodies(first, ORDERS) == [(0, b"1")]
+    assert first.end == file(200)
+    reader.feed(rows(ORDERS, b"3"), reader.pen.commit())
+    second = reader.seal()
+    assert second.start == first.end
+    assert bodies(second, ORDERS) == [(0, b"2"), (0, b"3")]
+
+
+def test_rows_know_their_transaction(reader: Reader) -> None:
+    """By membership a table may have one transaction of a batch and lack the one before it (rule R5)."""
+    reader.transaction(rows(ORDERS, b"1"), rows(ITEMS, b"a"))
+    reader.transaction()
+    reader.transaction(rows(ITEMS, b"b"), rows(ORDERS, b"2"), rows(ITEMS, b"c"))
+    sealed = reader.seal()
+    assert sealed.transactions == [TransactionId(at(200)), TransactionId(at(400))]
+    assert bodies(sealed, ORDERS) == [(0, b"1"), (1, b"2")]
+    assert bodies(sealed, ITEMS) == [(0, b"a"), (1, b"b"), (1, b"c")]
+
+
+def test_a_batch_says_the_commit_time_of_its_last_transaction(reader: Reader) -> None:
+    for timestamp in (10.5, 11.5):
+        reader.feed(reader.pen.begin(), reader.pen.commit(timestamp))
+    assert reader.seal().timestamp == 11.5
+    assert reader.seal().timestamp is None
+
+
+def test_a_rolled_back_transaction_leaves_its_place_and_no_rows(reader: Reader) -> None:
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), Statement("shop", "ALTER TABLE orders ADD x INT"))
+    reader.feed(reader.pen.rollback())
+    sealed = reader.seal()
+    assert (sealed.rows, sealed.stops, sealed.end) == ({}, {}, file(200))
+
+
+def test_a_transaction_that_the_servers_crash_cut_off_did_not_happen(tmp_path: Path) -> None:
+    """Its GTID will be used again, by another transaction."""
+    reader = Reader(tmp_path, gtid("", 100))
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), TransactionRollback(None, 1.0))
+    assert not reader.assembly.moved
+    reader.pen.number = 0
+    reader.transaction(rows(ORDERS, b"2"))
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == [(0, b"2")]
+    assert sealed.end == gtid("1", 200)
+
+
+def test_heartbeats_and_rotations_move_the_reader(reader: Reader) -> None:
+    reader.feed(Progress(at(150), 7.0))
+    assert reader.assembly.moved
+    reader.feed(Progress(at(4, file=2)))
+    sealed = reader.seal()
+    assert (sealed.end, sealed.timestamp) == (FilePosition(at(4, file=2)), 7.0)
+    assert not reader.assembly.moved
+
+
+def test_a_dump_that_begins_in_an_earlier_file_takes_the_reader_nowhere_back(tmp_path: Path) -> None:
+    """With GTIDs a server begins with the first file that may hold something new, and says so."""
+    reader = Reader(tmp_path, gtid("1-3", 400))
+    reader.feed(Progress(at(4), 1.0))
+    assert reader.assembly.position == gtid("1-3", 400)
+    reader.pen.number, reader.pen.offset = 3, 400
+    reader.transaction()
+    assert reader.assembly.position == gtid("1-4", 500)
+
+
+def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) -> None:
+    """Rule R6: a mark of an earlier place would prove that the log is another one."""
+    reader = Reader(tmp_path, FilePosition(at(100), "0-1-7"))
+    reader.feed(reader.pen.begin(), facts.TransactionEnd(reader.pen.id(), 1.0, "0-1-8"))
+    assert reader.assembly.position == FilePosition(at(200), "0-1-8")
+    reader.feed(Progress(at(4, file=2)))
+    assert reader.assembly.position == FilePosition(at(4, file=2), "0-1-8")
+    reader.feed(reader.pen.begin(), TransactionRollback(TransactionId(at(300, file=2)), 1.0, ""))
+    assert reader.assembly.position == FilePosition(at(300, file=2))
+
+
+def test_the_files_birth_is_kept_until_the_next_file(tmp_path: Path) -> None:
+    """Rule R6."""
+    reader = Reader(tmp_path, FilePosition(at(100), "", 1_700_000_000))
+    reader.transaction()
+    assert reader.assembly.position == FilePosition(at(200), "", 1_700_000_000)
+    reader.feed(Progress(at(4, file=2)))
+    assert reader.assembly.position == FilePosition(at(4, file=2))
+    reader.assembly.begin_file(1_700_000_500)
+    assert reader.seal().end == FilePosition(at(4, file=2), "", 1_700_000_500)
+    assert reader.assembly.position == FilePosition(at(4, file=2), "", 1_700_000_500)
+
+
+# -- savepoints
+
+
+def test_rows_since_a_savepoint_are_dropped(reader: Reader) -> None:
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), Savepoint("a"), rows(ORDERS, b"2"), rows(ITEMS, b"x"))
+    reader.feed(RollbackTo("a"), rows(ORDERS, b"3"), reader.pen.commit())
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == [(0, b"1"), (0, b"3")]
+    assert bodies(sealed, ITEMS) == []
+
+
+def test_one_savepoint_serves_many_rollbacks(reader: Reader) -> None:
+    reader.feed(reader.pen.begin(), Savepoint("a"))
+    for body in (b"1", b"2"):
+        reader.feed(rows(ORDERS, body), RollbackTo("a"))
+    reader.feed(rows(ORDERS, b"3"), reader.pen.commit())
+    assert bodies(reader.seal(), ORDERS) == [(0, b"3")]
+
+
+def test_a_savepoint_of_the_same_name_replaces_the_older_one(reader: Reader) -> None:
+    """Names are compared without case, as the server does."""
+    reader.feed(reader.pen.begin(), Savepoint("Sp"), rows(ORDERS, b"1"), Savepoint("sP"), rows(ORDERS, b"2"))
+    reader.feed(RollbackTo("SP"), reader.pen.commit())
+    assert bodies(reader.seal(), ORDERS) == [(0, b"1")]
+
+
+def test_an_outer_savepoint_drops_what_inner_ones_kept(reader: Reader) -> None:
+    reader.feed(reader.pen.begin(), Savepoint("outer"), rows(ORDERS, b"1"), Savepoint("inner"), rows(ORDERS, b"2"))
+    reader.feed(RollbackTo("inner"), RollbackTo("outer"), rows(ORDERS, b"3"), reader.pen.commit())
+    assert bodies(reader.seal(), ORDERS) == [(0, b"3")]
+
+
+def test_savepoints_end_with_their_transaction(reader: Reader) -> None:
+    reader.transaction(Savepoint("a"))
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"))
+    with pytest.raises(PermanentError) as caught:
+        reader.feed(RollbackTo("a"))
+    assert caught.value.reason is Reason.LOG_INCOMPLETE
+
+
+def test_savepoints_that_only_the_servers_collation_tells_apart_are_not_guessed(reader: Reader) -> None:
+    """To the server e and é are one name, so a guess could drop rows that count."""
+    reader.feed(reader.pen.begin(), Savepoint("e"), rows(ORDERS, b"1"), Savepoint("é"), rows(ORDERS, b"2"))
+    with pytest.raises(PermanentError) as caught:
+        reader.feed(RollbackTo("e"))
+    assert caught.value.reason is Reason.LOG_INCOMPLETE
+
+
+def test_spilled_rows_are_dropped_to_a_savepoint_too(tmp_path: Path) -> None:
+    """On disk successive events are one; a savepoint between them keeps them apart."""
+    reader = Reader(tmp_path, memory=0)
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), rows(ORDERS, b"2"), Savepoint("a"), rows(ORDERS, b"3"))
+    reader.feed(rows(ORDERS, b"4"), RollbackTo("a"), rows(ORDERS, b"5"), rows(ORDERS, b"6"), reader.pen.commit())
+    assert bodies(reader.seal(), ORDERS) == [(0, b"12"), (0, b"56")]
+
+
+# -- tables that are ahead
+
+
+def test_a_table_that_has_a_transaction_drops_its_rows(tmp_path: Path) -> None:
+    """Rule R5: each table skips what its position has; so rows of an older definition are never looked at."""
+    reader = Reader(tmp_path, file(100), {ORDERS: file(200), ITEMS: file(100)})
+    old = fail(Reason.ROW_IMAGE_NOT_FULL, "an image of the old definition")
+    reader.transaction(rows(ORDERS, b"", defect=old), rows(ITEMS, b"a"))
+    reader.transaction(rows(ORDERS, b"2"), rows(ITEMS, b"b"))
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == [(1, b"2")]
+    assert bodies(sealed, ITEMS) == [(0, b"a"), (1, b"b")]
+    assert sealed.stops == {}
+
+
+def test_a_transaction_that_nobody_needs_is_not_listed(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, file(100), {ORDERS: file(200)})
+    reader.transaction(rows(ORDERS, b"1"))
+    assert reader.seal().transactions == []
+
+
+def test_sets_with_gaps_decide_transaction_by_transaction(tmp_path: Path) -> None:
+    """The table has 2 and 4, not 3."""
+    reader = Reader(tmp_path, gtid("1", 100), {ORDERS: gtid("1-2:4", 350)})
+    reader.pen.number = 1
+    for body in (b"2", b"3", b"4", b"5"):
+        reader.transaction(rows(ORDERS, body))
+    sealed = reader.seal()
+    assert [body for _, body in bodies(sealed, ORDERS)] == [b"3", b"5"]
+    assert sealed.end == gtid("1-5", 500)
+
+
+def test_a_table_stays_ahead_over_several_batches(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, file(100), {ORDERS: file(300)})
+    kept = []
+    for body in (b"1", b"2", b"3"):
+        reader.transaction(rows(ORDERS, body))
+        kept += [b for _, b in bodies(reader.seal(), ORDERS)]
+    assert kept == [b"3"]
+
+
+def test_a_ddl_before_a_tables_position_does_not_stop_it(tmp_path: Path) -> None:
+    """It was read after that DDL; the table that is not ahead stops."""
+    reader = Reader(tmp_path, file(100), {ORDERS: file(200)})
+    reader.transaction(Statement("shop", "RENAME TABLE orders TO o, items TO i"))
+    assert set(reader.seal().stops) == {ITEMS}
+
+
+def test_a_log_without_gtids_cannot_serve_a_table_with_them(tmp_path: Path) -> None:
+    """gtid_mode was switched off on the source."""
+    reader = Reader(tmp_path, gtid("1", 100), {ORDERS: gtid("1-2", 200)})
+    reader.pen.gtids = False
+    with pytest.raises(PermanentError) as caught:
+        reader.transaction(rows(ORDERS, b"1"))
+    assert caught.value.reason is Reason.POSITION_LOST
+
+
+# -- stops
+
+
+@pytest.mark.parametrize(
+    ("sql", "stopped"),
+    [
+        ("ALTER TABLE orders ADD COLUMN x INT", {ORDERS}),
+        ("ALTER TABLE `shop`.`orders` DROP COLUMN v", {ORDERS}),
+        ("TRUNCATE orders", {ORDERS}),
+        ("DROP TABLE other, items", {ITEMS}),
+        ("RENAME TABLE orders TO items", {ORDERS, ITEMS}),
+        ("DROP DATABASE shop", {ORDERS, ITEMS}),
+        ("CREATE TABLE elsewhere (id INT)", set()),
+        ("GRANT SELECT ON shop.orders TO reporter", set()),
+        ("CREATE VIEW recent AS SELECT * FROM orders", set()),
+    ],
+)
+def test_a_statement_stops_the_tables_that_it_may_change(reader: Reader, sql: str, stopped: set[TableId]) -> None:
+    """Rule R9."""
+    reader.transaction(Statement("shop", sql))
+    stops = reader.seal().stops
+    assert set(stops) == stopped
+    assert {s.error.reason for s in stops.values()} <= {Reason.SCHEMA_CHANGE_REFUSED}
+    assert {s.error.table for s in stops.values()} == {str(t) for t in stopped}
+
+
+def test_dml_as_a_statement_stops_the_tables_and_says_why(reader: Reader) -> None:
+    """Rule R10: a session in statement format; no rows event will come."""
+    reader.transaction(Statement("shop", "UPDATE orders SET v = 1"))
+    stop = reader.seal().stops[ORDERS]
+    assert stop.error.reason is Reason.LOG_INCOMPLETE
+    assert "binlog_format=ROW" in stop.error.message
+
+
+def test_a_stopped_table_keeps_what_came_before_and_nothing_after(tmp_path: Path) -> None:
+    """Rule R9: it stands after the last transaction before the DDL, the reader further."""
+    reader = Reader(tmp_path, gtid("", 100))
+    reader.transaction(rows(ORDERS, b"1"), rows(ITEMS, b"a"))
+    reader.transaction(rows(ITEMS, b"b"))
+    reader.transaction(Statement("shop", "ALTER TABLE orders ADD x INT"))
+    reader.transaction(rows(ORDERS, b"2"), rows(ITEMS, b"c"))
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == [(0, b"1")]
+    assert [b for _, b in bodies(sealed, ITEMS)] == [b"a", b"b", b"c"]
+    assert sealed.stops[ORDERS].upto == gtid("1-2", 300)
+    assert sealed.end == gtid("1-4", 500)
+
+
+def test_rows_beside_the_ddl_in_its_transaction_are_not_kept(reader: Reader) -> None:
+    """CREATE TABLE ... SELECT on MySQL is one transaction of a statement and rows."""
+    reader.transaction(
+        rows(ORDERS, b"0"), Statement("shop", "CREATE TABLE orders (id INT) START TRANSACTION"), rows(ORDERS, b"1")
+    )
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == []
+    assert sealed.stops[ORDERS].upto == file(100)
+
+
+def test_a_stopped_table_is_not_wanted_any_more(reader: Reader) -> None:
+    """The parser then spares its rows."""
+    assert reader.assembly.wanted(ORDERS)
+    assert not reader.assembly.wanted(NOTES)
+    reader.transaction(Statement("shop", "TRUNCATE orders"))
+    reader.seal()
+    assert not reader.assembly.wanted(ORDERS)
+    assert reader.transaction(rows(ORDERS, b"1")).seal().rows == {}
+    assert reader.transaction(Statement("shop", "TRUNCATE orders")).seal().stops == {}
+
+
+def test_an_event_that_cannot_be_used_stops_its_table_before_its_transaction(reader: Reader) -> None:
+    """Rule R10: an incomplete image is an error, never skipped."""
+    defect = fail(Reason.ROW_IMAGE_NOT_FULL, "an image without all columns", table="shop.orders")
+    reader.transaction(rows(ORDERS, b"1"))
+    reader.transaction(rows(ORDERS, b"2"), rows(ITEMS, b"a"), rows(ORDERS, b"", defect=defect), rows(ORDERS, b"3"))
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == [(0, b"1")]
+    assert bodies(sealed, ITEMS) == [(1, b"a")]
+    assert (sealed.stops[ORDERS].error, sealed.stops[ORDERS].upto) == (defect, file(200))
+
+
+def test_an_event_that_cannot_be_used_in_a_rolled_back_transaction_harms_nobody(reader: Reader) -> None:
+    defect = fail(Reason.ROW_IMAGE_NOT_FULL, "an image without all columns")
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"", defect=defect), reader.pen.rollback())
+    assert reader.seal().stops == {}
+
+
+def test_an_incident_stops_everything(reader: Reader) -> None:
+    """Rule R10: the server itself says that changes are missing."""
+    with pytest.raises(PermanentError) as caught:
+        reader.feed(facts.Incident("incident 1: LOST_EVENTS"))
+    assert caught.value.reason is Reason.LOG_INCOMPLETE
+
+
+# -- XA
+
+
+def test_prepared_rows_of_a_captured_table_stop_it(reader: Reader) -> None:
+    """Rule R1: prepared rows are in the log before anybody knows whether they count."""
+    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
+    sealed = reader.seal()
+    assert bodies(sealed, ORDERS) == []
+    assert {t: s.error.reason for t, s in sealed.stops.items()} == {ORDERS: Reason.XA_UNSUPPORTED}
+    assert sealed.stops[ORDERS].upto == file(100)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_xa_transactions_of_other_tables_harm_nobody(reader: Reader, committed: bool) -> None:
+    reader.transaction(facts.XaPrepare(XID))
+    reader.seal()
+    reader.transaction(rows(ORDERS, b"1"))
+    reader.transaction(facts.XaEnd(XID, committed))
+    sealed = reader.seal()
+    assert sealed.stops == {}
+    assert bodies(sealed, ORDERS) == [(0, b"1")]
+
+
+def test_an_xa_commit_whose_beginning_was_not_read_stops_all_tables(reader: Reader) -> None:
+    """Its rows may be anything."""
+    reader.transaction(facts.XaPrepare(OTHER_XID))
+    reader.transaction(facts.XaEnd(XID, True))
+    assert set(reader.seal().stops) == {ORDERS, ITEMS}
+
+
+def test_an_xa_rollback_whose_beginning_was_not_read_harms_nobody(reader: Reader) -> None:
+    reader.transaction(facts.XaEnd(XID, False))
+    assert reader.seal().stops == {}
+
+
+def test_one_name_may_be_prepared_again_after_its_end(reader: Reader) -> None:
+    for _ in range(2):
+        reader.transaction(facts.XaPrepare(XID))
+        reader.transaction(facts.XaEnd(XID, True))
+    reader.transaction(facts.XaEnd(XID, True))
+    assert set(reader.seal().stops) == {ORDERS, ITEMS}
+
+
+@pytest.mark.parametrize(("ahead", "stopped"), [(200, True), (300, False)])
+def test_a_table_that_was_read_between_prepare_and_commit_stops(tmp_path: Path, ahead: int, stopped: bool) -> None:
+    """Rule R1: its LOW covers the PREPARE, whose rows its SELECT could not see; at 300 LOW covers the COMMIT too."""
+    reader = Reader(tmp_path, file(100), {ORDERS: file(ahead)})
+    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
+    reader.transaction(facts.XaEnd(XID, True))
+    stops = reader.seal().stops
+    assert set(stops) == ({ORDERS} if stopped else set())
+    if stopped:
+        assert stops[ORDERS].error.reason is Reason.XA_UNSUPPORTED
+        assert stops[ORDERS].upto == file(200)
+
+
+def test_a_table_that_was_read_between_prepare_and_rollback_flows_on(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, file(100), {ORDERS: file(200)})
+    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
+    reader.transaction(facts.XaEnd(XID, False))
+    assert reader.seal().stops == {}
+
+
+# -- lost connections
+
+
+def test_what_was_being_read_comes_again_after_a_lost_connection(reader: Reader) -> None:
+    """A reader goes on after the last whole transaction."""
+    reader.transaction(rows(ORDERS, b"1")).feed(reader.pen.begin(), rows(ORDERS, b"2"), Savepoint("a"))
+    assert reader.assembly.position == file(200)
+    reader.assembly.abandon()
+    assert reader.assembly.position == file(200)
+    reader.transaction(rows(ORDERS, b"2"), rows(ORDERS, b"3"))
+    assert [b for _, b in bodies(reader.seal(), ORDERS)] == [b"1", b"2", b"3"]
+
+
+def test_a_batch_may_be_sealed_between_the_loss_and_the_new_connection(reader: Reader) -> None:
+    reader.transaction(rows(ORDERS, b"1")).feed(reader.pen.begin(), rows(ORDERS, b"2"))
+    first = reader.seal()
+    reader.assembly.abandon()
+    reader.transaction(rows(ORDERS, b"2"))
+    second = reader.seal()
+    assert [b for _, b in (*bodies(first, ORDERS), *bodies(second, ORDERS))] == [b"1", b"2"]
+    assert (first.end, second.start) == (file(200), file(200))
+
+
+def test_an_abandoned_transactions_disk_space_is_given_back(tmp_path: Path) -> None:
+    """A large transaction that is read again and again must not fill the disk."""
+    reader = Reader(tmp_path, memory=0)
+    segments = set()
+    for _ in range(3):
+        reader.feed(reader.pen.begin(), rows(ORDERS, b"x" * 1000))
+        (item,) = reader.assembly._open.rows
+        segments.add(id(item.segment))
+        assert item.offset == 0
+        reader.assembly.abandon()
+
+
+def test_the_size_of_a_batch_counts_what_was_read_since_the_last_one(reader: Reader) -> None:
+    reader.transaction(rows(ORDERS, b"1", size=70)).transaction(rows(ITEMS, b"1", size=50))
+    assert reader.assembly.size == 120
+    reader.seal()
+    assert reader.assembly.size == 0
+
+
+def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
+    """Wherever it is cut, every transaction is in exactly one batch, in order, and batches join without a gap."""
+    reader = Reader(tmp_path, gtid("", 100))
+    seen: list[bytes] = []
+    previous: Position = gtid("", 100)
+    for number in range(30):
+        reader.feed(reader.pen.begin(), rows(ORDERS, b"%d" % number))
+        if number % 3 == 0:
+            sealed = reader.seal()
+            assert sealed.start == previous
+            previous = sealed.end
+            seen += [b for _, b in bodies(sealed, ORDERS)]
+        reader.feed(reader.pen.commit())
+    seen += [b for _, b in bodies(reader.seal(), ORDERS)]
+    assert seen == [b"%d" % n for n in range(30)]
+    assert reader.assembly.position == gtid("1-30", 3100)
+    assert Gtid(UUID, 30) in reader.assembly.position.gtids  # type: ignore[union-attr]
