@@ -1,0 +1,193 @@
+"""Rule R6: a position is proven to belong to the log that a connection reaches, before anything is read there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.gtid import GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_mysql import watermark
+from cdcsync_mysql.history import prove
+from support.fixtures import FreshServer
+from support.semisync import WAIT_SECONDS, open_window, until
+from support.servers import VARIANTS, Server
+from support.source import connected, source_of
+
+_VARIANTS = ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"]
+
+
+@pytest.fixture(scope="module", params=_VARIANTS)
+def own_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of this module's own, whose log its tests may reset, purge and cut."""
+    server = VARIANTS[request.param].start(tmp_path_factory.mktemp(request.param))
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def server(own_server: Server) -> Server:
+    """With an empty log and an empty table."""
+    if not own_server.is_running():
+        own_server.start()
+    own_server.run("DROP DATABASE IF EXISTS h", "CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)")
+    _reset(own_server)
+    return own_server
+
+
+def _position(server: Server) -> tuple[str, Position]:
+    with connected(server) as (_, facts):
+        return facts.log, watermark.low(source_of(server), facts)
+
+
+def _prove(server: Server, log: str, position: Position | None) -> None:
+    with connected(server) as (connection, facts):
+        prove(connection, facts, log, position)
+
+
+def _lost(server: Server, log: str, position: Position | None) -> str:
+    with pytest.raises(PermanentError) as lost:
+        _prove(server, log, position)
+    assert lost.value.reason is Reason.POSITION_LOST
+    assert "spec.resnapshot" in lost.value.remedy
+    return lost.value.found
+
+
+def _reset(server: Server) -> None:
+    server.run("RESET MASTER" if server.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+
+
+def _next_second() -> None:
+    now = int(time.time())
+    until(lambda: int(time.time()) > now, "the next second")
+
+
+def _writes(server: Server, first: int, count: int = 3) -> None:
+    server.run(*(f"INSERT INTO h.t VALUES ({n})" for n in range(first, first + count)))
+
+
+def test_a_log_that_goes_on_is_the_same_log(server: Server) -> None:
+    log, position = _position(server)
+    _writes(server, 1)
+    _prove(server, log, position)
+    server.run("FLUSH BINARY LOGS")
+    _writes(server, 11)
+    server.restart()
+    _prove(server, log, position)
+    server.kill()
+    server.start()
+    _prove(server, log, position)
+    _prove(server, log, None)
+
+
+def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Server) -> None:
+    """After RESET the same three inserts, of other rows, give the same file, the same offset and the same GTID."""
+    _writes(server, 100)
+    log, position = _position(server)
+    _next_second()
+    _reset(server)
+    _writes(server, 200)
+    _, again = _position(server)
+    if isinstance(position, FilePosition):
+        assert isinstance(again, FilePosition)
+        assert (again.at, again.mark) == (position.at, position.mark)
+        assert "was begun at" in _lost(server, log, position)
+    else:
+        # Their numbers come again, too: the same server with the same set is the same to every replica. Fewer are noticed.
+        assert again == position
+        _reset(server)
+        _writes(server, 300, count=2)
+        assert "gtid_executed" in _lost(server, log, position)
+
+
+def test_purged_files_are_noticed(server: Server) -> None:
+    log, position = _position(server)
+    _writes(server, 1)
+    server.run("FLUSH BINARY LOGS")
+    until(lambda: _purged(server), "the purge: MariaDB keeps a file until its transactions are in a checkpoint")
+    found = _lost(server, log, position)
+    assert ("gtid_purged" if isinstance(position, GtidPosition) else "binlog files") in found
+
+
+def _purged(server: Server) -> bool:
+    server.run(f"PURGE BINARY LOGS TO '{server.binlog_status()[0]}'")
+    return len(server.query("SHOW BINARY LOGS")) == 1
+
+
+def test_a_cut_tail_is_noticed(server: Server) -> None:
+    """What a crash with sync_binlog=0 leaves: the log's last transactions are gone, the engine may still have them.
+
+    With GTIDs such transactions are executed and in no file: to a reader that lacks them they are purged.
+    """
+    log, before_writes = _position(server)
+    file, before = server.binlog_status()
+    _writes(server, 1)
+    _, position = _position(server)
+    lost = before_writes if isinstance(position, GtidPosition) else position
+    server.kill()
+    with (server.binlog_dir / file).open("r+b") as binlog:
+        binlog.truncate(before)
+    server.start()
+    assert ("gtid_purged" if isinstance(lost, GtidPosition) else "bytes") in _lost(server, log, lost)
+
+
+def test_a_position_within_an_event_is_no_position(mariadb1011: Server) -> None:
+    mariadb1011.run("FLUSH BINARY LOGS")
+    log, position = _position(mariadb1011)
+    assert isinstance(position, FilePosition)
+    mariadb1011.run("FLUSH BINARY LOGS")
+    inside = replace(position, at=LogOffset(position.at.file, position.at.offset - 1))
+    assert "no event ends" in _lost(mariadb1011, log, inside)
+
+
+def test_another_gtid_position_at_the_same_place(any_mariadb: Server) -> None:
+    log, position = _position(any_mariadb)
+    assert isinstance(position, FilePosition)
+    _prove(any_mariadb, log, replace(position, mark=""))
+    assert "GTID position" in _lost(any_mariadb, log, replace(position, mark="0-99-1"))
+
+
+def test_marks_are_compared_as_sets(mariadb1011: Server) -> None:
+    mariadb1011.run("SET SESSION gtid_domain_id = 7", "CREATE DATABASE IF NOT EXISTS marks", "DROP DATABASE marks")
+    mariadb1011.run("CREATE DATABASE IF NOT EXISTS marks", "DROP DATABASE marks")
+    log, position = _position(mariadb1011)
+    assert isinstance(position, FilePosition)
+    parts = position.mark.split(",")
+    assert len(parts) > 1
+    _prove(mariadb1011, log, replace(position, mark=",".join(reversed(parts))))
+
+
+def test_another_server(mysql97_gtid: Server, mysql97_nogtid: Server, mariadb1011: Server) -> None:
+    log, position = _position(mysql97_gtid)
+    for other in (mysql97_nogtid, mariadb1011):
+        assert "log is" in _lost(other, log, position)
+        assert "log is" in _lost(other, log, None)
+
+
+def test_transactions_that_the_server_never_had(mysql97_gtid: Server) -> None:
+    log, position = _position(mysql97_gtid)
+    assert isinstance(position, GtidPosition)
+    uuid = log.removeprefix("mysql:")
+    ahead = GtidPosition(position.gtids.union(GtidSet.parse(f"{uuid}:1-1000000")))
+    assert "gtid_executed" in _lost(mysql97_gtid, log, ahead)
+
+
+def test_a_transaction_on_its_way_is_waited_for(fresh_server: FreshServer) -> None:
+    """A reader has a transaction before the engine commits it: that is no lost position."""
+    server = fresh_server("mysql97_gtid")
+    log, _ = _position(server)
+    with open_window(server) as window, ThreadPoolExecutor(1) as pool:
+        uuid = log.removeprefix("mysql:")
+        executed = GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
+        last = next(iter(executed.items()))[1][-1][1]
+        ahead = GtidPosition(GtidSet.parse(f"{uuid}:1-{last + 1}"))
+        proof = pool.submit(_prove, server, log, ahead)
+        waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT WAIT_FOR_EXECUTED%'"
+        until(lambda: bool(server.query(waits)[0][0]), "the proof to wait")
+        window.close()
+        proof.result(WAIT_SECONDS)

@@ -1,0 +1,137 @@
+"""Rule R1: everything that a low watermark covers is visible to every later SELECT.
+
+Semi-synchronous replication that waits for a replica that does not exist holds the window open in which the log already has a transaction
+that no SELECT sees. The plain status position is shown to lose the row there; ours does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
+from cdcsync_mysql import watermark
+from cdcsync_mysql.connection import Source
+from cdcsync_mysql.server import ServerFacts
+from support.fixtures import FreshDatabase, FreshServer
+from support.semisync import WAIT_SECONDS, OpenWindow, open_window, until
+from support.servers import Server
+from support.source import connected, source_of
+
+_VARIANTS = ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"]
+
+
+@pytest.fixture(params=_VARIANTS)
+def window(request: pytest.FixtureRequest, fresh_server: FreshServer) -> Iterator[OpenWindow]:
+    with open_window(fresh_server(request.param)) as opened:
+        yield opened
+
+
+def _insert_of(window: OpenWindow, executed_before: str) -> TransactionId:
+    """The transaction, once it is over: the last one in the log."""
+    end = window.naive()
+    if not executed_before:
+        return TransactionId(end)
+    executed = GtidSet.parse(str(window.server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
+    source, intervals = next(iter(executed.items()))
+    return TransactionId(end, Gtid(source, intervals[-1][1]))
+
+
+def test_low_covers_only_what_is_visible(window: OpenWindow) -> None:
+    with connected(window.server) as (_, facts), ThreadPoolExecutor(1) as pool:
+        source = source_of(window.server)
+        gtids = str(window.server.query("SELECT @@GLOBAL.gtid_executed")[0][0]) if facts.gtid else ""
+        naive = window.naive()
+        assert window.rows() == 0, "the window is not open"
+
+        taken = pool.submit(lambda: _low_and_rows(source_of(window.server), facts, window))
+        if facts.flavor == "mysql" and not facts.gtid:
+            # log_status waits until the window closes, so it has to
+            until(lambda: _asks_log_status(window.server), "the question for log_status")
+            assert not taken.done()
+            window.close()
+        low, seen = taken.result(WAIT_SECONDS)
+        window.close()
+
+        insert = _insert_of(window, gtids)
+        assert naive.covers(insert.end), "the plain status position covers the insert, which a SELECT after it missed"
+        assert seen == 1 or not low.covers(insert)
+        assert window.rows() == 1
+        assert watermark.low(source, facts).covers(insert)
+
+
+def _low_and_rows(source: Source, facts: ServerFacts, window: OpenWindow) -> tuple[Position, int]:
+    low = watermark.low(source, facts)
+    return low, window.rows()
+
+
+def _asks_log_status(server: Server) -> bool:
+    question = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT LOCAL FROM %'"
+    return bool(server.query(question)[0][0])
+
+
+def test_kinds_of_positions(any_server: Server, fresh_database: FreshDatabase) -> None:
+    """MySQL with GTIDs has sets, the others places with their proof (R5, R6)."""
+    database = fresh_database(any_server)
+    any_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    with connected(any_server) as (connection, facts):
+        low = watermark.low(source_of(any_server), facts)
+        high = watermark.high(connection, facts)
+        now = watermark.current(connection, facts)
+    if facts.gtid:
+        assert isinstance(low, GtidPosition)
+        assert isinstance(now, GtidPosition)
+        assert low.at is None
+        assert now.at == high
+        assert now.gtids == low.gtids
+        return
+    assert isinstance(low, FilePosition)
+    assert low.at == high == now.at
+    assert low.created > 0
+    assert bool(low.mark) == (facts.flavor == "mariadb")
+
+
+def test_a_transaction_after_low_is_not_in_it(any_server: Server, fresh_database: FreshDatabase) -> None:
+    database = fresh_database(any_server)
+    any_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    with connected(any_server) as (connection, facts):
+        low = watermark.low(source_of(any_server), facts)
+        any_server.run(f"INSERT INTO {database}.t VALUES (1)")
+        high = watermark.high(connection, facts)
+        after = watermark.low(source_of(any_server), facts)
+    assert after != low
+    assert not low.reached(high)
+
+
+def test_low_without_gtids_needs_backup_admin(mysql97_nogtid: Server) -> None:
+    mysql97_nogtid.create_user("plain", "pw", ["SELECT", "REPLICATION CLIENT", "REPLICATION SLAVE"])
+    with connected(mysql97_nogtid) as (_, facts), pytest.raises(PermanentError) as refused:
+        watermark.low(source_of(mysql97_nogtid, "plain", "pw"), facts)
+    assert refused.value.reason is Reason.PRIVILEGE_MISSING
+    assert "GRANT BACKUP_ADMIN" in refused.value.remedy
+
+
+def test_low_needs_no_more_than_documented(any_server: Server) -> None:
+    grants = ["SELECT", "REPLICATION CLIENT", "REPLICATION SLAVE"]
+    if any_server.variant == "mysql97_nogtid":
+        grants.append("BACKUP_ADMIN")
+    any_server.create_user("plain", "pw", grants)
+    with connected(any_server) as (_, facts):
+        watermark.low(source_of(any_server, "plain", "pw"), facts)
+
+
+def test_no_binlog(fresh_server: FreshServer) -> None:
+    server = fresh_server("mariadb1011", skip_log_bin=None)
+    with connected(server) as (connection, facts):
+        for question in (
+            lambda: watermark.low(source_of(server), facts),
+            lambda: watermark.high(connection, facts),
+            lambda: watermark.current(connection, facts),
+        ):
+            with pytest.raises(PermanentError) as refused:
+                question()
+            assert refused.value.reason is Reason.BINLOG_DISABLED

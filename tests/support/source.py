@@ -1,0 +1,36 @@
+"""A test server as the product sees it: a `Source` whose account is in files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cdcsync_mysql.connection import Connection, Source, Tls, connect
+from cdcsync_mysql.server import ServerFacts, read_facts
+from support.servers import Server
+
+
+def source_of(server: Server, user: str = "root", password: str = "", tls: Tls | None = None) -> Source:
+    """Its files live as long as the test run."""
+    folder = Path(tempfile.mkdtemp(prefix="account-", dir=_folder()))
+    (folder / "username").write_text(user)
+    (folder / "password").write_text(password)
+    return Source(server.host, server.port, folder / "username", folder / "password", tls or Tls("disabled"))
+
+
+@contextmanager
+def connected(server: Server) -> Iterator[tuple[Connection, ServerFacts]]:
+    """A connection of the product as root, and what it says about the server."""
+    with connect(source_of(server)) as connection:
+        yield connection, read_facts(connection)
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _folder() -> str:
+    if not _KEPT:
+        _KEPT.append(tempfile.TemporaryDirectory(prefix="cdcsync-accounts-"))
+    return _KEPT[0].name
