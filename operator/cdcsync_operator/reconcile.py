@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cdcsync_core.gates import gate
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, must_write
 from cdcsync_operator.decide import decide
@@ -73,6 +74,7 @@ class Reconciler:
         if isinstance(action, RunPreflight):
             self.source.request(resource, action)
         elif isinstance(action, StartRun):
+            gate("run-recorded")
             self.drivers.start(resource, action, self._current)
         elif isinstance(action, StopRun):
             self.drivers.stop(action)

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from cdcsync_core.change import TRANSACTION, fold
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.gates import gate
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
-from cdcsync_spark.gates import gate
 from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
 from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Target
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import TableState
@@ -25,7 +26,6 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import prove
 from cdcsync_spark.context import RunContext
-from cdcsync_spark.gates import gate
 from cdcsync_spark.planfeed import PlanFeed
 from cdcsync_spark.sinks.base import Append, Build, Commit
 from cdcsync_spark.snapshot_progress import SnapshotProgress

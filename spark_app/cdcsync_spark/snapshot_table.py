@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.gates import gate
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
-from cdcsync_spark.gates import gate
 from cdcsync_spark.planfeed import PlanFeed
 from cdcsync_spark.sinks.base import Commit, Replace, Sink, Target
 

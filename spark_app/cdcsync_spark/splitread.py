@@ -18,6 +18,7 @@ from pymysql.cursors import SSCursor
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.gates import gate
 from cdcsync_core.position import Position
 from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import read_table
@@ -25,7 +26,6 @@ from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.splitquery import where
-from cdcsync_spark.gates import gate
 from cdcsync_spark.textrows import decode, select_list
 
 _ROWS = 2_000

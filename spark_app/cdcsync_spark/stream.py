@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdcsync_core.errors import PermanentError, Reason, fail
+from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.run import RunKind, TableAssignment, TablePhase
 from cdcsync_core.spec import replica_id
@@ -28,7 +29,6 @@ from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.applier import Applier, StreamTable
 from cdcsync_spark.binlogsource import FORMAT, LogSource, save_settings
 from cdcsync_spark.context import RunContext
-from cdcsync_spark.gates import gate
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.logreader import ReaderSettings
 from cdcsync_spark.progress import failed_entry, position_entry, table_entry

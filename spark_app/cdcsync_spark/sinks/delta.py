@@ -31,10 +31,10 @@ from deltalake.transaction import AddAction
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.gates import gate
 from cdcsync_spark.sinks import delta_merge, delta_properties
 from cdcsync_spark.sinks.base import (
     Append,
