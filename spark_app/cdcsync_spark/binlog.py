@@ -41,7 +41,8 @@ class BinlogClient:
 
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from where: a
     `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set). `replica_id` is the same for successive runs.
-    With `nonblocking` the stream ends at the end of the log.
+    With `nonblocking` the stream ends at the end of the log. A connection that is silent for `silence_seconds` (by default three
+    heartbeats, at least ten seconds more than one) is lost.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class BinlogClient:
         replica_id: int,
         heartbeat_seconds: float,
         nonblocking: bool = False,
+        silence_seconds: float | None = None,
     ) -> None:
         self._connection = connection
         self._flavor = flavor
@@ -60,6 +62,9 @@ class BinlogClient:
         self._replica_id = replica_id
         self._heartbeat = heartbeat_seconds
         self._nonblocking = nonblocking
+        self._silence = (
+            max(3 * heartbeat_seconds, heartbeat_seconds + 10) if silence_seconds is None else silence_seconds
+        )
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -137,7 +142,7 @@ class BinlogClient:
 
     def _received(self) -> Iterator[memoryview]:
         sock = self._connection._sock  # type: ignore[attr-defined]
-        sock.settimeout(max(3 * self._heartbeat, self._heartbeat + 10))
+        sock.settimeout(self._silence)
         packets = _Packets(sock)
         while True:
             packet = packets.next()
@@ -230,9 +235,7 @@ def _server_error(packet: memoryview, start: Position) -> CdcError:
 
 def _refusal(error: Exception, start: Position) -> CdcError:
     if isinstance(error, TimeoutError):
-        return fail(
-            Reason.SOURCE_UNREACHABLE, "no heartbeat from the server for three periods", needed="a live connection"
-        )
+        return fail(Reason.SOURCE_UNREACHABLE, "no heartbeat from the server in time", needed="a live connection")
     if isinstance(error, pymysql.err.MySQLError) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return _explained(error.args[0], str(error.args[1]), start)
     return fail(Reason.SOURCE_UNREACHABLE, f"the connection of the dump broke: {error}", needed="a live connection")

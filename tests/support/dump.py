@@ -36,7 +36,7 @@ def read_log(
     start: Position,
     *,
     wanted: Callable[[TableId], bool] = lambda _: True,
-    mark: str | None = None,
+    mark: str = "",
 ) -> list[Fact]:
     """The facts from `start` to the end of the log."""
     parser = EventParser(server.flavor, mark=mark, wanted=wanted)

@@ -55,7 +55,7 @@ class TableMap:
 class RowsEvent:
     """The row images of one rows event, of one table and one operation; `body` is owned and outlives the parser's input.
 
-    `size` is the event's bytes in the log (of the uncompressed event inside a compressed transaction). `defect` is why the rows
+    `size` is the event's bytes in the log, unpacked where the log is compressed. `defect` is why the rows
     cannot be used (incomplete image, partial JSON, an unreadable TABLE_MAP); `map` and `body` mean nothing then.
     """
 
@@ -79,8 +79,8 @@ class TransactionBegin:
 class TransactionEnd:
     """A transaction is complete. `timestamp` is the commit's, in unix seconds (microseconds where the server logs them).
 
-    `mark` is MariaDB's GTID position after it (the last GTID of each domain, by domain, as `BINLOG_GTID_POS(file, offset)`
-    prints it), empty while unknown and on MySQL.
+    `mark` is MariaDB's GTID position after it: the last GTID of each domain, sorted by domain (`BINLOG_GTID_POS(file, offset)`
+    prints the same ones in an order of its own). It is empty while unknown and on MySQL.
     """
 
     id: TransactionId
@@ -103,6 +103,8 @@ class TransactionRollback:
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
+    """`name` is in lower case: names of savepoints have no case. An earlier one of the same name is gone."""
+
     name: str
 
 

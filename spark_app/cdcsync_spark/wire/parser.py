@@ -22,30 +22,27 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Literal
 
-from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
+from cdcsync_core.errors import DecodeError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
 from cdcsync_spark.wire import events
-from cdcsync_spark.wire.compression import unpack_mariadb, unpack_payload
-from cdcsync_spark.wire.cursor import Buffer, Cursor
+from cdcsync_spark.wire.compression import unpack_payload
+from cdcsync_spark.wire.cursor import Buffer
 from cdcsync_spark.wire.facts import (
     Fact,
     Incident,
-    Operation,
     Progress,
     RollbackTo,
-    RowsEvent,
     Savepoint,
     Statement,
-    TableMap,
     TransactionBegin,
     TransactionEnd,
     TransactionRollback,
     XaEnd,
     XaPrepare,
 )
-from cdcsync_spark.wire.tablemap import parse_map, parse_name
+from cdcsync_spark.wire.tables import ROWS, MappedTables
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -53,10 +50,6 @@ _HEADER = struct.Struct("<IBIIIH")
 _CHECKSUM = 4
 _IGNORABLE, _IN_USE = 0x80, 0x01
 _ROTATE, _FORMAT = 4, 15
-#: TABLE_MAPs that are kept parsed; a log with more wanted tables parses some again
-_KEPT_MAPS = 4096
-#: MySQL ends a statement that changed no row with a rows event of this table
-_NO_TABLE = 0xFFFFFF
 
 _NAME = r"(?:`(?:[^`]|``)*`|\"(?:[^\"]|\"\")*\"|\S+)"
 _SAVEPOINT = re.compile(rf"SAVEPOINT\s+({_NAME})", re.I)
@@ -91,30 +84,28 @@ class EventParser:
     """The state of one binlog dump.
 
     `file` is the log file where it begins (found out from the first event otherwise); `mark` is MariaDB's GTID position
-    there, `""` where no transaction is before it, None if unknown: then marks are empty up to the next file. `wanted` says
-    whose rows are emitted.
+    there, empty if unknown: then marks are empty up to the next file, which begins with its own. `wanted` says whose rows are
+    emitted.
     """
 
     def __init__(
         self,
         flavor: Flavor,
         file: str = "",
-        mark: str | None = None,
+        mark: str = "",
         *,
         wanted: Callable[[TableId], bool] = lambda _: True,
     ) -> None:
         self._mariadb = flavor == "mariadb"
         self._file = file
         self._offset = 0
-        self._wanted = wanted
         self._checksum = False
         self._inside = _Inside.NOTHING
         self._gtid: Gtid | None = None
         self._own_mark = ""
         self._committed = 0
-        self._domains: dict[int, str] | None = None if mark is None else _parse_mark(mark)
-        self._maps: dict[int, TableMap | CdcError | None] = {}
-        self._parsed: dict[bytes, TableMap] = {}
+        self._domains: dict[int, str] | None = _parse_mark(mark) if mark else None
+        self._tables = MappedTables(self._mariadb, wanted)
 
     def feed(self, event: Buffer) -> Iterator[Fact]:
         """The facts of one event: header, body and, where the log has them, checksum. Raises DecodeError."""
@@ -168,7 +159,7 @@ class EventParser:
             raise DecodeError(str(e)) from None
 
     def _format(self, header: _Header, _: Buffer) -> Iterator[Fact]:
-        self._maps.clear()
+        self._tables.forget()
         if header.log_pos:
             yield from self._cut(header)
 
@@ -252,9 +243,9 @@ class EventParser:
         elif word in ("COMMIT", "ROLLBACK"):
             yield from self._end(header, rolled_back=word == "ROLLBACK")
         elif match := _ROLLBACK_TO.fullmatch(sql):
-            yield RollbackTo(_unquoted(match[1]))
+            yield RollbackTo(_savepoint(match[1]))
         elif match := _SAVEPOINT.fullmatch(sql):
-            yield Savepoint(_unquoted(match[1]))
+            yield Savepoint(_savepoint(match[1]))
         elif match := _XA.fullmatch(sql):
             yield from self._xa(header, match[1].upper(), match[2].strip())
         elif not _RELEASE.fullmatch(sql):
@@ -290,87 +281,15 @@ class EventParser:
     # --- rows ---------------------------------------------------------------------------------------------------
 
     def _table_map(self, _: _Header, body: Buffer) -> Iterator[Fact]:
-        named = parse_name(body)
-        self._maps[named.number] = self._parsed_map(named.table, body) if self._wanted(named.table) else None
+        self._tables.learn(body, f"{self._file}:{self._offset}")
         return iter(())
-
-    def _parsed_map(self, table: TableId, body: Buffer) -> TableMap | CdcError:
-        raw = bytes(body)
-        known = self._parsed.get(raw)
-        if known is None:
-            try:
-                known = parse_map(raw, self._mariadb)
-            except DecodeError as e:
-                return DecodeError(e.found, needed=e.needed, table=str(table), position=f"{self._file}:{self._offset}")
-            if len(self._parsed) >= _KEPT_MAPS:
-                self._parsed.clear()
-            self._parsed[raw] = known
-        return known
 
     def _rows(self, header: _Header, body: Buffer) -> Iterator[Fact]:
         if self._inside is not _Inside.TRANSACTION:
             raise DecodeError("rows outside a transaction", needed="a start where a transaction begins")
-        cursor = Cursor(body)
-        number = cursor.uint(6)
-        if number == _NO_TABLE:
-            return
-        if number not in self._maps:
-            raise DecodeError(f"rows of the table number {number} without a TABLE_MAP event")
-        known = self._maps[number]
-        if known is None:
-            return
-        operation, second, compressed, partial = _ROWS[header.kind]
-        cursor.skip(2)
-        if second:
-            cursor.skip(cursor.uint(2) - 2)
-        yield self._rows_event(known, operation, cursor, header.length, compressed, partial)
-
-    def _rows_event(
-        self,
-        known: TableMap | CdcError,
-        operation: Operation,
-        cursor: Cursor,
-        size: int,
-        compressed: bool,
-        partial: bool,
-    ) -> RowsEvent:
-        if isinstance(known, CdcError):
-            database, _, name = known.table.partition(".")
-            return RowsEvent(TableId(database, name), _NO_MAP, operation, b"", size, known)
-        table = str(known.table)
-        if partial:
-            return RowsEvent(known.table, known, operation, b"", size, _partial_json(table))
-        width = cursor.lenenc()
-        bitmaps = [cursor.take((width + 7) // 8) for _ in range(2 if operation is Operation.UPDATE else 1)]
-        if width != len(known.columns) or any(
-            int.from_bytes(b, "little") & (1 << width) - 1 != (1 << width) - 1 for b in bitmaps
-        ):
-            return RowsEvent(known.table, known, operation, b"", size, _incomplete_image(table))
-        raw = cursor.rest()
-        return RowsEvent(known.table, known, operation, unpack_mariadb(raw) if compressed else raw, size)
-
-
-_NO_MAP = TableMap(0, TableId("", ""), ())
-
-
-def _partial_json(table: str) -> CdcError:
-    return fail(
-        Reason.ROW_IMAGE_NOT_FULL,
-        "a partial JSON update in the log",
-        needed="whole row images",
-        remedy="SET GLOBAL binlog_row_value_options = '', and the same in every session that writes; then read the table again",
-        table=table,
-    )
-
-
-def _incomplete_image(table: str) -> CdcError:
-    return fail(
-        Reason.ROW_IMAGE_NOT_FULL,
-        "a row image without all columns in the log",
-        needed="binlog_row_image=FULL in every session that writes",
-        remedy="SET GLOBAL binlog_row_image = 'FULL'; then read the table again",
-        table=table,
-    )
+        rows = self._tables.rows(header.kind, header.length, body)
+        if rows is not None:
+            yield rows
 
 
 def _crc(event: Buffer, end: int) -> bool:
@@ -385,12 +304,13 @@ def _continued(offset: int, log_pos: int) -> int:
 
 
 def _parse_mark(mark: str) -> dict[int, str]:
-    return {int(gtid.split("-")[0]): gtid for gtid in mark.split(",") if gtid}
+    return {int(gtid.split("-")[0]): gtid for gtid in mark.split(",")}
 
 
-def _unquoted(name: str) -> str:
+def _savepoint(name: str) -> str:
+    """The servers compare savepoints without case."""
     quote = name[0]
-    return name[1:-1].replace(quote * 2, quote) if quote in '`"' and len(name) > 1 else name
+    return (name[1:-1].replace(quote * 2, quote) if quote in "`\"" and len(name) > 1 else name).casefold()
 
 
 def _opens_transaction(sql: str) -> bool:
@@ -399,22 +319,6 @@ def _opens_transaction(sql: str) -> bool:
 
 
 _HEARTBEATS = (27, 41)
-# kind: operation, version 2 (extra data), compressed (MariaDB), partial (MySQL)
-_ROWS: dict[int, tuple[Operation, bool, bool, bool]] = {
-    23: (Operation.WRITE, False, False, False),
-    24: (Operation.UPDATE, False, False, False),
-    25: (Operation.DELETE, False, False, False),
-    30: (Operation.WRITE, True, False, False),
-    31: (Operation.UPDATE, True, False, False),
-    32: (Operation.DELETE, True, False, False),
-    39: (Operation.UPDATE, True, False, True),
-    166: (Operation.WRITE, False, True, False),
-    167: (Operation.UPDATE, False, True, False),
-    168: (Operation.DELETE, False, True, False),
-    169: (Operation.WRITE, True, True, False),
-    170: (Operation.UPDATE, True, True, False),
-    171: (Operation.DELETE, True, True, False),
-}
 # STOP, INTVAR, APPEND_BLOCK, RAND, USER_VAR, BEGIN_LOAD_QUERY, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT,
 # VIEW_CHANGE; MariaDB: ANNOTATE_ROWS, BINLOG_CHECKPOINT, START_ENCRYPTION (the dump is sent decrypted, and its checksums prove it)
 _SILENT = frozenset({3, 5, 9, 13, 14, 17, 28, 29, 35, 36, 37, 160, 161, 164})
@@ -437,6 +341,6 @@ _HANDLERS: dict[int, _Handler] = {
     162: EventParser._mariadb_gtid,
     163: EventParser._gtid_list,
     165: EventParser._query,
-    **dict.fromkeys(_ROWS, EventParser._rows),
+    **dict.fromkeys(ROWS, EventParser._rows),
 }
-_IN_PAYLOAD = frozenset({2, 5, 13, 14, 16, 17, 9, 18, 19, 28, 29, 36, 37, 38, *_ROWS})
+_IN_PAYLOAD = frozenset({2, 5, 13, 14, 16, 17, 9, 18, 19, 28, 29, 36, 37, 38, *ROWS})
