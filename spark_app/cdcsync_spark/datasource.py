@@ -62,7 +62,9 @@ class MySqlSnapshot(DataSource):
         return "mysql_snapshot"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(arrow_schema(SourceOptions.parse(self.options).read_definition()))
+        return from_arrow_schema(
+            arrow_schema(SourceOptions.parse(self.options).read_definition()), prefer_timestamp_ntz=True
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.parse(self.options)
@@ -112,7 +114,7 @@ class MySqlBinlog(DataSource):
 
     def schema(self) -> StructType:
         table = SourceOptions.parse(self.options).read_definition()
-        return from_arrow_schema(pa.schema([*_META, *arrow_schema(table)]))
+        return from_arrow_schema(pa.schema([*_META, *arrow_schema(table)]), prefer_timestamp_ntz=True)
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         options = SourceOptions.parse(self.options)

@@ -1,8 +1,8 @@
-"""Makes the class archive with which Spark's JVM starts in a third of the time: `python -m cdcsync_spark.warmup`.
+"""Makes the class archive with which Spark's JVM starts in about half the time: `python -m cdcsync_spark.warmup`.
 
-The JVM that runs the snapshot's and the stream's kinds of work once writes down the classes that it loaded (application class data sharing).
-The archive lies in the Python environment, and its name holds the versions that it is good for; a JVM that finds it unfit starts without it.
-Source: Java SE 17, "Class Data Sharing".
+The JVM does the snapshot's and the stream's kinds of work once and writes down the classes that it loaded (application class
+data sharing). The archive lies in the Python environment, and its name holds the versions that it is good for; a JVM that
+finds it unfit starts without it. Source: Java SE 17, "Class Data Sharing".
 """
 
 from __future__ import annotations
