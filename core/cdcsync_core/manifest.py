@@ -44,9 +44,9 @@ def load_manifest(texts: Iterable[str]) -> Manifest:
     secrets = [d for d in documents if _kind(d) == "Secret"]
     if len(syncs) + len(secrets) < len(documents):
         other = next(d for d in documents if _kind(d) not in (KIND, "Secret"))
-        raise _invalid([f"found a document of kind {_kind(other) or '(none)'}; needed {KIND} or Secret"])
+        raise _invalid([f"a document of kind {_kind(other) or '(none)'}; needed: {KIND} or Secret"])
     if len(syncs) != 1:
-        raise _invalid([f"found {len(syncs)} documents of kind {KIND}; needed exactly one"])
+        raise _invalid([f"{len(syncs)} documents of kind {KIND}; needed: exactly one"])
     resource = parse_resource(syncs[0])
     by_name = _read_secrets(secrets, resource.metadata.namespace)
     faults = missing_secrets(resource, by_name)
@@ -58,9 +58,9 @@ def load_manifest(texts: Iterable[str]) -> Manifest:
 def parse_resource(data: Any) -> CdcSync:
     """The checked resource of a document (its `status`, the controller's own, is left aside). Raises SpecInvalid."""
     if not isinstance(data, dict):
-        raise _invalid([f"found {_shape(data)}; needed a mapping with apiVersion, kind, metadata, spec"])
+        raise _invalid([f"{_shape(data)}; needed: a mapping with apiVersion, kind, metadata, spec"])
     if data.get("apiVersion") != API_VERSION:
-        raise _invalid([f"apiVersion: found {_shown(data.get('apiVersion'))}; needed {API_VERSION}"])
+        raise _invalid([f"apiVersion is {_shown(data.get('apiVersion'))}; needed: {API_VERSION}"])
     try:
         return CdcSync.model_validate({k: v for k, v in data.items() if k != "status"})
     except ValidationError as error:
@@ -72,13 +72,11 @@ def missing_secrets(resource: CdcSync, secrets: Secrets) -> list[str]:
     faults = []
     for name, keys in required_secrets(resource.spec).items():
         if name not in secrets:
-            faults.append(
-                f'found no Secret {name}; needed one with the label {SECRET_LABEL}: "true" beside the resource'
-            )
+            faults.append(f'no Secret {name}; needed: one with the label {SECRET_LABEL}: "true" beside the resource')
             continue
         missing = sorted(keys - secrets[name].keys())
         if missing:
-            faults.append(f"Secret {name}: found no key {', '.join(missing)}")
+            faults.append(f"Secret {name}: no key {', '.join(missing)}")
     return faults
 
 
@@ -87,7 +85,8 @@ def _kind(document: Any) -> str:
 
 
 def _invalid(faults: list[str]) -> CdcError:
-    shown = "; ".join(faults[:20]) + (f"; and {len(faults) - 20} more" if len(faults) > 20 else "")
+    """One error for all faults, a line each."""
+    shown = "\n".join(faults[:20]) + (f"\nand {len(faults) - 20} more" if len(faults) > 20 else "")
     return fail(Reason.SPEC_INVALID, shown, remedy="correct the manifest")
 
 
@@ -99,7 +98,7 @@ def _read_secrets(documents: list[Any], namespace: str) -> Secrets:
     for document in documents:
         name = _secret_name(document, namespace)
         if name in found:
-            raise _invalid([f"found Secret {name} twice; needed it once"])
+            raise _invalid([f"Secret {name} twice; needed: once"])
         found[name] = _secret_values(name, document)
     return found
 
@@ -112,17 +111,15 @@ def _secret_name(document: dict[str, Any], namespace: str) -> str:
         or not isinstance(name, str)
         or not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", name)
     ):
-        raise _invalid(["found a Secret without a valid metadata.name; needed lower-case letters, digits, - and ."])
+        raise _invalid(["a Secret without a valid metadata.name; needed: lower-case letters, digits, - and ."])
     labels = metadata.get("labels") or {}
     if not isinstance(labels, dict) or labels.get(SECRET_LABEL) != "true":
-        raise _invalid(
-            [f'Secret {name}: found no label {SECRET_LABEL}: "true"; needed it (only such Secrets are read)']
-        )
+        raise _invalid([f'Secret {name}: no label {SECRET_LABEL}: "true"; needed: it, as only such Secrets are read'])
     if metadata.get("namespace", namespace) != namespace:
-        raise _invalid([f"Secret {name}: found another namespace than the resource's; needed {namespace}"])
+        raise _invalid([f"Secret {name}: another namespace than the resource's; needed: {namespace}"])
     unknown = sorted(set(document) - {"apiVersion", "kind", "metadata", "type", "data", "stringData", "immutable"})
     if unknown:
-        raise _invalid([f"Secret {name}: found the unknown field {unknown[0]}; needed data or stringData"])
+        raise _invalid([f"Secret {name}: the unknown field {unknown[0]}; needed: data or stringData"])
     return name
 
 
@@ -132,17 +129,17 @@ def _secret_values(name: str, document: dict[str, Any]) -> dict[str, SecretStr]:
     for field, decode in (("data", _decode_base64), ("stringData", str)):
         entries = document.get(field) or {}
         if not isinstance(entries, dict):
-            raise _invalid([f"Secret {name}: found {field} that is {_shape(entries)}; needed a mapping"])
+            raise _invalid([f"Secret {name}: {field} is {_shape(entries)}; needed: a mapping"])
         for key, value in entries.items():
             if not isinstance(value, str) or not re.fullmatch(r"[-._a-zA-Z0-9]+", key):
                 raise _invalid(
-                    [f"Secret {name}: {field}.{key} is {_shape(value)}; needed text (put it between quotes)"]
+                    [f"Secret {name}: {field}.{key} is {_shape(value)}; needed: text (put it between quotes)"]
                 )
             try:
                 values[key] = SecretStr(decode(value))
             except (binascii.Error, UnicodeDecodeError):
                 raise _invalid(
-                    [f"Secret {name}: data.{key} is not base64 of UTF-8 text; needed that, or stringData"]
+                    [f"Secret {name}: data.{key} is not base64 of UTF-8 text; needed: that, or stringData"]
                 ) from None
     return values
 
@@ -157,11 +154,11 @@ def _decode_base64(text: str) -> str:
 def _fault(error: dict[str, Any]) -> str:
     path, kind, context = _path(error["loc"]), error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"{path}: found a field that is not known or not built yet; needed one of {', '.join(_fields(error['loc'][:-1]))}"
+        return f"{path} is not known or not built yet; needed: one of {', '.join(_fields(error['loc'][:-1]))}"
     if kind == "missing":
-        return f"{path}: found nothing; needed a value"
+        return f"{path} is missing; needed: a value"
     needed = str(context.get("error", "")) if kind == "value_error" else _needed(error["msg"], context)
-    return f"{path}: found {_shown(error.get('input'))}; needed {needed}"
+    return f"{path} is {_shown(error.get('input'))}; needed: {needed}"
 
 
 def _needed(message: str, context: dict[str, Any]) -> str:
@@ -222,9 +219,9 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                raise yaml.constructor.ConstructorError(None, None, "found a key that is not text", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key that is not text", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, "found a key for the second time", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key for the second time", key.start_mark)
             seen.add(key.value)
         return {k.value: self.construct_object(v, deep=True) for k, v in node.value}
 
@@ -257,7 +254,7 @@ def read_yaml(text: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "an unknown place"
-        problem = re.sub(r"'[^']*'|\"[^\"]*\"", "(text)", error.problem or "found a fault")
+        problem = re.sub(r"'[^']*'|\"[^\"]*\"", "(text)", error.problem or "a fault")
         raise _invalid([f"{problem} at {where} of the YAML"]) from None
     except yaml.YAMLError:
-        raise _invalid(["found characters that YAML does not allow"]) from None
+        raise _invalid(["characters that YAML does not allow"]) from None

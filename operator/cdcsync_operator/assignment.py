@@ -82,7 +82,7 @@ def _judge_vanished(table: TableStatus) -> TableStatus:
     if table.phase is not TablePhase.PENDING or table.low is not None:
         return table
     remedy = "create it, or change spec.tables"
-    return refused(table, fail(Reason.NO_SUCH_TABLE, "found no such table", remedy=remedy, table=table.name))
+    return refused(table, fail(Reason.NO_SUCH_TABLE, "no such table", remedy=remedy, table=table.name))
 
 
 def refused(table: TableStatus, error: CdcError) -> TableStatus:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -29,13 +28,12 @@ _SHOWN = 10
 def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
     """The resource and a folder with its Secrets' files, for commands that only look."""
     manifest = ManifestFiles(files).load()
-    with TemporaryDirectory(prefix="cdcsync-") as folder:
-        secret_files = SecretFiles(Path(folder) / "secrets.path")
-        try:
-            secret_files.write(manifest.secrets)
-            yield manifest.resource, secret_files.folder
-        finally:
-            secret_files.close()
+    secret_files = SecretFiles()
+    try:
+        secret_files.write(manifest.secrets)
+        yield manifest.resource, secret_files.folder
+    finally:
+        secret_files.close()
 
 
 @click.command()

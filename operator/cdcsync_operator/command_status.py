@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -38,18 +39,27 @@ def status(
     output: Output, name: str | None, files: tuple[str, ...], namespace: str, state_dir: Path, watch: bool
 ) -> ExitCode:
     """Show where syncs stand: one by NAME or manifest, or all of the state folder."""
-    rates = Rates()
+
+    def folders() -> list[StateFolder]:
+        return list(_folders(name, files, namespace, state_dir))
+
     if not watch:
-        _show_once(output, list(_folders(name, files, namespace, state_dir)), rates)
-        return ExitCode.DONE
+        _show_once(output, folders(), Rates())
+    else:
+        with suppress(KeyboardInterrupt):
+            _watch(output, folders)
+    return ExitCode.DONE
+
+
+def _watch(output: Output, folders: Callable[[], list[StateFolder]]) -> None:
+    rates = Rates()
     if output.as_json or not output.console.is_terminal:
         while True:
-            _show_once(output, list(_folders(name, files, namespace, state_dir)), rates)
+            _show_once(output, folders(), rates)
             time.sleep(_EVERY)
     with Live(console=output.console, auto_refresh=False) as live:
         while True:
-            folders = list(_folders(name, files, namespace, state_dir))
-            live.update(Group(*(_drawn(f, time.time(), rates) for f in folders)), refresh=True)
+            live.update(Group(*(_drawn(f, time.time(), rates) for f in folders())), refresh=True)
             time.sleep(_EVERY)
 
 
@@ -66,7 +76,7 @@ def _folders(name: str | None, files: tuple[str, ...], namespace: str, root: Pat
     if not folder.state_file.exists():
         raise fail(
             Reason.SPEC_INVALID,
-            f"found no state of {namespace}/{name} in {root}",
+            f"no state of {namespace}/{name} in {root}",
             needed="a sync that was run here",
             remedy="give its name, -n and --state-dir as `cdcsync run` had them",
         )
@@ -105,7 +115,7 @@ def _drawn(folder: StateFolder, now: float, rates: Rates) -> RenderableType:
     if not running:
         parts.append(Text("nothing runs here now", style="yellow"))
     ready = known.condition("Ready")
-    if ready.status != "True" and ready.message:
+    if ready.status != "True" and ready.message and ready.reason != "Stopped":
         parts.append(_failure(ready.reason, ready.message))
     if 0 < len(known.table_status) <= _MAX_TABLES:
         parts.append(_tables(known))

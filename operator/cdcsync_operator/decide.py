@@ -52,7 +52,7 @@ from cdcsync_operator.seen import (
 #: seconds between two looks at a source that is fit (new tables, changed settings) and at one that is not
 PREFLIGHT_EVERY = 300.0
 PREFLIGHT_RETRY = 30.0
-_LOST = Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "found no driver where one was started")
+_LOST = Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "no driver where one was started")
 
 
 def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
@@ -106,7 +106,7 @@ def _book(draft: Draft, kind: RunKind, run: RunSeen | None, outcome: Exit, laste
     if run is not None and (run.stop_asked or (outcome.code == ExitCode.DONE and _is_complete(draft, run))):
         return
     reason = outcome.reason or Reason.DRIVER_LOST.value
-    unexplained = f"found the {kind.value} driver ended with code {int(outcome.code)} before its work was done"
+    unexplained = f"the {kind.value} driver ended with code {int(outcome.code)} before its work was done"
     _book_trouble(draft, reason, outcome.message or unexplained, lasted)
 
 

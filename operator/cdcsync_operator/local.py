@@ -130,7 +130,7 @@ def open_local(
     folder = StateFolder(state_dir.resolve(), metadata.namespace, metadata.name)
     with ExitStack() as stack:
         stack.enter_context(folder.lock())
-        secret_files = SecretFiles(folder.secrets_note)
+        secret_files = SecretFiles()
         stack.callback(secret_files.close)
         yield _controller(files, manifest, folder, secret_files, calls, on_fault, command)
 

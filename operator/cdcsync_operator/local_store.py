@@ -61,7 +61,7 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         said = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is not UTF-8 text"
-        raise fail(Reason.SPEC_INVALID, f"found that {path} cannot be read: {said}", needed="a manifest") from None
+        raise fail(Reason.SPEC_INVALID, f"{path} cannot be read: {said}", needed="a manifest") from None
 
 
 class LocalStore:
@@ -103,7 +103,7 @@ class LocalStore:
             if manifest.resource.full_name != self._resource.full_name:
                 raise fail(
                     Reason.SPEC_INVALID,
-                    f"found the manifest renamed to {manifest.resource.full_name} while {self._resource.full_name} runs",
+                    f"the manifest renamed to {manifest.resource.full_name} while {self._resource.full_name} runs",
                     needed="the same namespace and name",
                     remedy="end this run and start another one",
                 )
@@ -132,7 +132,7 @@ def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]
     except (yaml.YAMLError, ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise fail(
             Reason.SPEC_INVALID,
-            f"found a state file that cannot be read: {folder.state_file} ({type(error).__name__})",
+            f"a state file that cannot be read: {folder.state_file} ({type(error).__name__})",
             remedy="delete it: everything in it is found again in the targets",
         ) from None
 

@@ -50,9 +50,7 @@ class TableRecord:
         """Raises NoSuchTable."""
         table = self._tables.get(name)
         if table is None:
-            raise fail(
-                Reason.NO_SUCH_TABLE, "found no definition of the table", remedy="correct spec.tables", table=name
-            )
+            raise fail(Reason.NO_SUCH_TABLE, "no definition of the table", remedy="correct spec.tables", table=name)
         return table
 
 

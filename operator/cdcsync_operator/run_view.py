@@ -20,8 +20,9 @@ from cdcsync_operator.output import Output
 from cdcsync_operator.preflight import BackgroundSource
 from cdcsync_operator.status_view import Rates, draw, summary
 
-#: seconds between two lines that say nothing new but progress
+#: seconds between two lines of progress, and until a line is said again that says the same
 EVERY = 5.0
+_AGAIN = 60.0
 _REDRAW = 0.5
 
 
@@ -30,7 +31,8 @@ class RunView:
 
     def __init__(self, output: Output, source: BackgroundSource, clock: Callable[[], float] = time.time) -> None:
         self._output, self._source, self._clock = output, source, clock
-        self._told: set[tuple[str, ...]] = set()
+        self._told: dict[tuple[str, ...], float] = {}
+        self._line = ("", 0.0)
         self._essence: tuple[Any, ...] = ()
         self._shown_at = 0.0
         self.last = Status()
@@ -48,7 +50,10 @@ class RunView:
     every = EVERY
 
     def paint(self, resource: CdcSync, status: Status, now: float) -> None:
-        self._output.console.print(summary(status), markup=False)
+        line, (before, said_at) = summary(status), self._line
+        if line != before or now - said_at >= _AGAIN:
+            self._line = (line, now)
+            self._output.console.print(line, markup=False)
 
     def _tell_news(self, status: Status) -> None:
         outcome = self._source.outcome()
@@ -59,14 +64,16 @@ class RunView:
             if table.failed and self._is_news(table.name, table.reason, table.message):
                 self._output.failure(table.reason, table.message)
         restarts, ready = status.restarts, status.condition("Ready")
-        if restarts.next_attempt_at and self._is_news("restart", str(restarts.consecutive), restarts.next_attempt_at):
+        if restarts.next_attempt_at and self._is_news("restart", restarts.reason, ready.message, again=_AGAIN):
             text = f"{restarts.reason}: {ready.message}; failure {restarts.consecutive} in a row"
             self._output.warn(f"{text}, next attempt at {restarts.next_attempt_at}")
 
-    def _is_news(self, *key: str) -> bool:
-        if key in self._told:
+    def _is_news(self, *key: str, again: float = float("inf")) -> bool:
+        """Whether this was not said in the last `again` seconds."""
+        now = self._clock()
+        if now - self._told.get(key, float("-inf")) < again:
             return False
-        self._told.add(key)
+        self._told[key] = now
         return True
 
 

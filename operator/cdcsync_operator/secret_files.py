@@ -1,30 +1,36 @@
 """Secrets as files for drivers: `<folder>/<secret>/<key>`, readable by this user only, gone at the end.
 
-Why it exists: a driver reads credentials again at each reconnect, as it does from a mounted Secret on a cluster, so they must be in files;
-why it is right: the folder is a fresh 0700 one outside the state folder, files are 0600 and replaced whole, and the next controller
-removes the folder of one that was killed.
+Why it exists: a driver reads credentials again at each reconnect, as it does from a mounted Secret on a cluster, so they must be in
+files; why it is right: the folder is a fresh 0700 one outside the state folder, files are 0600 and replaced whole. Its user holds a lock in
+it while it lives, so whoever makes the next one can tell a folder in use from one that a killed process left, and removes that.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from cdcsync_core.manifest import Secrets
 from cdcsync_operator.state_folder import write_atomically
 
 _PREFIX = "cdcsync-secrets-"
+_LOCK = ".in-use"
+#: seconds in which a folder may be without its lock: it is being made
+_MAKING = 60.0
 
 
 class SecretFiles:
-    """`note` is a file that remembers the folder's name across controllers."""
+    """A folder of Secrets' files; `close` it."""
 
-    def __init__(self, note: Path) -> None:
-        self._note = note
-        self._remove_leftover()
+    def __init__(self) -> None:
+        _remove_leftovers(Path(tempfile.gettempdir()))
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        write_atomically(note, str(self.folder))
+        self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._written: Secrets = {}
 
     def write(self, secrets: Secrets) -> None:
@@ -47,11 +53,21 @@ class SecretFiles:
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._note.unlink(missing_ok=True)
+        os.close(self._lock)
 
-    def _remove_leftover(self) -> None:
-        if not self._note.exists():
-            return
-        leftover = Path(self._note.read_text(encoding="utf-8").strip())
-        if leftover.name.startswith(_PREFIX) and leftover.parent == Path(tempfile.gettempdir()):
-            shutil.rmtree(leftover, ignore_errors=True)
+
+def _remove_leftovers(root: Path) -> None:
+    for folder in root.glob(f"{_PREFIX}*"):
+        if not folder.is_symlink() and folder.stat().st_uid == os.getuid() and not _in_use(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        with (folder / _LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return time.time() - folder.stat().st_mtime < _MAKING
+    return False

@@ -54,11 +54,6 @@ class StateFolder:
     def tables_file(self) -> Path:
         return self.folder / "tables.json"
 
-    @property
-    def secrets_note(self) -> Path:
-        """Names the temporary folder of the Secrets, so that the next controller removes what a killed one left."""
-        return self.folder / "secrets.path"
-
     def create(self) -> None:
         for folder in (self.root, self.folder, self.logs, self.runs):
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +70,7 @@ class StateFolder:
             file.close()
             raise fail(
                 Reason.SINK_CONFLICT,
-                f"found another cdcsync run of {self.namespace}/{self.name} on {self.root} (pid {holder})",
+                f"another cdcsync run of {self.namespace}/{self.name} on {self.root} (pid {holder})",
                 needed="one at a time",
                 remedy="stop it first, or use its progress: cdcsync status",
             ) from None

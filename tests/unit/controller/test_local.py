@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,6 +131,10 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     found = Place(tmp_path)
     monkeypatch.setenv("FAKE_WORLD", str(found.world))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return found
 
 
@@ -354,8 +359,7 @@ def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(
     child.kill()
     child.wait()
     child.stdout.close()
-    leftover = Path(place.state.secrets_note.read_text())
-    assert leftover.exists()
+    (leftover,) = Path(os.environ["TMPDIR"]).glob("cdcsync-secrets-*")
     assert place.run() is ExitCode.DONE
     assert place.shown[0].restarts.consecutive == 0
     assert all(s.restarts.consecutive == 0 for s in place.shown), "nothing failed, somebody was killed"
