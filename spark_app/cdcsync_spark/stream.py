@@ -66,7 +66,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
     except PermanentError as e:
         context.refuse(name, e)
         return None
-    return StreamTable(name, target, state, committed=time.time())
+    # Nobody knows how old the last commit is: the first batch stamps the tables that it leaves idle.
+    return StreamTable(name, target, state, committed=0.0)
 
 
 @dataclass
