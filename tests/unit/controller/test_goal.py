@@ -1,0 +1,54 @@
+"""When `cdcsync run` is done, judged by what was heard in this run only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdcsync_core.position import LogOffset
+from cdcsync_core.run import ExitCode, TablePhase
+from cdcsync_core.status import Phase, Status, TableStatus, only_tables, with_condition
+from cdcsync_operator.goal import Progress, Until, verdict
+
+DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT
+
+
+def status(phase: Phase = Phase.STREAMING, offset: int = 500, failed: int = 0, reason: str = "") -> Status:
+    place = {"file": "b.000001", "offset": offset, "gtidSet": ""}
+    tables = [TableStatus(name="t0", phase=TablePhase.STREAMING, position=place)]
+    tables += [TableStatus(name=f"f{i}", phase=TablePhase.FAILED) for i in range(failed)]
+    found = only_tables(Status(phase=phase), tables)
+    found = with_condition(found, "SnapshotComplete", True, "Complete", "", 0)
+    return with_condition(found, "Stalled", bool(reason), reason or "Streaming", "", 0)
+
+
+def progress(**parts: Any) -> Progress:
+    return Progress(
+        **({"status": status(), "looked": True, "heard": True, "log_end": LogOffset("b.000001", 500)} | parts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ({}, DONE),
+        ({"status": status(offset=499)}, None),
+        ({"heard": False}, None),
+        ({"looked": False}, None),
+        ({"log_end": None}, None),
+        ({"status": status(failed=1)}, ACT),
+        ({"status": status(Phase.FAILED, reason="PositionLost")}, ACT),
+        ({"status": status(Phase.FAILED, reason="DriverLost")}, RETRY),
+        ({"status": status(Phase.COMPLETED)}, DONE),
+    ],
+)
+def test_caught_up(parts: dict[str, Any], code: ExitCode | None) -> None:
+    assert verdict(Until.CAUGHT_UP, progress(**parts)) == code
+
+
+def test_the_other_goals() -> None:
+    assert verdict(Until.FOREVER, progress()) is None
+    assert verdict(Until.SNAPSHOT, progress(heard=False, log_end=None)) is DONE
+    assert verdict(Until.SNAPSHOT, progress(looked=False)) is None
+    assert verdict(Until.FOREVER, progress(status=status(Phase.FAILED, reason="PositionLost"))) is ACT

@@ -1,0 +1,91 @@
+"""The plan's shards: whole, in key order, early, and never in the way of the driver's own plan (R3, R4)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import PlanShard
+from cdcsync_core.table import Table
+from cdcsync_operator.planning import MAX_SPLITS, Planner, TablePlan
+from unit.controller.test_local import table
+
+
+def splits(count: int, start: Bound = None) -> Iterator[Split]:
+    first = 0 if start is None else int(start[0])
+    bounds = [start, *((i,) for i in range(first + 1, count)), None]
+    return itertools.starmap(Split, itertools.pairwise(bounds))
+
+
+def shards(folder: Path) -> list[PlanShard]:
+    return [PlanShard.from_json(p.read_text()) for p in sorted(folder.glob("*.json"))]
+
+
+def planned(folder: Path, *plans: TablePlan, make: object = None) -> Planner:
+    planner = Planner(folder, plans, make or (lambda _, start: splits(2500, start)))  # type: ignore[arg-type]
+    planner.run()
+    return planner
+
+
+def test_shards_are_bounded_numbered_and_end_with_the_open_split(tmp_path: Path) -> None:
+    planned(tmp_path, TablePlan(0, table("s.a"), None), TablePlan(1, table("s.b"), None))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{t:05d}-{n:05d}.json" for t in (0, 1) for n in (0, 1, 2)]
+    first = [s for s in shards(tmp_path) if s.table == "s.a"]
+    assert [len(s.splits) for s in first] == [MAX_SPLITS, MAX_SPLITS, 500]
+    assert [s.last for s in first] == [False, False, True]
+    joined = [split for s in first for split in s.splits]
+    assert joined == list(splits(2500))
+
+
+def test_each_shard_names_the_frontier_that_it_continues(tmp_path: Path) -> None:
+    planned(tmp_path, TablePlan(0, table("s.a"), (7,)))
+    first, second, *_ = shards(tmp_path)
+    assert first.frontier == [7]
+    assert first.splits[0].start == (7,)
+    assert second.frontier == list(first.splits[-1].end or ())
+
+
+def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Bound] = []
+
+    def unreliable(_: Table, start: Bound) -> Iterator[Split]:
+        starts.append(start)
+        for number, split in enumerate(splits(2500, start)):
+            if number == 1200 and len(starts) == 1:
+                raise fail(Reason.SOURCE_UNREACHABLE, "gone")
+            yield split
+
+    planner = Planner(tmp_path, (TablePlan(0, table("s.a"), None),), unreliable)
+    monkeypatch.setattr(planner._stopping, "wait", lambda _: False)
+    planner.run()
+    assert starts == [None, (1000,)]
+    assert [s for shard in shards(tmp_path) for s in shard.splits] == list(splits(2500))
+    assert planner.error is None
+
+
+def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) -> None:
+    """The driver plans it itself, as no target has this frontier, and reports what stands in the way."""
+
+    def refuse(_: Table, start: Bound) -> Iterator[Split]:
+        raise fail(Reason.NO_SUCH_TABLE, "gone")
+
+    planner = planned(tmp_path, TablePlan(0, table("s.a"), None), make=refuse)
+    (shard,) = shards(tmp_path)
+    assert shard.frontier not in (None, [])
+    assert shard.splits == ()
+    assert planner.error is None
+
+
+def test_a_plan_that_breaks_off_ends_the_run(tmp_path: Path) -> None:
+    def breaks(_: Table, start: Bound) -> Iterator[Split]:
+        yield from itertools.islice(splits(2500), MAX_SPLITS)
+        raise fail(Reason.PRIVILEGE_MISSING, "no SELECT")
+
+    planner = planned(tmp_path, TablePlan(0, table("s.a"), None), make=breaks)
+    assert planner.error is not None
+    assert planner.error.reason is Reason.PRIVILEGE_MISSING
