@@ -3,10 +3,11 @@
 Why every possible key is in exactly one split: each split starts where the one before it ended, the first is open below, the last
 open above; bounds are values that the server gave, or for integers a sum.
 
-Why splits stay small, whatever the statistics say: *even* plans cut an integer key by arithmetic, which costs nothing, but every split is
-estimated by the server's own look into the index, and one that is too large is cut as an uneven plan is. *Uneven* plans
-ask for the key at offset `chunk_size` from the start, over the whole unique key, so that many equal leading values do not matter.
-Nothing is held but the current bound, and the server reads each part of the index once.
+Why splits stay small, whatever the statistics say: an *even* plan cuts an integer key by arithmetic, which costs nothing; it is
+made only where the keys are so dense that a step cannot hold more than three times `chunk_size` different keys. An *uneven*
+plan asks for the key at offset `chunk_size` from the start, over the whole unique key, so that many equal leading
+values do not matter. The optimizer's estimate of a range is not used: InnoDB cuts it off at half of the recorded row count and
+extrapolates from the first pages. Nothing is held but the current bound, and the server reads each part of the index once.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from cdcsync_core.chunk import Bound, KeyValue, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import INTEGERS, Table, TableId, quote
 from cdcsync_mysql.catalog import read_indexes
-from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
+from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.splitquery import order_by, select_key, where
 
-#: the spread of keys, (max - min + 1) / rows, within which an even plan is tried
-_EVEN_FACTORS = (0.05, 1000.0)
-#: an even split estimated at more than this many chunk sizes is cut by its rows
-_TOLERANCE = 1.5
+#: the spread of keys, (max - min + 1) / rows, within which an even plan is made: below, the row count is wrong and there would be far
+#: too many splits; above, a split could hold more than so many chunk sizes
+_EVEN_FACTORS = (0.05, 3.0)
 _ZERO_DATE = re.compile(r"0000-|\d{4}-00|\d{4}-\d\d-00")
 
 
@@ -37,14 +37,7 @@ def plan(connection: Connection, table: Table, chunk_size: int, frontier: Bound 
     """
     space = _KeySpace(connection, table, _index_name(connection, table))
     step = _even_step(space, chunk_size, frontier)
-    if step is None:
-        yield from _uneven(space, Split(frontier, None), chunk_size)
-        return
-    start = frontier
-    for split in _even(step, frontier):
-        start = split.end
-        yield from _bounded(space, split, chunk_size)
-    yield from _bounded(space, Split(start, None), chunk_size)
+    yield from _uneven(space, frontier, chunk_size) if step is None else _even(step, frontier)
 
 
 def estimate_rows(connection: Connection, table_id: TableId) -> int:
@@ -69,10 +62,10 @@ class _KeySpace:
     def _from(self) -> str:
         return f"FROM {self.table.id.quoted} FORCE INDEX ({quote(self.index)})"
 
-    def key_at(self, split: Split, offset: int) -> Bound:
-        """The key of the row `offset` rows after the first of `split`; None if the split ends before."""
+    def key_at(self, start: Bound, offset: int) -> Bound:
+        """The key of the row `offset` rows after the first from `start` on; None if there are not so many."""
         rows = self._ask(
-            f"SELECT {select_key(self.table)} {self._from} WHERE {where(self.table, split)}"
+            f"SELECT {select_key(self.table)} {self._from} WHERE {where(self.table, Split(start))}"
             f" ORDER BY {order_by(self.table)} LIMIT 1 OFFSET {offset}"
         )
         return self._checked(rows[0]) if rows else None
@@ -82,12 +75,6 @@ class _KeySpace:
         name = quote(self.table.key[0])
         low, high = self._ask(f"SELECT MIN({name}), MAX({name}) {self._from}")[0]
         return None if low is None else (int(low), int(high))
-
-    def estimate(self, split: Split) -> int:
-        """About how many rows `split` has, by the server's dive into the index."""
-        sql = f"EXPLAIN FORMAT=TRADITIONAL SELECT {order_by(self.table)} {self._from} WHERE {where(self.table, split)}"
-        row = fetch_dicts(self.connection, sql, doing=f"planning {self.table.id}")[0]
-        return int(row["ROWS"] or 0)
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return fetch(self.connection, sql, doing=f"planning {self.table.id}")
@@ -140,22 +127,16 @@ def _even_step(space: _KeySpace, chunk_size: int, frontier: Bound) -> _Step | No
 
 
 def _even(step: _Step, frontier: Bound) -> Iterator[Split]:
-    """All but the last split."""
     start = frontier
     for bound in range(step.low + step.size, step.high + 1, step.size):
         yield Split(start, (bound,))
         start = (bound,)
+    yield Split(start, None)
 
 
-def _bounded(space: _KeySpace, split: Split, chunk_size: int) -> Iterator[Split]:
-    if space.estimate(split) <= _TOLERANCE * chunk_size:
-        yield split
-    else:
-        yield from _uneven(space, split, chunk_size)
-
-
-def _uneven(space: _KeySpace, rest: Split, chunk_size: int) -> Iterator[Split]:
-    while (bound := space.key_at(rest, chunk_size)) is not None:
-        yield Split(rest.start, bound)
-        rest = Split(bound, rest.end)
-    yield rest
+def _uneven(space: _KeySpace, frontier: Bound, chunk_size: int) -> Iterator[Split]:
+    start = frontier
+    while (bound := space.key_at(start, chunk_size)) is not None:
+        yield Split(start, bound)
+        start = bound
+    yield Split(start, None)
