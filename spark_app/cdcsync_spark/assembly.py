@@ -156,6 +156,7 @@ class Assembly:
                 )
 
     def _end(self, end: facts.TransactionEnd) -> None:
+        self._sealed_at.covers(end.id)  # a transaction of the other kind is refused before anything of it is kept
         done, self._open = self._open, _Open()
         self._stop_tables(done, end.id)
         self._keep_rows(done.rows, end.id)

@@ -3,13 +3,18 @@
 The thread fills a batch; when it is full it decodes it and waits until it is taken. Who asks earlier gets what is whole by
 then. A lost connection is made again from the last whole transaction, for a bounded time: the rows of the transaction that
 was being read come again.
+
+Why it is right: everything that both threads touch is touched under one lock. Batches are taken in the order of the log, because
+nothing is read between the sealing of a full batch and its hand-over. What was whole before an error is handed over before
+the error, and after an error nothing is: what a failed batch held would be missing.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +23,7 @@ from cdcsync_core.position import FilePosition, Position
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
-from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_mysql.server import read_facts
 from cdcsync_spark.assembly import Assembly
 from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.binlog import BinlogClient
@@ -28,6 +33,8 @@ from cdcsync_spark.wire.parser import EventParser
 
 #: how long a lost source is tried again before the run ends
 _PATIENCE_SECONDS = 60.0
+#: a lock is not fair: a thread with a backlog would take it again before who asks for a batch wakes up
+_YIELD_SECONDS = 0.001
 #: an event begins with its timestamp (4 bytes) and its type
 _KIND = 4
 _FORMAT_DESCRIPTION = 15
@@ -48,49 +55,91 @@ class ReaderSettings:
     folder: Path
 
 
+@dataclass(frozen=True)
+class Dump:
+    """One connection to the log, proved and about to send: raw events, and the parser that knows where they begin."""
+
+    client: BinlogClient
+    parser: EventParser
+
+
+#: settings, where to go on, whose rows are wanted; raises CdcError
+OpenDump = Callable[[ReaderSettings, Position, Callable[[TableId], bool]], AbstractContextManager[Dump]]
+
+
+@contextmanager
+def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[TableId], bool]) -> Iterator[Dump]:
+    with connect(settings.source) as connection:
+        facts = read_facts(connection)
+        prove(connection, facts, settings.log, start)
+        file = start.at.file if start.at else ""
+        mark = start.mark if isinstance(start, FilePosition) else ""
+        client = BinlogClient(
+            connection,
+            flavor=facts.flavor,
+            start=start,
+            replica_id=settings.replica_id,
+            heartbeat_seconds=settings.heartbeat_seconds,
+        )
+        yield Dump(client, EventParser(facts.flavor, file=file, mark=mark, wanted=wanted))
+
+
 class LogReader:
     """`start()` once, then `take()` as often as wanted, `stop()` at the end."""
 
-    def __init__(self, settings: ReaderSettings) -> None:
+    def __init__(self, settings: ReaderSettings, open_dump: OpenDump = open_dump) -> None:
         self._settings = settings
+        self._open_dump = open_dump
         spool = Spool(str(settings.folder), settings.max_batch_bytes)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables)
         self._changed = threading.Condition()
         self._full: LogBatch | None = None
         self._fatal: CdcError | None = None
+        self._torn = False
+        self._asked = False
         self._stopping = False
+        self._client: BinlogClient | None = None
         self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        """Ends the thread and its connection, also while it waits for the server."""
         with self._changed:
             self._stopping = True
+            client = self._client
             self._changed.notify_all()
+        if client is not None:
+            client.close()
 
     def take(self) -> LogBatch | None:
         """The next batch; None where the log has not moved. A batch with `fatal` is the last one."""
+        self._asked = True
         with self._changed:
+            self._asked = False
             if self._full is not None:
                 batch, self._full = self._full, None
                 self._changed.notify_all()
                 return batch
-            if self._assembly.moved and self._fatal is None:
+            if self._assembly.moved and not self._torn:
                 return self._sealed()
-            if self._fatal is not None:
-                at = self._assembly.position
-                return LogBatch(at, at, None, "", (), self._fatal)
-            return None
+            return None if self._fatal is None else self._last(self._fatal)
 
-    def _sealed(self) -> LogBatch | None:
+    def _sealed(self) -> LogBatch:
+        """All that is whole. If it cannot be written it is lost to this reader, which ends."""
         try:
             return self._writer.write(self._assembly.seal())
         except CdcError as e:
             self._fatal = e
-            at = self._assembly.position
-            return LogBatch(at, at, None, "", (), e)
+        except Exception as e:  # noqa: BLE001 (whatever it was, the batch is lost, and nothing may come after it)
+            self._fatal = _unexpected(e)
+        return self._last(self._fatal)
+
+    def _last(self, error: CdcError) -> LogBatch:
+        at = self._assembly.position
+        return LogBatch(at, at, None, "", (), error)
 
     # -- the thread
 
@@ -98,64 +147,69 @@ class LogReader:
         try:
             self._follow_patiently()
         except CdcError as e:
-            self._end(e)
+            self._end(e, torn=False)
         except Exception as e:  # noqa: BLE001 (a thread that died silently would look like a silent source)
-            self._end(fail(Reason.INTERNAL_ERROR, f"the log reader failed: {type(e).__name__}: {e}"))
+            self._end(_unexpected(e), torn=True)
 
-    def _end(self, error: CdcError) -> None:
+    def _end(self, error: CdcError, *, torn: bool) -> None:
+        """`torn`: an error that nobody foresaw, so nobody knows what is whole."""
         with self._changed:
-            self._fatal = error
+            self._fatal = self._fatal or error
+            self._torn = torn
+
+    def _has_ended(self) -> bool:
+        return self._stopping or self._fatal is not None
 
     def _follow_patiently(self) -> None:
+        """A source that is lost again and again, and neither moves nor stays, is given up."""
         failing_since: float | None = None
-        while not self._stopping:
-            before = self._assembly.position
+        while not self._has_ended():
+            before, began = self._assembly.position, time.monotonic()
             try:
                 self._follow()
             except TransientError:
                 now = time.monotonic()
-                failing_since = now if failing_since is None or self._assembly.position != before else failing_since
+                if failing_since is None or self._assembly.position != before or now - began > _PATIENCE_SECONDS:
+                    failing_since = now
                 if now - failing_since > _PATIENCE_SECONDS:
                     raise
-                self._pause(1.0)
+            self._pause(1.0)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping, seconds)
+            self._changed.wait_for(self._has_ended, seconds)
 
     def _follow(self) -> None:
-        settings = self._settings
         with self._changed:
             self._assembly.abandon()
             position = self._assembly.position
-        with connect(settings.source) as connection:
-            facts = read_facts(connection)
-            prove(connection, facts, settings.log, position)
-            client = BinlogClient(
-                connection,
-                flavor=facts.flavor,
-                start=position,
-                replica_id=settings.replica_id,
-                heartbeat_seconds=settings.heartbeat_seconds,
-            )
-            self._consume(client, self._parser(facts, position))
-
-    def _parser(self, facts: ServerFacts, position: Position) -> EventParser:
-        file = position.at.file if position.at else ""
-        mark = position.mark if isinstance(position, FilePosition) else ""
-        return EventParser(facts.flavor, file=file, mark=mark, wanted=self._assembly.wanted)
-
-    def _consume(self, client: BinlogClient, parser: EventParser) -> None:
-        for event in client.events():
+        with self._open_dump(self._settings, position, self._assembly.wanted) as dump:
             with self._changed:
-                if event[_KIND] == _FORMAT_DESCRIPTION:
-                    self._assembly.begin_file(int.from_bytes(event[:_KIND], "little"))
-                for fact in parser.feed(event):
-                    self._assembly.feed(fact)
+                self._client = dump.client
+            try:
+                self._consume(dump)
+            finally:
+                with self._changed:
+                    self._client = None
+
+    def _consume(self, dump: Dump) -> None:
+        if self._has_ended():
+            return
+        for event in dump.client.events():
+            if self._asked:
+                time.sleep(_YIELD_SECONDS)
+            with self._changed:
+                if self._has_ended():
+                    return
+                self._feed(dump.parser, event)
                 if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
                     self._hand_over()
-                if self._stopping:
-                    return
+
+    def _feed(self, parser: EventParser, event: memoryview) -> None:
+        if event[_KIND] == _FORMAT_DESCRIPTION:
+            self._assembly.begin_file(int.from_bytes(event[:_KIND], "little"))
+        for fact in parser.feed(event):
+            self._assembly.feed(fact)
 
     def _hand_over(self) -> None:
         """Decodes the full batch, then waits until the one before it is taken."""
@@ -163,3 +217,7 @@ class LogReader:
         while self._full is not None and not self._stopping:
             self._changed.wait(1.0)
         self._full = batch
+
+
+def _unexpected(error: Exception) -> CdcError:
+    return fail(Reason.INTERNAL_ERROR, f"the log reader failed: {type(error).__name__}: {error}")
