@@ -1,0 +1,394 @@
+"""The reading thread: batches in order and without gaps, lost connections, ends, and never a silent death.
+
+The dump is a script: each connection yields its events one by one when the test lets it, and then breaks, waits or ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.errors import DecodeError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.position import FilePosition, Position
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_mysql.connection import Source
+from cdcsync_spark import logreader
+from cdcsync_spark.logbatch import LogBatch, read_transactions
+from cdcsync_spark.logreader import Dump, LogReader, ReaderSettings
+from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap
+from support.facts import Pen, at
+
+ORDERS = TableId("shop", "orders")
+DEFINITION = Table(ORDERS, (Column("id", SourceType.parse("int"), False),), ("id",))
+#: MYSQL_TYPE_LONG
+MAP = TableMap(1, ORDERS, (MappedColumn(3, 0, False, "id", False),))
+LOST = fail(Reason.SOURCE_UNREACHABLE, "the connection of the dump broke")
+SECONDS = 20.0
+
+
+def insert(key: int) -> RowsEvent:
+    """One row: no NULL, 4 bytes little endian."""
+    return RowsEvent(ORDERS, MAP, Operation.WRITE, b"\0" + key.to_bytes(4, "little"), 100)
+
+
+@dataclass
+class Connection:
+    """What one connection says: facts, each as one event, then `end` (raised), or silence until it is closed."""
+
+    events: list[list[Fact]]
+    end: Exception | None = None
+
+
+@dataclass
+class Script:
+    """Stands for the server; `opened` are the positions asked for, `allowed` lets events through."""
+
+    connections: list[Connection]
+    opened: list[Position] = field(default_factory=list)
+    closed: threading.Event = field(default_factory=threading.Event)
+    seen: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    @contextmanager
+    def open(self, _: ReaderSettings, start: Position, __: Callable[[TableId], bool]) -> Iterator[Dump]:
+        self.opened.append(start)
+        if not self.connections:
+            raise LOST
+        connection = self.connections.pop(0)
+        yield cast(Dump, _FakeDump(_FakeClient(self, connection), _FakeParser(connection)))
+
+    def wait_for(self, events: int) -> None:
+        """Until that many more events were consumed."""
+        for _ in range(events):
+            assert self.seen.acquire(timeout=SECONDS)
+
+
+@dataclass
+class _FakeClient:
+    script: Script
+    connection: Connection
+
+    def events(self) -> Iterator[memoryview]:
+        for number in range(len(self.connection.events)):
+            if self.script.closed.is_set():
+                return
+            yield memoryview(bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little"))
+            self.script.seen.release()
+        if self.connection.end is not None:
+            raise self.connection.end
+        self.script.closed.wait(SECONDS)
+
+    def close(self) -> None:
+        self.script.closed.set()
+
+
+@dataclass
+class _FakeParser:
+    connection: Connection
+
+    def feed(self, event: memoryview) -> Iterator[Fact]:
+        yield from self.connection.events[int.from_bytes(event[5:], "little")]
+
+
+@dataclass
+class _FakeDump:
+    client: Any
+    parser: Any
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ReaderSettings:
+    return ReaderSettings(
+        source=Source("127.0.0.1", 1, tmp_path / "none", tmp_path / "none"),
+        log="mariadb:1",
+        replica_id=7,
+        tables={ORDERS: DEFINITION},
+        start=FilePosition(at(100)),
+        ahead={},
+        heartbeat_seconds=1.0,
+        max_batch_bytes=1 << 20,
+        folder=tmp_path,
+    )
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[ReaderSettings, Script], LogReader]]:
+    """Starts readers and ends their threads after the test."""
+    readers: list[tuple[LogReader, Script]] = []
+
+    def start(settings: ReaderSettings, script: Script) -> LogReader:
+        reader = LogReader(settings, script.open)
+        readers.append((reader, script))
+        reader.start()
+        return reader
+
+    yield start
+    for reader, script in readers:
+        reader.stop()
+        script.closed.set()
+        reader._thread.join(SECONDS)
+        assert not reader._thread.is_alive()
+
+
+Start = Callable[[ReaderSettings, Script], LogReader]
+
+
+def take(reader: LogReader) -> LogBatch:
+    """The next batch; the reader's thread is on its way with it."""
+    for _ in range(int(SECONDS * 100)):
+        batch = reader.take()
+        if batch is not None:
+            return batch
+        threading.Event().wait(0.01)
+    raise AssertionError("no batch came")
+
+
+def everything(reader: LogReader, until: int) -> tuple[list[int], list[LogBatch]]:
+    """Keys of all batches until the reader stands at offset `until`; checks that batches join."""
+    keys: list[int] = []
+    batches: list[LogBatch] = []
+    while not batches or batches[-1].end.at != at(until):
+        batch = take(reader)
+        if batch.fatal is not None:
+            raise batch.fatal
+        assert not batches or batch.start == batches[-1].end
+        batches.append(batch)
+        keys += keys_of(batch)
+    return keys, batches
+
+
+def keys_of(batch: LogBatch) -> list[int]:
+    keys: list[int] = []
+    for part in batch.tables:
+        if part.file:
+            with pa.memory_map(part.file) as source:
+                rows = pa.ipc.open_file(source).read_all()
+                keys += rows["id"].to_pylist()
+                assert max(rows["_cdc_transaction"].to_pylist()) < len(read_transactions(batch.transactions))
+    return keys
+
+
+def transactions(pen: Pen, keys: range) -> list[list[Fact]]:
+    """One event per fact."""
+    return [[fact] for key in keys for fact in pen.transaction(insert(key))]
+
+
+def test_a_log_comes_whole_and_in_order(settings: ReaderSettings, started: Start) -> None:
+    script = Script([Connection(transactions(Pen(), range(50)))])
+    keys, batches = everything(started(settings, script), 100 + 50 * 100)
+    assert keys == list(range(50))
+    assert batches[0].start == settings.start
+
+
+def test_full_batches_wait_their_turn(settings: ReaderSettings, started: Start) -> None:
+    """The thread is a batch ahead, never more; nothing is overtaken."""
+    script = Script([Connection(transactions(Pen(), range(60)))])
+    reader = started(replace(settings, max_batch_bytes=500), script)
+    keys, batches = everything(reader, 100 + 60 * 100)
+    assert keys == list(range(60))
+    assert len(batches) >= 10
+
+
+def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, started: Start) -> None:
+    """Memory and disk are bounded: two full batches, and not one event more."""
+    script = Script([Connection(transactions(Pen(), range(60)))])
+    reader = started(replace(settings, max_batch_bytes=500), script)
+    # a batch is full at the 5th row since the last one, which is the 14th event, then the 29th: that one does not return
+    script.wait_for(28)
+    assert not script.seen.acquire(timeout=0.3)
+    keys, _ = everything(reader, 100 + 60 * 100)
+    assert keys == list(range(60))
+
+
+def test_nothing_new_is_no_batch(settings: ReaderSettings, started: Start) -> None:
+    script = Script([Connection([[Pen().begin()], [insert(1)]])])
+    reader = started(settings, script)
+    script.wait_for(2)
+    assert reader.take() is None
+
+
+def test_a_heartbeat_is_a_batch_without_rows(settings: ReaderSettings, started: Start) -> None:
+    """So an idle source shows that it lives."""
+    script = Script([Connection([[Progress(at(100), 5.0)]])])
+    batch = take(started(settings, script))
+    assert (batch.start, batch.end, batch.timestamp, batch.tables) == (settings.start, settings.start, 5.0, ())
+
+
+def test_a_lost_connection_goes_on_after_the_last_whole_transaction(settings: ReaderSettings, started: Start) -> None:
+    """The rows of the transaction that was being read come again, once."""
+    pen = Pen()
+    first = [*transactions(pen, range(3)), [pen.begin()], [insert(3)]]
+    second = transactions(pen, range(3, 6))
+    script = Script([Connection(first, LOST), Connection(second)])
+    reader = started(settings, script)
+    keys, _ = everything(reader, 100 + 6 * 100)
+    assert keys == list(range(6))
+    assert script.opened == [settings.start, FilePosition(at(400))]
+
+
+def test_a_source_that_stays_away_ends_the_run_in_time(
+    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.5)
+    batch = take(started(settings, Script([])))
+    assert isinstance(batch.fatal, TransientError)
+    assert batch.fatal.reason is Reason.SOURCE_UNREACHABLE
+
+
+def test_what_was_whole_comes_before_the_error(settings: ReaderSettings, started: Start) -> None:
+    """Rule R9: tables keep everything before what stopped them."""
+    pen = Pen()
+    script = Script([Connection([*transactions(pen, range(3)), [pen.begin()], [insert(3)], [Incident("incident 1")]])])
+    reader = started(settings, script)
+    script.wait_for(11)
+    reader._thread.join(SECONDS)
+    batch = take(reader)
+    assert keys_of(batch) == [0, 1, 2]
+    assert batch.end == FilePosition(at(400))
+    last = take(reader)
+    assert last.fatal is not None
+    assert last.fatal.reason is Reason.LOG_INCOMPLETE
+    assert take(reader).fatal is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (DecodeError("an event of 3 bytes"), Reason.TYPE_UNSUPPORTED),
+        (fail(Reason.POSITION_LOST, "the file is gone"), Reason.POSITION_LOST),
+        (ZeroDivisionError("a bug"), Reason.INTERNAL_ERROR),
+    ],
+)
+def test_an_error_that_no_new_connection_cures_ends_the_run(
+    settings: ReaderSettings, started: Start, error: Exception, reason: Reason
+) -> None:
+    """A thread that died silently would look like a source where nothing happens."""
+    script = Script([Connection([], error)])
+    batch = take(started(settings, script))
+    assert batch.fatal is not None
+    assert batch.fatal.reason is reason
+    assert len(script.opened) == 1
+
+
+def test_after_an_unforeseen_error_nothing_is_handed_over(settings: ReaderSettings, started: Start) -> None:
+    """Nobody knows then what is whole."""
+    script = Script([Connection(transactions(Pen(), range(3)), ZeroDivisionError("a bug"))])
+    reader = started(settings, script)
+    reader._thread.join(SECONDS)
+    assert take(reader).fatal is not None
+
+
+class _Failing:
+    """A writer of batches that fails once, as on a full disk."""
+
+    def __init__(self, writer: Any, error: Exception) -> None:
+        self._writer = writer
+        self._error: Exception | None = error
+
+    def write(self, sealed: Any) -> LogBatch:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return cast(LogBatch, self._writer.write(sealed))
+
+
+@pytest.mark.parametrize("max_batch_bytes", [500, 1 << 20])
+@pytest.mark.parametrize(
+    "error", [PermanentError(Reason.TRANSACTION_TOO_LARGE, "the scratch disk is full"), ValueError("a bug")]
+)
+def test_after_a_batch_that_could_not_be_written_nothing_comes(
+    settings: ReaderSettings, started: Start, error: Exception, max_batch_bytes: int
+) -> None:
+    """What it held would be missing, also if the disk has room again."""
+    script = Script([Connection(transactions(Pen(), range(60)))])
+    reader = LogReader(replace(settings, max_batch_bytes=max_batch_bytes), script.open)
+    reader._writer = cast(Any, _Failing(reader._writer, error))
+    reader.start()
+    for _ in range(3):
+        batch = take(reader)
+        assert batch.fatal is not None
+        assert batch.tables == ()
+    script.closed.set()
+    reader.stop()
+    reader._thread.join(SECONDS)
+    assert not reader._thread.is_alive()
+
+
+def test_stopping_ends_a_thread_that_waits_for_the_server(settings: ReaderSettings) -> None:
+    script = Script([Connection(transactions(Pen(), range(1)))])
+    reader = LogReader(settings, script.open)
+    reader.start()
+    script.wait_for(3)
+    reader.stop()
+    reader._thread.join(SECONDS)
+    assert script.closed.is_set()
+    assert not reader._thread.is_alive()
+
+
+def test_stopping_ends_a_thread_whose_batch_nobody_takes(settings: ReaderSettings) -> None:
+    script = Script([Connection(transactions(Pen(), range(60)))])
+    reader = LogReader(replace(settings, max_batch_bytes=500), script.open)
+    reader.start()
+    script.wait_for(28)
+    reader.stop()
+    reader._thread.join(SECONDS)
+    assert not reader._thread.is_alive()
+
+
+def test_stopping_ends_a_thread_that_waits_to_connect_again(settings: ReaderSettings) -> None:
+    script = Script([])
+    reader = LogReader(settings, script.open)
+    reader.start()
+    reader.stop()
+    reader._thread.join(SECONDS)
+    assert not reader._thread.is_alive()
+
+
+def test_a_thread_with_a_backlog_shuts_nobody_out(settings: ReaderSettings, started: Start) -> None:
+    """Without rows of captured tables no batch ever fills up; who asks gets the position all the same."""
+
+    class Endless(list[list[Fact]]):
+        def __len__(self) -> int:
+            return 1 << 40
+
+        def __getitem__(self, _: Any) -> list[Fact]:
+            return [pen.begin(), pen.commit()]
+
+    pen = Pen()
+    script = Script([Connection(Endless())])
+    reader = started(settings, script)
+    ends = [take(reader).end for _ in range(20)]
+    assert len(set(ends)) == 20
+    assert all(b.includes(a) for a, b in pairwise(ends))
+
+
+def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings, started: Start) -> None:
+    """Whoever asks in the middle of a transaction gets what is whole, and the rest later."""
+    count = 400
+    script = Script([Connection(transactions(Pen(), range(count)))])
+    reader = started(replace(settings, max_batch_bytes=3000), script)
+    taken: queue.Queue[LogBatch | None] = queue.Queue()
+
+    def greedy() -> None:
+        while not script.closed.wait(0.001):
+            batch = reader.take()
+            if batch is not None:
+                taken.put(batch)
+                if batch.end.at == at(100 + count * 100):
+                    break
+        taken.put(None)
+
+    taker = threading.Thread(target=greedy)
+    taker.start()
+    taker.join(60)
+    batches = [b for b in iter(taken.get, None) if b is not None]
+    assert [k for b in batches for k in keys_of(b)] == list(range(count))
+    assert all(b.start == a.end for a, b in pairwise(batches))
