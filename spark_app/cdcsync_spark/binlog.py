@@ -242,7 +242,7 @@ def _refusal(error: Exception, start: Position) -> CdcError:
 
 
 def _explained(number: int, text: str, start: Position) -> CdcError:
-    said = f"the server refused the dump: {text} ({number})"
+    said = f"the server ended the dump: {text} ({number})"
     if number in _ER_PRIVILEGE:
         return fail(
             Reason.PRIVILEGE_MISSING,
@@ -250,7 +250,7 @@ def _explained(number: int, text: str, start: Position) -> CdcError:
             needed="REPLICATION SLAVE",
             remedy="GRANT REPLICATION SLAVE ON *.* TO the user of spec.source.credentialsSecretRef",
         )
-    if number == _ER_FATAL_READING_BINLOG and "same server_uuid/server_id" in text:
+    if "same server_uuid/server_id" in text:
         return fail(
             Reason.SOURCE_UNREACHABLE,
             f"another replica with the same id took over: {text} ({number})",

@@ -12,6 +12,8 @@ from cdcsync_spark.wire.charset import charset_of, decoder, same_charset
 from cdcsync_spark.wire.charset_tables import MULTI_BYTE, SINGLE_BYTE
 from support.servers import Server
 
+pytestmark = pytest.mark.server
+
 _ONE = [bytes([a]) for a in range(256)]
 _TWO = [bytes([a, b]) for a in range(0x80, 256) for b in range(256)]
 _THREE = [bytes([0x8F, a, b]) for a in range(0xA0, 256) for b in range(0xA0, 256)]

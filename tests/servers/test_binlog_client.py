@@ -19,6 +19,8 @@ from support.dump import REPLICA_ID, log_end, raw_events, read_log
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 
+pytestmark = pytest.mark.server
+
 
 def _client(
     server: Server,
@@ -178,6 +180,7 @@ def test_the_successor_ends_the_zombies_dump(any_server: Server) -> None:
         with pytest.raises(CdcError) as caught:
             list(facts)
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+    assert "same id took over" in caught.value.found
 
 
 @pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])

@@ -20,6 +20,8 @@ from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server
 
+pytestmark = pytest.mark.server
+
 # a latin1 connection would not do: values must arrive as they are written here
 _SESSION = (
     "SET sql_mode = 'ALLOW_INVALID_DATES'",
