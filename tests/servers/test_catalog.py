@@ -1,0 +1,242 @@
+"""Which tables are captured and how they are defined: by the server's own word, hostile names included (R3, R10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.table import TableId
+from cdcsync_mysql.catalog import read_table, resolve
+from cdcsync_mysql.connection import connect, fetch
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.source import connected, source_of
+
+
+def _names(server: Server, include: list[str], exclude: list[str] | None = None) -> list[str]:
+    with connected(server) as (connection, _):
+        return [str(t) for t in resolve(connection, include, exclude or [])]
+
+
+def _refusal(server: Server, database: str, name: str, excluded: frozenset[str] = frozenset()) -> CdcError:
+    with connected(server) as (connection, _), pytest.raises(CdcError) as refused:
+        read_table(connection, TableId(database, name), excluded)
+    assert refused.value.table in ("", f"{database}.{name}")
+    return refused.value
+
+
+def test_patterns_match_the_whole_name(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run(*(f"CREATE TABLE {t} (id INT PRIMARY KEY)" for t in ("orders", "orders_old", "tmp_x", "Tmp")), db=d)
+    assert _names(any_server, [rf"{d}\.orders"]) == [f"{d}.orders"]
+    assert _names(any_server, [rf"{d}\..*"], [rf"{d}\.tmp_.*"]) == [f"{d}.Tmp", f"{d}.orders", f"{d}.orders_old"]
+    assert _names(any_server, [rf"{d}\.(?i:TMP)", rf"{d}\.orders"]) == [f"{d}.Tmp", f"{d}.orders"]
+
+
+@pytest.mark.parametrize(
+    ("include", "reason"),
+    [
+        ([r"nowhere\.at_all"], Reason.NO_SUCH_TABLE),
+        ([r"mysql\..*"], Reason.NO_SUCH_TABLE),
+        ([r"information_schema\.TABLES"], Reason.NO_SUCH_TABLE),
+        (["("], Reason.SPEC_INVALID),
+        ([r"(?=lookahead)"], Reason.SPEC_INVALID),
+    ],
+)
+def test_patterns_that_cannot_be_meant(any_mysql: Server, include: list[str], reason: Reason) -> None:
+    with pytest.raises(CdcError) as refused:
+        _names(any_mysql, include)
+    assert refused.value.reason is reason
+    assert include[0] in refused.value.found or repr(include[0]) in refused.value.found
+
+
+def test_a_pattern_without_a_table_is_named_though_others_match(
+    mariadb1011: Server, fresh_database: FreshDatabase
+) -> None:
+    d = fresh_database(mariadb1011)
+    mariadb1011.run("CREATE TABLE orders (id INT PRIMARY KEY)", db=d)
+    with pytest.raises(CdcError) as refused:
+        _names(mariadb1011, [rf"{d}\.orders", rf"{d}\.ordres"])
+    assert refused.value.reason is Reason.NO_SUCH_TABLE
+    assert "ordres" in refused.value.found
+    with pytest.raises(CdcError) as refused:
+        _names(mariadb1011, [rf"{d}\..*"], [rf"{d}\.orders"])
+    assert refused.value.reason is Reason.NO_SUCH_TABLE
+
+
+def test_views_and_sequences_are_no_tables(mariadb1011: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(mariadb1011)
+    mariadb1011.run(
+        "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT * FROM t", "CREATE SEQUENCE s", db=d
+    )
+    assert _names(mariadb1011, [rf"{d}\..*"]) == [f"{d}.t"]
+    with pytest.raises(CdcError) as refused:
+        _names(mariadb1011, [rf"{d}\.[vs]"])
+    assert refused.value.reason is Reason.ENGINE_UNSUPPORTED
+
+
+HOSTILE = ("a`b", "o'brien", 'quo"te', "per%cent", "back\\slash", "новая", "; DROP TABLE x; --", "..", "sp ace", "%s")
+
+
+def test_hostile_names(any_server: Server) -> None:
+    for name in HOSTILE:
+        table = TableId(name, name)
+        any_server.run(f"CREATE DATABASE IF NOT EXISTS `{name.replace('`', '``')}`")
+        try:
+            quoted = name.replace("`", "``")
+            any_server.run(f"CREATE TABLE {table.quoted} (`{quoted}` INT PRIMARY KEY, v INT)")
+            with connected(any_server) as (connection, _):
+                found = read_table(connection, table, frozenset({"v"}))
+                assert table in resolve(connection, [r"(?s).*"], [])
+            assert (found.id, found.key, [c.name for c in found.columns]) == (table, (name,), [name, "v"])
+        finally:
+            any_server.run(f"DROP DATABASE `{name.replace('`', '``')}`")
+
+
+def test_one_name_for_two_tables_is_refused(any_server: Server) -> None:
+    any_server.run("CREATE DATABASE `n.m`", "CREATE DATABASE n")
+    try:
+        any_server.run("CREATE TABLE `n.m`.t (id INT PRIMARY KEY)", "CREATE TABLE n.`m.t` (id INT PRIMARY KEY)")
+        with pytest.raises(CdcError) as refused:
+            _names(any_server, [r"n\..*"])
+        assert refused.value.reason is Reason.SPEC_INVALID
+    finally:
+        any_server.run("DROP DATABASE `n.m`", "DROP DATABASE n")
+
+
+def test_definition(any_server: Server, fresh_database: FreshDatabase) -> None:
+    """All columns of the server's row in its order, with types, signs, character sets."""
+    d = fresh_database(any_server)
+    hidden = "h INT INVISIBLE DEFAULT 7"
+    any_server.run(
+        "CREATE TABLE t (b VARCHAR(9) CHARACTER SET latin1 NOT NULL, a INT UNSIGNED NOT NULL, e ENUM('x', 'it''s', 'a,b'),"
+        f" v INT GENERATED ALWAYS AS (a + 1) VIRTUAL, s INT GENERATED ALWAYS AS (a + 2) STORED, {hidden},"
+        " c DECIMAL(20,3), j JSON, PRIMARY KEY (a, b)) CHARACTER SET utf8mb4",
+        db=d,
+    )
+    with connected(any_server) as (connection, _):
+        table = read_table(connection, TableId(d, "t"), frozenset({"j"}))
+    assert [c.name for c in table.columns] == ["b", "a", "e", "v", "s", "h", "c", "j"]
+    assert [c.name for c in table.captured] == ["b", "a", "e", "v", "s", "h", "c"]
+    assert table.key == ("a", "b")
+    by_name = {c.name: c for c in table.columns}
+    assert (by_name["b"].type.charset, by_name["b"].collation, by_name["b"].nullable) == (
+        "latin1",
+        "latin1_swedish_ci",
+        False,
+    )
+    assert by_name["a"].type.unsigned
+    assert by_name["e"].type.members == ("x", "it's", "a,b")
+    assert (by_name["c"].type.size, by_name["c"].type.scale, by_name["c"].nullable) == (20, 3, True)
+    assert by_name["j"].type.base == ("json" if any_server.flavor == "mysql" else "longtext")
+
+
+def test_generated_invisible_primary_key(any_mysql: Server, fresh_database: FreshDatabase) -> None:
+    """Listed even where the server's global hides it, because the log has it (R1)."""
+    d = fresh_database(any_mysql)
+    with any_mysql.connect(db=d) as raw, raw.cursor() as cursor:
+        cursor.execute("SET sql_generate_invisible_primary_key = ON")
+        cursor.execute("CREATE TABLE g (a INT)")
+    any_mysql.run("SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF")
+    try:
+        with connected(any_mysql) as (connection, _):
+            table = read_table(connection, TableId(d, "g"))
+    finally:
+        any_mysql.run("SET GLOBAL show_gipk_in_create_table_and_information_schema = ON")
+    assert table.key == ("my_row_id",)
+    assert [c.name for c in table.columns] == ["my_row_id", "a"]
+
+
+#: definition, key or reason of refusal
+_KEYS: list[tuple[str, tuple[str, ...] | Reason]] = [
+    ("a INT NOT NULL, b INT NOT NULL, UNIQUE u (a, b), UNIQUE w (b)", ("b",)),
+    ("a INT, b INT NOT NULL, UNIQUE u (a)", Reason.NO_PRIMARY_KEY),
+    ("a INT, b INT NOT NULL, UNIQUE u (a, b)", Reason.NO_PRIMARY_KEY),
+    ("a INT, KEY k (a)", Reason.NO_PRIMARY_KEY),
+    ("a VARCHAR(50) NOT NULL, UNIQUE u (a(10))", Reason.NO_PRIMARY_KEY),
+    ("a BLOB NOT NULL, PRIMARY KEY (a(10))", Reason.NO_PRIMARY_KEY),
+    ("a FLOAT PRIMARY KEY", Reason.TYPE_UNSUPPORTED),
+    ("a DOUBLE NOT NULL, b INT NOT NULL, PRIMARY KEY (b, a)", Reason.TYPE_UNSUPPORTED),
+    ("a DOUBLE PRIMARY KEY, b INT NOT NULL UNIQUE", ("b",)),
+    ("a INT NOT NULL, b INT NOT NULL, PRIMARY KEY (b DESC, a)", ("b", "a")),
+]
+
+
+def test_choice_of_the_chunk_key(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    for number, (definition, expected) in enumerate(_KEYS):
+        any_server.run(f"CREATE TABLE k{number} ({definition})", db=d)
+        if isinstance(expected, Reason):
+            refusal = _refusal(any_server, d, f"k{number}")
+            assert refusal.reason is expected, definition
+            assert refusal.remedy
+        else:
+            with connected(any_server) as (connection, _):
+                assert read_table(connection, TableId(d, f"k{number}")).key == expected, definition
+
+
+def test_hidden_indexes_are_no_keys(any_server: Server, fresh_database: FreshDatabase) -> None:
+    """The optimizer does not use them: each split would scan the table."""
+    d = fresh_database(any_server)
+    hidden = "INVISIBLE" if any_server.flavor == "mysql" else "IGNORED"
+    # MySQL promotes the first unique NOT NULL index to the implicit primary key, which must be visible
+    any_server.run(f"CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE x (a), UNIQUE y (b) {hidden})", db=d)
+    with connected(any_server) as (connection, _):
+        assert read_table(connection, TableId(d, "t")).key == ("a",)
+
+
+def test_long_unique_indexes_are_hashes(any_mariadb: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_mariadb)
+    any_mariadb.run("CREATE TABLE t (a LONGTEXT NOT NULL, UNIQUE (a))", db=d)
+    assert _refusal(any_mariadb, d, "t").reason is Reason.NO_PRIMARY_KEY
+
+
+def test_expression_indexes_are_no_keys(any_mysql: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_mysql)
+    any_mysql.run("CREATE TABLE t (a INT NOT NULL, UNIQUE x ((a + 1)))", db=d)
+    assert _refusal(any_mysql, d, "t").reason is Reason.NO_PRIMARY_KEY
+
+
+def test_excluded_columns(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY, secret INT)", db=d)
+    unknown = _refusal(any_server, d, "t", frozenset({"secret", "typo"}))
+    assert (unknown.reason, "typo" in unknown.found) == (Reason.SPEC_INVALID, True)
+    assert _refusal(any_server, d, "t", frozenset({"id"})).reason is Reason.SPEC_INVALID
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("CREATE TABLE x (id INT PRIMARY KEY) ENGINE=MyISAM", Reason.ENGINE_UNSUPPORTED),
+        ("CREATE TABLE x (id INT PRIMARY KEY) ENGINE=MEMORY", Reason.ENGINE_UNSUPPORTED),
+        ("CREATE VIEW x AS SELECT 1 AS id", Reason.ENGINE_UNSUPPORTED),
+        ("DO 0", Reason.NO_SUCH_TABLE),
+    ],
+)
+def test_what_has_no_complete_row_events(
+    statement: str, reason: Reason, mariadb1011: Server, mysql97_gtid: Server, fresh_database: FreshDatabase
+) -> None:
+    for server in (mariadb1011, mysql97_gtid):
+        d = fresh_database(server)
+        server.run(statement, db=d)
+        assert _refusal(server, d, "x").reason is reason
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE SEQUENCE x", "CREATE TABLE x (id INT PRIMARY KEY) WITH SYSTEM VERSIONING"]
+)
+def test_what_only_mariadb_has(statement: str, any_mariadb: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_mariadb)
+    any_mariadb.run(statement, db=d)
+    assert _refusal(any_mariadb, d, "x").reason is Reason.ENGINE_UNSUPPORTED
+
+
+def test_an_account_that_may_only_select_sees_the_same(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY, p INT, UNIQUE KEY (p))", db=d)
+    any_server.create_user("reader", "pw", ["SELECT"], on=f"{d}.*")
+    with connected(any_server) as (connection, _), connect(source_of(any_server, "reader", "pw")) as reader:
+        assert read_table(reader, TableId(d, "t")) == read_table(connection, TableId(d, "t"))
+        assert resolve(reader, [r".*"], []) == [TableId(d, "t")]
+        assert fetch(reader, "SELECT CURRENT_USER()") == [("reader@%",)]
