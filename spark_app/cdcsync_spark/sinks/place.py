@@ -39,6 +39,10 @@ _DENIED = re.compile(
     r"|permission denied|ACCESS_DENIED|status: 40[13]",
     re.I,
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
+#: delta-rs paints its errors for terminals
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _COPY_CHUNK = 8 * 2**20
 
 
@@ -163,7 +167,7 @@ class Place:
             raise self.error(error, table, doing) from None
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
-        text = self._without_secrets(" ".join(str(error).split()))[:1000]
+        text = self._without_secrets(" ".join(_COLOURS.sub("", str(error)).split()))[:1000]
         found = f"{doing} in {self.uri} failed: {text}"
         code = getattr(error, "errno", None)
         if code in (errno.EACCES, errno.EPERM, errno.EROFS) or _DENIED.search(text):
@@ -183,7 +187,9 @@ class Place:
                 table=table,
             )
         remedy = (
-            "free space there" if code in (errno.ENOSPC, errno.EDQUOT) else "see whether the store is up and reachable"
+            "free space there"
+            if code in _FULL or _FULL_TEXT.search(text)
+            else "see whether the store is up and reachable"
         )
         return fail(Reason.SINK_UNREACHABLE, found, remedy=remedy, table=table)
 
