@@ -310,7 +310,7 @@ def _parse_mark(mark: str) -> dict[int, str]:
 def _savepoint(name: str) -> str:
     """The servers compare savepoints without case."""
     quote = name[0]
-    return (name[1:-1].replace(quote * 2, quote) if quote in "`\"" and len(name) > 1 else name).casefold()
+    return (name[1:-1].replace(quote * 2, quote) if quote in '`"' and len(name) > 1 else name).casefold()
 
 
 def _opens_transaction(sql: str) -> bool:

@@ -7,6 +7,7 @@ any faster decoder behind the same two functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -22,13 +23,14 @@ from cdcsync_spark.wire import tablemap as types
 from cdcsync_spark.wire.charset import charset_of, same_charset
 from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.image import Raw, layout, split
-from cdcsync_spark.wire.value import convert
+from cdcsync_spark.wire.value import convert, member_names
 
 _KINDS: dict[Operation, tuple[ChangeKind, ...]] = {
     Operation.WRITE: (ChangeKind.INSERT,),
     Operation.UPDATE: (ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER),
     Operation.DELETE: (ChangeKind.DELETE,),
 }
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 _STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 
@@ -69,7 +71,8 @@ def _runs(events: Sequence[RowsEvent]) -> Iterator[tuple[TableMap, list[int]]]:
 def _decode_run(
     table: Table, table_map: TableMap, events: list[RowsEvent], transactions: list[int], schema: pa.Schema
 ) -> Decoded:
-    check_table_map(table_map, table)
+    with _naming(table):
+        check_table_map(table_map, table)
     raw: list[Raw | None] = [None if c.name in table.excluded else [] for c in table.columns]
     kinds: list[int] = []
     numbers: list[int] = []
@@ -140,6 +143,15 @@ def _check_text(table: Table, column: Column, mapped: MappedColumn) -> None:
     charset = charset_of(mapped.collation)
     if not same_charset(charset, column.type.charset):
         raise _changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
+    found = member_names(mapped)
+    planned = column.type.members
+    if len(found) != len(planned) or not all(f in (p, _unescaped(p)) for f, p in zip(found, planned, strict=True)):
+        raise _changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
+
+
+def _unescaped(member: str) -> str:
+    """information_schema shows a backslash doubled, and some characters by one, depending on its server's sql_mode."""
+    return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
 
 
 def _changed(table: Table, found: str, needed: str) -> CdcError:

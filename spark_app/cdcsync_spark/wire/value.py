@@ -40,10 +40,10 @@ class Converted(NamedTuple):
 
 def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
     """The Arrow array of one column's raw values; raises DecodeError, without table and column."""
-    read = _CONVERTERS[column.type.base](column.type, mapped)
-    if mapped.code in (types.BLOB_COMPRESSED, types.VARCHAR_COMPRESSED):
-        read = _unpacked(read)
     try:
+        read = _CONVERTERS[column.type.base](column.type, mapped)
+        if mapped.code in (types.BLOB_COMPRESSED, types.VARCHAR_COMPRESSED):
+            read = _unpacked(read)
         values = [None if r is None else read(r) for r in raw]
         array = _array(values, arrow_type(column.type))
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
@@ -136,19 +136,23 @@ def _binary(source: SourceType, mapped: MappedColumn) -> Convert:
     return _as_is
 
 
-def _members(mapped: MappedColumn) -> list[str]:
+def member_names(mapped: MappedColumn) -> list[str]:
+    """The members of an ENUM or SET; raises DecodeError."""
     decode = _decoder(mapped)
-    return [decode(m) for m in mapped.members or ()]
+    try:
+        return [decode(m) for m in mapped.members or ()]
+    except UnicodeDecodeError as e:
+        raise DecodeError(f"a member of an ENUM or SET that is not text: {e}") from None
 
 
 def _enum(_: SourceType, mapped: MappedColumn) -> Convert:
     # the value 0 is what the server stored for an invalid one; it prints nothing
-    members = ["", *_members(mapped)]
+    members = ["", *member_names(mapped)]
     return lambda raw: members[int.from_bytes(raw, "little")]
 
 
 def _set(_: SourceType, mapped: MappedColumn) -> Convert:
-    members = _members(mapped)
+    members = member_names(mapped)
 
     def read(raw: bytes) -> str:
         bits = int.from_bytes(raw, "little")
