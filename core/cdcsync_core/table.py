@@ -11,7 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_DECLARED = re.compile(r"(?P<base>[a-z][a-z0-9 ]*?)\s*(?:\((?P<args>.*)\))?(?P<rest>(?:\s+(?:unsigned|zerofill|/\*.*\*/))*)", re.S)
+_DECLARED = re.compile(
+    r"(?P<base>[a-z][a-z0-9 ]*?)\s*(?:\((?P<args>.*)\))?(?P<rest>(?:\s+(?:unsigned|zerofill|/\*.*\*/))*)", re.S
+)
 _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.S)
 
 #: the widths of the integer types in bytes
@@ -59,7 +61,8 @@ class SourceType:
 
     `declared` is `information_schema.columns.column_type`; the rest is read from it: `base` the bare name (`int`, `enum`,
     ...), `unsigned`, `size` the first number in the brackets (length, precision, bits, fractional digits of
-    temporal types; -1 where none), `scale` the second, `members` of ENUM and SET, `charset` the server's name of the character
+    temporal types; -1 where none), `scale` the second, `members` of ENUM and SET as the server prints them (a backslash
+    may stand for itself or escape, as the session that made the table had it), `charset` the server's name of the character
     set of a text type (empty for others).
     """
 
