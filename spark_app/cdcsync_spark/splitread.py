@@ -8,7 +8,7 @@ with the last row: rows go to a local file first, staging to a store follows lat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -26,10 +26,11 @@ from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.splitquery import where
-from cdcsync_spark.textrows import decode, select_list
+from cdcsync_spark.textrows import Cell, decode, select_list
 
 _ROWS = 2_000
 _BYTES = 8 << 20
+Row = tuple[Cell, ...]
 
 
 @dataclass
@@ -62,12 +63,10 @@ class SplitReader:
         sql = f"SELECT {select_list(self.table)} FROM {self.table.id.quoted} WHERE {where(self.table, self.split)}"
         with _raw(connection), SSCursor(connection) as cursor:
             cursor.execute(sql)
-            count = _ROWS
-            while rows := cursor.fetchmany(count):
+            for rows in pieces(iter(cursor.fetchone, None)):
                 decoded = decode(self.table, rows)
                 self.rows += len(rows)
                 self.nulled += decoded.nulled
-                count = _next_count(decoded.batch)
                 yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:
@@ -93,7 +92,15 @@ def _raw(connection: pymysql.Connection) -> Iterator[None]:
         connection.use_unicode, connection.decoders = kept
 
 
-def _next_count(batch: pa.RecordBatch) -> int:
-    """Rows to fetch next so that a batch stays near `_BYTES` whatever the rows' width."""
-    width = max(1, batch.nbytes // batch.num_rows)
-    return max(1, min(_ROWS, _BYTES // width))
+def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows by the thousand, or fewer where they are wide: a piece exceeds 8 MiB by one row at most."""
+    piece: list[Row] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += sum(map(len, filter(None, row)))
+        if size >= _BYTES or len(piece) == _ROWS:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

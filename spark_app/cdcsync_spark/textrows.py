@@ -55,17 +55,24 @@ def decode(table: Table, rows: Sequence[Sequence[Cell]]) -> Decoded:
 
 def _column(table: Table, column: Column, cells: Sequence[Cell]) -> tuple[pa.Array, int]:
     wanted = arrow_type(column.type)
-    build = _BUILDERS.get(column.type.base, _cast)
     try:
-        if column.type.base in ("date", "datetime", "timestamp"):
-            return _temporal(cells, wanted)
-        return build(cells, wanted), 0
+        array, lost = _built(column, cells, wanted)
+        if lost and column.name in table.key:
+            # as NULL it would match no row of the target, and all such keys would be one
+            raise ValueError("a zero or partial date in the key")
+        return array, lost
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise DecodeError(
             f"a {column.type.declared} value that does not fit {wanted}: {_shortened(e)}",
             table=str(table.id),
             column=column.name,
         ) from e
+
+
+def _built(column: Column, cells: Sequence[Cell], wanted: pa.DataType) -> tuple[pa.Array, int]:
+    if column.type.base in ("date", "datetime", "timestamp"):
+        return _temporal(cells, wanted)
+    return _BUILDERS.get(column.type.base, _cast)(cells, wanted), 0
 
 
 def _shortened(error: Exception) -> str:

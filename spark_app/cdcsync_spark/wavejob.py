@@ -96,7 +96,9 @@ class _CountsSum(AccumulatorParam):
         return {}
 
     def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        """A new sum each time: the driver looks at the old one while another thread adds."""
+        total = dict(value1)
         for table, (splits, rows) in value2.items():
-            had = value1.get(table, (0, 0))
-            value1[table] = (had[0] + splits, had[1] + rows)
-        return value1
+            had = total.get(table, (0, 0))
+            total[table] = (had[0] + splits, had[1] + rows)
+        return total
