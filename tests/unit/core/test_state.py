@@ -1,0 +1,129 @@
+"""The state of a table as its commits carry it (rule R4): whole, small, and never ahead of its rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import PermanentError
+from cdcsync_core.gtid import GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),), ("id",))
+EMPTY = TableState(Identity("default/shop", f"mysql:{UUID}", "shop.orders"), TABLE, epoch=1)
+FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
+
+
+def at(offset: int, file: int = 1) -> LogOffset:
+    return LogOffset(f"binlog.{file:06d}", offset)
+
+
+def gtid(ranges: str, place: LogOffset | None = None) -> GtidPosition:
+    return GtidPosition(GtidSet.parse(f"{UUID}:{ranges}"), place)
+
+
+def test_a_table_has_no_position_before_all_of_it_is_read() -> None:
+    """The stream must not touch a table whose snapshot is not complete."""
+    state = EMPTY.after_wave([FIRST, SECOND], gtid("1-5"), at(500), rows=20, nulled=1)
+    assert not state.snapshot_complete
+    assert state.position is None
+    assert not state.consistent
+    assert state.finished.frontier == (20,)
+
+
+def test_a_complete_table_goes_on_from_the_meet_of_its_lows() -> None:
+    """Rule R2: from min(LOW); what one wave's LOW lacks, that wave's rows may lack."""
+    state = EMPTY.after_wave([FIRST], gtid("1-5:9"), at(500), rows=10, nulled=0)
+    state = state.after_wave([SECOND, LAST], gtid("1-8"), at(300), rows=20, nulled=2)
+    assert state.snapshot_complete
+    assert state.low == state.position == gtid("1-5")
+    assert state.high == at(500)
+    assert (state.splits, state.rows, state.nulled, state.number) == (3, 30, 2, 2)
+
+
+def test_by_offset_the_earliest_low_counts() -> None:
+    state = EMPTY.after_wave([FIRST], FilePosition(at(4, file=2)), at(500, file=2), rows=0, nulled=0)
+    state = state.after_wave([SECOND, LAST], FilePosition(at(900, file=2)), at(100, file=3), rows=0, nulled=0)
+    assert state.position == FilePosition(at(4, file=2))
+    assert state.high == at(100, file=3)
+
+
+def test_waves_before_and_after_a_change_of_gtid_mode_do_not_mix() -> None:
+    state = EMPTY.after_wave([FIRST], FilePosition(at(400)), at(500), rows=0, nulled=0)
+    with pytest.raises(PermanentError, match="gtid_mode"):
+        state.after_wave([SECOND], gtid("1-5"), at(600), rows=0, nulled=0)
+
+
+def test_a_table_is_consistent_when_the_log_has_passed_every_high() -> None:
+    """Rule R2: until then a row may be newer than the position says."""
+    state = EMPTY.after_wave([FIRST], gtid("1-5"), at(500), rows=0, nulled=0)
+    state = state.after_wave([SECOND, LAST], gtid("1-8"), at(300), rows=0, nulled=0)
+    assert not state.after_batch(gtid("1-9", at(499))).consistent
+    assert state.after_batch(gtid("1-9", at(500))).consistent
+
+
+def test_a_batch_adds_what_the_reader_has_passed() -> None:
+    """The reader began with what all its tables had; a table may have more."""
+    state = replace(EMPTY, position=gtid("1-5:9", at(200)))
+    after = state.after_batch(gtid("1-7", at(400)), nulled=3)
+    assert after.position == gtid("1-7:9", at(400))
+    assert (after.number, after.nulled) == (1, 3)
+
+
+def test_a_slower_reader_takes_nothing_away() -> None:
+    state = replace(EMPTY, position=FilePosition(at(900)))
+    assert state.after_batch(FilePosition(at(100))).position == FilePosition(at(900))
+
+
+def test_the_application_id_is_the_same_for_every_run() -> None:
+    """Rule R8: else two runs could both commit."""
+    first = EMPTY.identity.app_id
+    assert first == replace(EMPTY, epoch=9, nonce=3).identity.app_id
+    assert first != replace(EMPTY.identity, table="shop.items").app_id
+    assert first != replace(EMPTY.identity, sync="other/shop").app_id
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        None,
+        FilePosition(at(400), "0-1-7,1-1-3", 1_700_000_000),
+        FilePosition(at(400)),
+        gtid("1-5:7"),
+        gtid("1-5", at(400)),
+    ],
+)
+def test_a_state_comes_back_from_its_commit(position: Position | None) -> None:
+    state = replace(
+        EMPTY.after_wave([FIRST], gtid("1-5"), at(500), rows=10, nulled=4), low=position, position=position, nonce=2
+    )
+    assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+
+
+def test_an_untouched_state_comes_back_too() -> None:
+    assert TableState.from_dict(json.loads(json.dumps(EMPTY.to_dict()))) == EMPTY
+
+
+def test_the_state_of_a_newer_program_is_refused() -> None:
+    """Read in part, it might lose what the newer one knows."""
+    with pytest.raises(ValueError, match="state version 2"):
+        TableState.from_dict(EMPTY.to_dict() | {"v": 2})
+
+
+def test_a_hundred_thousand_splits_leave_a_small_state() -> None:
+    """Rule R7: merged intervals, whatever the table's size."""
+    state = EMPTY
+    bounds = [None, *((n,) for n in range(0, 100_000 * 50_000, 50_000))]
+    for first in range(0, 100_000, 1000):
+        wave = [
+            Split(a, b) for a, b in zip(bounds[first : first + 1000], bounds[first + 1 : first + 1001], strict=True)
+        ]
+        state = state.after_wave(wave, gtid("1-5"), at(500), rows=50_000_000, nulled=0)
+    assert (state.splits, len(state.finished.parts)) == (100_000, 1)
+    assert len(json.dumps(state.to_dict())) < 1500
