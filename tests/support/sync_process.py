@@ -39,9 +39,11 @@ Action = Literal["kill", "stop"]
 
 _MARK = "CDCSYNC_TEST_PROCESS"
 _GATE = "CDCSYNC_GATE"
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.1
 #: generous, because the machine may be busy with something else
 _PATIENCE = 200.0
+#: so many failures in a row are no crash of ours
+_HOPELESS = 8
 _ACCOUNT, _PASSWORD = "cdc", "only for tests"
 
 #: what the documentation asks a user to grant
@@ -179,10 +181,8 @@ class Sync:
     def wait(self, timeout: float = _PATIENCE) -> int:
         """The exit code of the controller; fails with its output when it does not end in time."""
         assert self._process is not None
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {timeout} s\n{self.logs()}") from None
+        self.wait_until(lambda: not self.running, timeout, "the controller ends")
+        return self._process.wait()
 
     def run_to_completion(self, until: Until = "caught-up", timeout: float = _PATIENCE) -> None:
         """The same command again, to its end, which must be a good one."""
@@ -273,9 +273,14 @@ class Sync:
             ended = self._process is not None and self._process.poll() is not None
             if ended and not happened():
                 raise AssertionError(f"waited for: {what}; the controller ended\n{self.logs()}")
+            if self._failures() >= _HOPELESS:
+                raise AssertionError(f"waited for: {what}; one failure after the other\n{self.logs()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {timeout} s for: {what}\n{self.logs()}")
             time.sleep(_POLL_SECONDS)
+
+    def _failures(self) -> int:
+        return int(self.status().get("restarts", {}).get("consecutive", 0))
 
     # -- what it left
 

@@ -1,0 +1,261 @@
+"""Correctness under fire: whatever is written meanwhile and whatever is killed, the copy ends equal to the source (promises 1 and 3).
+
+A round: sixteen writers write to ten tables of eight kinds of keys; a sync copies them; blow after blow a process of it is killed, at a
+named crash point or at a random moment, and the same command is run again. Then the writers stop, the command runs to its end, and every
+table must equal its source row for row and value for value. The writers' own memory of the counter walk is a second witness.
+
+Each variant has a plan of blows of its own, so that all crash points are hit in one short run over all variants
+(`test_every_crash_point_is_in_a_plan`). CDCSYNC_STRESS_SECONDS=600 goes on with random plans until the time is over; a round prints
+its seed, and CDCSYNC_STRESS_SEED repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import pytest
+
+from support.compare import Difference, compare, diagnose_walk, source_rows
+from support.evidence import history
+from support.servers import VARIANTS, Server
+from support.sync_process import Gate, Part, Sync, Until
+from support.workload import Pace, Workload
+from support.workload_tables import KEYS, WALK
+
+SECONDS = float(os.environ.get("CDCSYNC_STRESS_SECONDS", "20"))
+SEED = int(os.environ.get("CDCSYNC_STRESS_SEED", "1"))
+PACE = Pace(rows=200_000, writers=16, per_second=250)
+#: small splits and small waves: many commits to be hit
+SPEC = {"snapshot": {"chunkSize": 2500, "parallelism": 2}}
+AGAIN = "by_name"
+
+Aftermath = Literal["power-cut", "controller", "recovers"]
+Phase = Literal["snapshot", "stream", "again", "end"]
+
+
+@dataclass(frozen=True)
+class Blow:
+    """One interruption: at the `count`-th passing of a gate, or (`part`) a kill at a random moment.
+
+    What follows: everything is killed (`power-cut`), the controller only, whose driver then drains or lingers
+    (`controller`), or the controller starts a new driver and is killed a while later (`recovers`). `forget` deletes the state folder.
+    """
+
+    gate: str = ""
+    count: int = 1
+    part: Part | None = None
+    then: Aftermath = "power-cut"
+    forget: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.gate or f'random {self.part}'}{' and the state is lost' if self.forget else ''}"
+
+
+Plan = dict[Phase, tuple[Blow, ...]]
+
+PLANS: dict[str, Plan] = {
+    "mariadb1011": {
+        "snapshot": (Blow("table-created", 3), Blow("wave-staged", 2, then="controller"), Blow("split-read", 5)),
+        "stream": (Blow("table-applied", 2), Blow(part="reader", then="recovers")),
+        "end": (Blow("before-stamp"),),
+    },
+    "mariadb1011_loose": {
+        "snapshot": (
+            Blow("staged", 4),
+            Blow("before-commit", 2, then="controller"),
+            Blow(part="worker", then="recovers"),
+        ),
+        "stream": (Blow("committed", 2, forget=True), Blow("batch-read", 2, then="controller")),
+    },
+    "mysql97_gtid": {
+        "snapshot": (Blow("table-prepared", 4), Blow("wave-read", 2, then="controller")),
+        "stream": (Blow("batch-applied", 2),),
+        "again": (Blow("before-publish"), Blow("published", then="controller")),
+    },
+    "mysql97_nogtid": {
+        "snapshot": (
+            Blow("run-recorded"),
+            Blow("low-taken", 2),
+            Blow("wave-committed", 3, then="controller", forget=True),
+            Blow(part="jvm"),
+        ),
+        "stream": (Blow(part="driver", then="recovers"),),
+    },
+}
+
+#: after staging, before the wave's commit; in table creation; between the commits of two tables; after a commit, before status; in
+#: an idle table's stamp; in the handover of a table; between the run id in status and its process; and the steps in between
+CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
+    "run-recorded": ("snapshot", "stream"),
+    "table-created": ("snapshot",),
+    "table-prepared": ("snapshot",),
+    "low-taken": ("snapshot",),
+    "split-read": ("snapshot",),
+    "staged": ("snapshot",),
+    "wave-read": ("snapshot",),
+    "wave-staged": ("snapshot",),
+    "wave-committed": ("snapshot",),
+    "before-commit": ("snapshot", "stream"),
+    "committed": ("snapshot", "stream"),
+    "batch-read": ("stream",),
+    "table-applied": ("stream",),
+    "batch-applied": ("stream",),
+    "before-publish": ("again",),
+    "published": ("again",),
+    "before-stamp": ("end",),
+}
+PARTS: tuple[Part, ...] = ("controller", "driver", "jvm", "worker", "reader")
+
+
+def test_every_crash_point_is_in_a_plan() -> None:
+    program = Path(__file__).parents[2]
+    named = {
+        name
+        for folder in ("core", "operator", "spark_app")
+        for file in (program / folder).rglob("*.py")
+        for name in re.findall(r'\bgate\("([a-z-]+)"\)', file.read_text(encoding="utf-8"))
+    }
+    planned = {blow.gate for plan in PLANS.values() for blows in plan.values() for blow in blows if blow.gate}
+
+    assert named == set(CRASH_POINTS)
+    assert planned == named
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.parametrize("variant", PLANS)
+def test_the_copy_is_right_after_any_crash(variant: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    server: Server = request.getfixturevalue(variant)
+    deadline = time.monotonic() + SECONDS
+    for number, plan in enumerate(_plans(variant)):
+        began = time.monotonic()
+        database = server.create_database()
+        Round(server, database, plan, SEED + number, tmp_path / str(number)).run()
+        server.drop_database(database)
+        shutil.rmtree(tmp_path / str(number))
+        if time.monotonic() + (time.monotonic() - began) > deadline:
+            return
+
+
+def _plans(variant: str) -> Iterator[Plan]:
+    """The variant's own plan, then random ones."""
+    if SEED == 1:
+        yield PLANS[variant]
+    random = Random(f"{variant}/{SEED}")
+    while True:
+        yield {phase: tuple(_random_blow(random, phase) for _ in range(random.randrange(3))) for phase in _PHASES}
+
+
+_PHASES: tuple[Phase, ...] = ("snapshot", "stream", "again", "end")
+
+
+def _random_blow(random: Random, phase: Phase) -> Blow:
+    then: Aftermath = random.choice(("power-cut", "controller", "recovers"))
+    forget = random.random() < 0.2
+    gates = [name for name, phases in CRASH_POINTS.items() if phase in phases]
+    if phase != "end" and random.random() < 0.4:
+        return Blow(part=random.choice(PARTS), then=then, forget=forget)
+    several = phase in ("snapshot", "stream")
+    return Blow(random.choice(gates), random.randrange(1, 4) if several else 1, then=then, forget=forget)
+
+
+class Round:
+    """One round in `database` of `server`, whose files are in `folder`."""
+
+    def __init__(self, server: Server, database: str, plan: Plan, seed: int, folder: Path) -> None:
+        self.server, self.database, self.plan, self.folder = server, database, plan, folder
+        self.random = Random(seed)
+        self.workload = Workload(server, database, seed, PACE)
+        self.sync = Sync(server, [rf"{database}\..*"], folder, name="stress", spec=SPEC)
+        self.kills: Counter[str] = Counter()
+        print(f"\n{server.variant}, seed {seed}: {database} in {folder}")
+
+    def run(self) -> None:
+        self.workload.prepare()
+        began = time.monotonic()
+        with self.sync:
+            with self.workload:
+                self._endure("snapshot")
+                self._endure("stream")
+                self._read_again()
+                self.workload.wait(SECONDS - (time.monotonic() - began))
+            self._endure("end", until="caught-up")
+            self.sync.run_to_completion()
+            fired = ", ".join(f"{blow} {n}" for blow, n in self.kills.items())
+            print(f"  {time.monotonic() - began:.0f} s; kills: {fired}; {dict(self.workload.counts())}")
+            self._check()
+
+    # -- blows
+
+    def _endure(self, phase: Phase, until: Until = "forever") -> None:
+        for blow in self.plan.get(phase, ()):
+            self._strike(blow, phase, until)
+
+    def _read_again(self) -> None:
+        """A table is read again beside the stream and handed over (R5), with a new nonce for each blow."""
+        for nonce, blow in enumerate(self.plan.get("again", ()), start=1):
+            self.sync.write_manifest(resnapshot=[{"table": f"{self.database}.{AGAIN}", "nonce": nonce}])
+            self._strike(blow, "again", "forever")
+
+    def _strike(self, blow: Blow, phase: Phase, until: Until) -> None:
+        self.sync.start(until, Gate(blow.gate, blow.count) if blow.gate else None)
+        if blow.part:
+            self._kill_some_time(blow.part, phase)
+        else:
+            self.sync.wait_fired()
+        self.kills[str(blow)] += 1
+        self._follow_up(blow)
+        if blow.forget:
+            self.sync.kill_all()
+            shutil.rmtree(self.sync.state_dir)
+
+    def _kill_some_time(self, part: Part, phase: Phase) -> None:
+        """The first moment counts when the phase's work is under way."""
+        self.sync.wait_part("worker" if phase == "snapshot" else "reader")
+        time.sleep(self.random.uniform(0, 3))
+        self.sync.wait_until(lambda: self.sync.kill(part), 30, f"a {part} to kill")
+
+    def _follow_up(self, blow: Blow) -> None:
+        if blow.then == "recovers" and self.sync.running:
+            self.sync.wait_part("jvm")
+            time.sleep(self.random.uniform(0, 4))
+        if blow.then == "power-cut":
+            self.sync.kill_all()
+        else:
+            self.sync.kill("controller")
+
+    # -- the verdict
+
+    def _check(self) -> None:
+        wrong = [difference for table in self.workload.tables if (difference := self._compare(table))]
+        target = self.sync.target(f"{self.database}.{WALK}")
+        counters = dict(zip(target["id"].to_pylist(), target["counter"].to_pylist(), strict=True))
+        walks = diagnose_walk(self.workload.walked(), counters)
+        assert not wrong, "\n".join(["the copy differs", *map(str, wrong), *walks[:20], *self._evidence(wrong)])
+        assert not walks, "\n".join(["source and target agree, but not with what was committed", *walks[:20]])
+
+    def _compare(self, table: str) -> Difference:
+        target = self.sync.target(f"{self.database}.{table}")
+        return compare(table, source_rows(self.server, self.database, table, target.schema), target, KEYS[table])
+
+    def _evidence(self, wrong: list[Difference]) -> Iterator[str]:
+        for difference in wrong:
+            keys = [*difference.missing[:1], *difference.extra[:1], *difference.repeated[:1]]
+            keys += [key for key, _, _, _ in difference.changed[:1]]
+            for key in keys:
+                yield f"{difference.table} {key}:"
+                named = dict(zip(KEYS[difference.table], key, strict=True))
+                yield from (f"  {line}" for line in history(self.sync, f"{self.database}.{difference.table}", named))
+
+
+def test_the_variants_are_servers() -> None:
+    assert set(PLANS) <= set(VARIANTS)
