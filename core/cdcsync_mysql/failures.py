@@ -104,8 +104,9 @@ def _privilege(found: str, text: str) -> CdcError:
         # of several that would do, SUPER is never the one to ask for
         names = [n.strip() for n in re.split(r",| or ", needed[1]) if n.strip() and n.strip() != "SUPER"]
         remedy = grant(names[0], "*.*", text)
-    elif table and table[2]:
-        remedy = grant("SELECT", TableId(table[1], table[2]).quoted, text)
+    elif table:
+        # MySQL names the table alone
+        remedy = grant("SELECT", TableId(table[1], table[2]).quoted if table[2] else f"its {quote(table[1])}", text)
     elif database:
         remedy = grant("SELECT", f"{quote(database[1])}.*", text)
     else:
@@ -117,6 +118,12 @@ def grant(privilege: str, on: str, text: str = "") -> str:
     """The statement that grants `privilege`, to the account that the server's `text` names."""
     account = _ACCOUNT.search(text)
     return f"GRANT {privilege} ON {on} TO {account[0] if account else 'the account'}"
+
+
+def for_account(error: CdcError, account: str) -> CdcError:
+    """With the account's own name in the remedy: an error names the client's address, which is not the account's."""
+    remedy = _ACCOUNT.sub(lambda _: account, error.remedy)
+    return fail(error.reason, error.found, needed=error.needed, remedy=remedy, table=error.table)
 
 
 def _no_table(found: str, _text: str) -> CdcError:

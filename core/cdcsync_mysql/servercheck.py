@@ -14,7 +14,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
-from cdcsync_mysql.failures import grant
+from cdcsync_mysql.failures import for_account, grant
 from cdcsync_mysql.logfile import birth
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.version import SUPPORTED, TESTED
@@ -54,7 +54,7 @@ def check_server(server: Server) -> list[Check]:
         try:
             found.extend(check(server))
         except CdcError as e:
-            found.append(refused(check.__name__.lstrip("_"), e))
+            found.append(refused(check.__name__.lstrip("_"), for_account(e, server.account)))
     return found
 
 

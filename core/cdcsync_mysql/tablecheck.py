@@ -16,7 +16,8 @@ from cdcsync_core.table import Column, Table, TableId, quote
 from cdcsync_core.typemap import arrow_type, lossy
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.checks import Check, Level, refused, warned
-from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.connection import fetch
+from cdcsync_mysql.failures import grant
 from cdcsync_mysql.planner import estimate_rows
 from cdcsync_mysql.servercheck import Server
 
@@ -81,7 +82,7 @@ def check_table(server: Server, table_id: TableId, override: Override, chunk_siz
     found = _Findings()
     for column in table.captured:
         _check_column(table_id, column, found)
-    found.checks.extend(_readable(connection, table))
+    found.checks.extend(_readable(server, table))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
     rows = estimate_rows(connection, table_id)
     return TableCheck(
@@ -107,15 +108,22 @@ def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:
     found.columns.append(ColumnCheck(column.name, column.type.declared, target, lossy(column)))
 
 
-def _readable(connection: Connection, table: Table) -> Iterator[Check]:
+def _readable(server: Server, table: Table) -> Iterator[Check]:
     """SELECT on the captured columns, tried."""
     columns = ", ".join(quote(c.name) for c in table.captured)
     try:
-        fetch(connection, f"SELECT {columns} FROM {table.id.quoted} LIMIT 0", doing="reading the table")
+        fetch(server.connection, f"SELECT {columns} FROM {table.id.quoted} LIMIT 0", doing="reading the table")
     except CdcError as e:
         if e.reason.retried:
             raise
-        yield refused("SELECT", fail(e.reason, e.found, needed="SELECT", remedy=e.remedy, table=str(table.id)))
+        yield refused("SELECT", _select_needed(server, table.id, e))
+
+
+def _select_needed(server: Server, table_id: TableId, error: CdcError) -> CdcError:
+    remedy = error.remedy
+    if error.reason is Reason.PRIVILEGE_MISSING:
+        remedy = grant("SELECT", table_id.quoted, server.account)
+    return fail(error.reason, error.found, needed="SELECT on the whole table", remedy=remedy, table=str(table_id))
 
 
 def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found: _Findings) -> None:
@@ -125,12 +133,7 @@ def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found:
     except CdcError as e:
         if e.reason.retried:
             raise
-        remedy = f"GRANT SELECT ON {table_id.quoted} TO {server.account}"
-        found.checks.append(
-            refused(
-                name, fail(e.reason, e.found, needed="SELECT on the whole table", remedy=remedy, table=str(table_id))
-            )
-        )
+        found.checks.append(refused(name, _select_needed(server, table_id, e)))
         return
     actions = cascades(definition)
     if not actions or cascades_logged(server):
