@@ -25,6 +25,7 @@ from cdcsync_core.state import TableState
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import read_facts
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.planfeed import PlanFeed
 from cdcsync_spark.sinks.base import Append, Build, Commit
@@ -56,8 +57,16 @@ def run_snapshot(context: RunContext) -> None:
             SnapshotRun(context, spark, tables, epoch, progress).run()
     if not context.stopping.is_set():
         for table in tables:
-            table.publish(epoch)
+            _publish(context, table, epoch, progress)
         progress.finished()
+
+
+def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: SnapshotProgress) -> None:
+    try:
+        table.publish(epoch)
+    except PermanentError as e:
+        context.failed[table.name] = e
+        progress.failed(table, e)
 
 
 def _open(context: RunContext, index: int, assignment: TableAssignment) -> SnapshotTable | None:
@@ -104,8 +113,10 @@ class SnapshotRun:
             yield wave
 
     def _run_wave(self, wave: list[WaveSplit]) -> None:
+        wave = self._resumable(wave)
+        if not wave:
+            return
         tables = {w.table: self.tables[w.table] for w in wave}
-        self._prove_earlier_lows(list(tables.values()))
         low = watermark.low(self.context.source, self.context.facts)
         gate("low-taken")
         results = run_wave(self.spark, self._tasks(wave, low), self.progress.running)
@@ -117,11 +128,16 @@ class SnapshotRun:
             gate("wave-committed")
         self.progress.committed()
 
-    def _prove_earlier_lows(self, tables: list[SnapshotTable]) -> None:
-        """The log since everything that was read must still be there, or the wave would be read in vain (R6)."""
+    def _resumable(self, wave: list[WaveSplit]) -> list[WaveSplit]:
+        """Without the tables whose earlier LOW the log does not reach any more: the wave would be read in vain (R6)."""
         with connect(self.context.source) as connection:
-            for table in tables:
-                prove(connection, self.context.facts, table.state.identity.log, table.state.low)
+            facts = read_facts(connection)
+            for table in [self.tables[number] for number in sorted({w.table for w in wave})]:
+                try:
+                    prove(connection, facts, table.state.identity.log, table.state.low)
+                except PermanentError as e:
+                    self._refuse(table, [e])
+        return [w for w in wave if self.tables[w.table].name not in self.context.failed]
 
     def _tasks(self, wave: list[WaveSplit], low: Position) -> list[SplitTask]:
         seconds = self.context.resource.spec.snapshot.max_split_seconds
@@ -136,8 +152,9 @@ class SnapshotRun:
 
     def _high(self, low: Position) -> LogOffset:
         with connect(self.context.source) as connection:
-            prove(connection, self.context.facts, self.context.facts.log, low)
-            return watermark.high(connection, self.context.facts)
+            facts = read_facts(connection)
+            prove(connection, facts, self.context.facts.log, low)
+            return watermark.high(connection, facts)
 
     def _commit(
         self, table: SnapshotTable, read: list[tuple[Split, SplitResult]], low: Position, high: LogOffset

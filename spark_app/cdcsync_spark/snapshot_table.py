@@ -44,6 +44,9 @@ class SnapshotTable:
         if self.published or not self.state.snapshot_complete:
             return
         fresh, files = self.state, self.target.staged_files()
+        # the stream may use a higher epoch than this run knows of; who publishes takes the table over from it
+        found = self.main.last_commit()
+        epoch = max(epoch, found.epoch + 1) if found else epoch
 
         def build(found: TableState) -> Commit | None:
             if found.nonce >= fresh.nonce:
