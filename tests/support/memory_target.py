@@ -1,7 +1,8 @@
 """A target in memory that keeps the contract of `sinks/base.py`: compare-and-set on the state, nothing or all of a commit.
 
-`rows` is the table's content by key; `log` holds each commit. `lose_next` lets another writer's commit win the next race, so that
-`build` is asked again with its state; `fail_next` raises instead of committing, as an unreachable store does.
+`rows` is the table's content by key, `files` the staged files that are live; `log` holds each commit. `lose_next` lets another
+writer's commit win the next race, so that `build` is asked again with its state; `fail_next` raises instead of committing, as an
+unreachable store does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ import pyarrow as pa
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Build, Commit, Merge, Stamp, check_successor, refuse_superseded
+from cdcsync_core.table import TableId
+from cdcsync_spark.sinks.base import (
+    Append,
+    Build,
+    Commit,
+    Merge,
+    Replace,
+    StagedFile,
+    check_successor,
+    refuse_other_identity,
+    refuse_superseded,
+)
 
 Row = dict[str, Any]
 
@@ -23,15 +35,24 @@ Row = dict[str, Any]
 class MemoryTarget:
     """One table; `state` None: not there."""
 
-    state: TableState | None
+    state: TableState | None = None
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
+    files: tuple[StagedFile, ...] = ()
     log: list[Commit] = field(default_factory=list)
     opened: int = 0
     lose_next: Callable[[MemoryTarget], None] | None = None
     fail_next: CdcError | None = None
 
+    def prepare(self, state: TableState) -> TableState:
+        self.state = self.state or state
+        refuse_other_identity(self.state, state)
+        return self.state
+
     def last_commit(self) -> TableState | None:
         return self.state
+
+    def staged_files(self) -> tuple[StagedFile, ...]:
+        return self.files
 
     def commit(self, epoch: int, build: Build) -> TableState:
         found = self._found()
@@ -56,10 +77,14 @@ class MemoryTarget:
         return self.state
 
     def _publish(self, commit: Commit) -> None:
-        if isinstance(commit.change, Merge):
-            self._merge(commit.change, commit.state.table.key)
-        else:
-            assert isinstance(commit.change, Stamp)
+        match commit.change:
+            case Merge():
+                self._merge(commit.change, commit.state.table.key)
+            case Append(files):
+                assert not set(files) & set(self.files)
+                self.files += files
+            case Replace(files):
+                self.files = files
         self.state = commit.state
         self.log.append(commit)
 
@@ -74,3 +99,16 @@ class MemoryTarget:
 
 def _keys(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:
     return [tuple(row[k] for k in key) for row in rows.to_pylist()]
+
+
+@dataclass
+class MemorySink:
+    """Targets by table and side."""
+
+    targets: dict[tuple[TableId, int | None], MemoryTarget] = field(default_factory=dict)
+
+    def target(self, table: TableId, *, side: int | None = None) -> MemoryTarget:
+        return self.targets.setdefault((table, side), MemoryTarget())
+
+    def discard(self, table: TableId, side: int) -> None:
+        self.targets.pop((table, side), None)

@@ -1,0 +1,421 @@
+"""The snapshot's waves against targets in memory: what is committed when, after a crash, a lost log, a failed table.
+
+Spark and the source are stand-ins: a wave's job is a function from tasks to results, watermarks count upwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.run import PlanShard, TableAssignment
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark import snapshot
+from cdcsync_spark.context import RunContext
+from cdcsync_spark.progress import Reporter
+from cdcsync_spark.sinks.base import StagedFile
+from cdcsync_spark.snapshot import run_snapshot
+from cdcsync_spark.wavejob import SplitResult, SplitTask
+from support.memory_target import MemorySink, MemoryTarget
+
+LOG = "mariadb:1"
+
+
+def definition(name: str) -> Table:
+    return Table(TableId("shop", name), (Column("id", SourceType.parse("int"), False),), ("id",))
+
+
+def plan(count: int) -> tuple[Split, ...]:
+    bounds = [None, *((n * 10,) for n in range(1, count)), None]
+    return tuple(Split(a, b) for a, b in pairwise(bounds))
+
+
+def at(offset: int) -> LogOffset:
+    return LogOffset("binlog.000001", offset)
+
+
+@dataclass
+class Fakes:
+    """The source and Spark. `place` is the end of the log; `lost` names tables whose LOW is gone."""
+
+    place: int = 100
+    log: str = LOG
+    waves: list[list[SplitTask]] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
+    errors: dict[tuple[str, Split], CdcError] = field(default_factory=dict)
+    before_commit: Callable[[], None] = lambda: None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(snapshot, "connect", self._connect)
+        monkeypatch.setattr(snapshot, "read_facts", lambda _: SimpleNamespace(log=self.log))
+        monkeypatch.setattr(snapshot, "prove", self._prove)
+        monkeypatch.setattr(snapshot.watermark, "low", lambda *_: FilePosition(self._next()))
+        monkeypatch.setattr(snapshot.watermark, "high", lambda *_: self._next())
+        monkeypatch.setattr(snapshot, "run_wave", self._run_wave)
+
+    def _next(self) -> LogOffset:
+        self.place += 100
+        return at(self.place)
+
+    @contextmanager
+    def _connect(self, *_: Any) -> Iterator[None]:
+        yield
+
+    def _prove(self, _: Any, facts: Any, log: str, position: Position | None) -> None:
+        if facts.log != log or (isinstance(position, FilePosition) and position.at.offset in self.lost):
+            raise fail(Reason.POSITION_LOST, f"the log is {facts.log}, or it lacks {position}")
+
+    def _run_wave(self, _: Any, tasks: Sequence[SplitTask], progress: Callable[[Any], None]) -> list[SplitResult]:
+        self.waves.append(list(tasks))
+        progress({t.table: (1, 10) for t in tasks})
+        self.before_commit()
+        return [self._result(t) for t in tasks]
+
+    def _result(self, task: SplitTask) -> SplitResult:
+        error = self.errors.get((task.reader.table.id.name, task.reader.split))
+        if error is not None:
+            return SplitResult(error=error)
+        return SplitResult((StagedFile(f"{len(self.waves)}-{task.name}.parquet", 1, 10),), rows=10, nulled=1)
+
+    def read(self) -> list[tuple[str, Split]]:
+        return [(t.reader.table.id.name, t.reader.split) for wave in self.waves for t in wave]
+
+
+@dataclass
+class World:
+    folder: Path
+    fakes: Fakes
+    sink: MemorySink = field(default_factory=MemorySink)
+    epoch: int = 1
+
+    def run(self, tables: dict[str, int], *, nonces: dict[str, int] | None = None, parallelism: int = 2) -> RunContext:
+        """One run over tables with that many splits each; the planner's shards continue what the targets have."""
+        plans = self.folder / f"plan-{self.epoch}"
+        plans.mkdir()
+        assignments = tuple(TableAssignment(definition(n), (nonces or {}).get(n, 0)) for n in tables)
+        for index, (name, count) in enumerate(tables.items()):
+            self._write_plan(plans, index, name, count, (nonces or {}).get(name, 0))
+        context = self._context(assignments, plans, parallelism)
+        self.epoch += 1
+        run_snapshot(context)
+        return context
+
+    def _write_plan(self, plans: Path, index: int, name: str, count: int, nonce: int) -> None:
+        found = self.sink.target(definition(name).id).state
+        if found and nonce > found.nonce:
+            found = self.sink.target(definition(name).id, side=nonce).state
+        frontier = found.finished.frontier if found and not found.snapshot_complete else None
+        left = plan(count)[[s.start for s in plan(count)].index(frontier) :]
+        shard = PlanShard(f"shop.{name}", 0, None if frontier is None else list(frontier), left, last=True)
+        (plans / PlanShard.filename(index, 0)).write_text(shard.to_json())
+
+    def _context(self, assignments: tuple[TableAssignment, ...], plans: Path, parallelism: int) -> RunContext:
+        @contextmanager
+        def session(*, streaming: bool) -> Iterator[None]:
+            yield
+
+        context = SimpleNamespace(
+            config=SimpleNamespace(id=f"run-{self.epoch}", epoch=self.epoch, plan_dir=str(plans), tables=assignments),
+            resource=SimpleNamespace(
+                spec=SimpleNamespace(
+                    snapshot=SimpleNamespace(chunk_size=10, parallelism=parallelism, max_split_seconds=60)
+                )
+            ),
+            source=None,
+            facts=SimpleNamespace(log=LOG),
+            sink=self.sink,
+            sync="default/shop",
+            reporter=Reporter("run", -1),
+            stopping=threading.Event(),
+            failed={},
+            session=session,
+            wait=lambda _: None,
+        )
+        context.refuse = lambda table, error: context.failed.__setitem__(table, error)
+        return cast(RunContext, context)
+
+    def target(self, name: str, side: int | None = None) -> MemoryTarget:
+        return self.sink.target(definition(name).id, side=side)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    fakes = Fakes()
+    fakes.install(monkeypatch)
+    return World(tmp_path, fakes)
+
+
+def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> None:
+    """Rules R1 and R4: each wave between its own LOW and HIGH; the commit carries them with the files."""
+    world.run({"orders": 6})
+    assert world.fakes.read() == [("orders", s) for s in plan(6)]
+    target = world.target("orders")
+    assert [len(w) for w in world.fakes.waves] == [4, 2]
+    assert [(c.state.low, c.state.high) for c in target.log] == [
+        (FilePosition(at(200)), at(300)),
+        (FilePosition(at(200)), at(500)),
+    ]
+    assert target.state is not None
+    assert target.state.position == FilePosition(at(200))
+    assert (target.state.splits, target.state.rows, target.state.nulled, len(target.files)) == (6, 60, 6, 6)
+
+
+def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(world: World) -> None:
+    world.run({"orders": 3, "items": 2})
+    assert [[t.reader.table.id.name for t in w] for w in world.fakes.waves] == [
+        ["orders", "orders", "orders", "items"],
+        ["items"],
+    ]
+    for name in ("orders", "items"):
+        state = world.target(name).state
+        assert state is not None
+        assert state.snapshot_complete
+
+
+def test_after_a_crash_only_the_last_wave_is_read_again(world: World) -> None:
+    """Rule R4, and the promise: resume, not restart."""
+    world.target("orders").lose_next = None
+
+    def crash() -> None:
+        if len(world.fakes.waves) == 2:
+            raise TransientError(Reason.DRIVER_LOST, "killed")
+
+    world.fakes.before_commit = crash
+    with pytest.raises(TransientError):
+        world.run({"orders": 10})
+    assert len(world.target("orders").files) == 4
+    world.fakes.before_commit = lambda: None
+    world.fakes.waves.clear()
+    world.run({"orders": 10})
+    assert world.fakes.read() == [("orders", s) for s in plan(10)[4:]]
+    assert len(world.target("orders").files) == 10
+
+
+def test_a_finished_table_is_not_read_again(world: World) -> None:
+    world.run({"orders": 3})
+    commits = len(world.target("orders").log)
+    world.fakes.waves.clear()
+    world.run({"orders": 3})
+    assert world.fakes.waves == []
+    assert len(world.target("orders").log) == commits
+
+
+def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(world: World) -> None:
+    """Rule R8: the decision is made on the state that the target has then."""
+    target = world.target("orders")
+
+    def other(found: MemoryTarget) -> None:
+        assert found.state
+        found.state = found.state.after_wave(list(plan(3)), FilePosition(at(50)), at(60), rows=30, nulled=0)
+
+    def arm() -> None:
+        target.lose_next = other
+
+    world.fakes.before_commit = arm
+    world.run({"orders": 3})
+    assert target.log == []
+    assert target.files == ()
+    assert target.state is not None
+    assert target.state.snapshot_complete
+
+
+def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
+    """Then nothing that it read may be published: the other one's splits may overlap."""
+    target = world.target("orders")
+
+    def other(found: MemoryTarget) -> None:
+        assert found.state
+        found.state = found.state.after_wave(list(plan(10)[:2]), FilePosition(at(50)), at(60), rows=20, nulled=0)
+
+    def arm() -> None:
+        target.lose_next = target.lose_next or other
+
+    world.fakes.before_commit = arm
+    with pytest.raises(TransientError, match="another run"):
+        world.run({"orders": 10})
+    assert target.files == ()
+
+
+def test_a_superseded_run_ends(world: World) -> None:
+    """Rule R8: a higher epoch in the table."""
+    target = world.target("orders")
+
+    def other(found: MemoryTarget) -> None:
+        assert found.state
+        found.state = replace(found.state, epoch=9)
+
+    def arm() -> None:
+        target.lose_next = other
+
+    world.fakes.before_commit = arm
+    with pytest.raises(PermanentError, match="superseded"):
+        world.run({"orders": 3})
+
+
+def test_a_new_run_goes_beyond_every_epoch_in_its_targets(world: World) -> None:
+    """With the status deleted, epochs begin at 1 again."""
+    world.epoch = 7
+    world.run({"orders": 2})
+    world.epoch = 1
+    world.run({"orders": 2, "items": 2})
+    orders, items = world.target("orders").state, world.target("items").state
+    assert orders is not None
+    assert items is not None
+    assert items.epoch > orders.epoch > 1
+
+
+def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> None:
+    world.fakes.errors[("orders", plan(6)[1])] = fail(Reason.SCHEMA_CHANGE_REFUSED, "the definition changed")
+    context = world.run({"orders": 6, "items": 2})
+    assert set(context.failed) == {"shop.orders"}
+    assert world.target("orders").files == ()
+    state = world.target("items").state
+    assert state is not None
+    assert state.snapshot_complete
+    assert len([1 for name, _ in world.fakes.read() if name == "orders"]) == 4
+
+
+def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
+    world.fakes.errors[("orders", plan(2)[1])] = fail(Reason.SOURCE_UNREACHABLE, "gone")
+    with pytest.raises(TransientError):
+        world.run({"orders": 2})
+    assert world.target("orders").files == ()
+
+
+def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: World) -> None:
+    """Rule R6: the log since its LOW is gone, what it has can never be brought forward."""
+
+    def crash() -> None:
+        raise TransientError(Reason.DRIVER_LOST, "killed")
+
+    world.run({"items": 1})
+    world.fakes.before_commit = lambda: crash() if len(world.fakes.waves) == 3 else None
+    with pytest.raises(TransientError):
+        world.run({"orders": 10})
+    state = world.target("orders").state
+    assert state is not None
+    assert isinstance(state.low, FilePosition)
+    world.fakes.lost = {state.low.at.offset}
+    world.fakes.before_commit = lambda: None
+    world.fakes.waves.clear()
+    context = world.run({"orders": 10, "notes": 2})
+    assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
+    assert {name for name, _ in world.fakes.read()} == {"notes"}
+    notes = world.target("notes").state
+    assert notes is not None
+    assert notes.snapshot_complete
+
+
+def test_another_server_behind_the_same_name_is_noticed_before_a_wave(world: World) -> None:
+    """Rule R6: every connection proves that it reaches the same log, with what it says itself."""
+    world.fakes.log = "mariadb:2"
+    context = world.run({"orders": 2})
+    assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
+    assert world.fakes.waves == []
+
+
+def test_another_server_behind_the_same_name_is_noticed_after_a_wave(world: World) -> None:
+    """A HIGH of another log would make the table consistent too early."""
+
+    def fail_over() -> None:
+        world.fakes.log = "mariadb:2"
+
+    world.fakes.before_commit = fail_over
+    with pytest.raises(PermanentError):
+        world.run({"orders": 2})
+    assert world.target("orders").files == ()
+
+
+def test_a_run_that_is_asked_to_stop_ends_after_its_wave(world: World) -> None:
+    contexts: list[RunContext] = []
+    real = world._context
+
+    def remembered(*args: Any) -> RunContext:
+        contexts.append(real(*args))
+        return contexts[-1]
+
+    world._context = remembered  # type: ignore[method-assign]
+    world.fakes.before_commit = lambda: contexts[-1].stopping.set()
+    world.run({"orders": 10})
+    assert len(world.fakes.waves) == 1
+    assert len(world.target("orders").files) == 4
+
+
+# -- reading a table again
+
+
+def test_a_table_that_is_read_again_is_replaced_in_one_commit(world: World) -> None:
+    """Rule R5: until then its readers and the stream know nothing of it."""
+    world.run({"orders": 3})
+    main, before = world.target("orders"), world.target("orders").files
+    seen: list[tuple[StagedFile, ...]] = []
+    world.fakes.before_commit = lambda: seen.append(main.files)
+    world.run({"orders": 6}, nonces={"orders": 1})
+    assert set(seen) == {before}
+    assert len(main.log[-1].change.files) == 6  # type: ignore[union-attr]
+    assert main.state is not None
+    assert (main.state.nonce, main.state.position) == (1, FilePosition(at(400)))
+    assert set(main.files).isdisjoint(before)
+    assert (definition("orders").id, 1) not in world.sink.targets
+
+
+def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: World) -> None:
+    world.run({"orders": 3})
+
+    def crash() -> None:
+        if len(world.fakes.waves) == 2:
+            raise TransientError(Reason.DRIVER_LOST, "killed")
+
+    world.fakes.waves.clear()
+    world.fakes.before_commit = crash
+    with pytest.raises(TransientError):
+        world.run({"orders": 6}, nonces={"orders": 1})
+    assert len(world.target("orders", side=1).files) == 4
+    world.fakes.before_commit = lambda: None
+    world.fakes.waves.clear()
+    world.run({"orders": 6}, nonces={"orders": 1})
+    assert world.fakes.read() == [("orders", s) for s in plan(6)[4:]]
+    assert len(world.target("orders").files) == 6
+
+
+def test_who_publishes_takes_over_from_a_stream_with_a_higher_epoch(world: World) -> None:
+    """The status was deleted, the stream goes on with the epoch after its target's."""
+    world.run({"orders": 2})
+    main = world.target("orders")
+    assert main.state is not None
+    main.state = replace(main.state, epoch=12)
+    world.run({"orders": 2}, nonces={"orders": 1})
+    assert main.state is not None
+    assert (main.state.nonce, main.state.epoch) == (1, 13)
+
+
+def test_a_publication_that_fails_for_good_concerns_its_table_only(world: World) -> None:
+    world.run({"orders": 2, "items": 2})
+    world.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
+    context = world.run({"orders": 2, "items": 2}, nonces={"orders": 1, "items": 1})
+    assert set(context.failed) == {"shop.orders"}
+    items = world.target("items").state
+    assert items is not None
+    assert items.nonce == 1
+
+
+def test_a_target_of_another_copy_is_refused(world: World) -> None:
+    """Rule R4: identity is namespace/name, log and table."""
+    world.run({"orders": 2})
+    orders = world.target("orders")
+    assert orders.state is not None
+    orders.state = replace(orders.state, identity=replace(orders.state.identity, sync="other/shop"))
+    context = world.run({"orders": 2, "items": 1})
+    assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.SINK_CONFLICT}
+    assert world.target("items").state is not None
