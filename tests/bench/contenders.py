@@ -1,0 +1,180 @@
+"""What is compared: each function is one program, run as `python contenders.py NAME ARGUMENTS`; it prints the rows it handled.
+
+`folder` holds the files `username` and `password`; `table` is database.table. Peers are used as their users use them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cdcsync_core.table import TableId
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.connection import Source, Tls, connect
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.watermark import current, low
+
+_CHUNK = 50_000
+
+
+def _source(port: str, folder: str) -> Source:
+    return Source("127.0.0.1", int(port), Path(folder) / "username", Path(folder) / "password", Tls("disabled"))
+
+
+def cdcsync_snapshot_arrow(port: str, folder: str, table: str) -> int:
+    """Every split of the table into Arrow, in one process."""
+    from cdcsync_spark.splitread import SplitReader
+
+    source = _source(port, folder)
+    with connect(source) as connection:
+        facts = read_facts(connection)
+        definition = read_table(connection, TableId(*table.split(".")))
+        splits = list(plan(connection, definition, _CHUNK))
+    start = low(source, facts)
+    return sum(
+        batch.num_rows
+        for split in splits
+        for batch in SplitReader(source, facts.log, definition, split, start, 60).batches()
+    )
+
+
+def pymysql_arrow(port: str, folder: str, table: str) -> int:
+    """PyMySQL's server-side cursor into Arrow, in one process."""
+    from pymysql.cursors import SSCursor
+
+    with connect(_source(port, folder)) as connection, connection.cursor(SSCursor) as cursor:
+        cursor.execute(f"SELECT * FROM {table}")
+        handled = 0
+        while rows := cursor.fetchmany(10_000):
+            handled += pa.table(
+                [pa.array(c) for c in zip(*rows, strict=True)], names=[str(i) for i in range(18)]
+            ).num_rows
+        return handled
+
+
+def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
+    """The snapshot as Spark tasks that write Parquet: splits, waves and commits, as a run does."""
+    from cdcsync_spark.datasource import SnapshotReader
+    from cdcsync_spark.session import start_session
+    from cdcsync_spark.sinks.delta import DeltaSink
+    from cdcsync_spark.sinks.place import Place
+    from cdcsync_spark.sourceoptions import SourceOptions
+    from cdcsync_spark.splitread import SplitReader
+    from cdcsync_spark.wavejob import SplitTask, run_wave
+
+    source = _source(port, folder)
+    options = SourceOptions(source, TableId(*table.split(".")), frozenset())
+    with tempfile.TemporaryDirectory() as lake:
+        target = DeltaSink(Place.parse(lake), "bench/bench").target(options.table)
+        partitions: list[Any] = SnapshotReader(options, _CHUNK, 60).partitions()
+        tasks = [
+            SplitTask(0, SplitReader(source, p.log, p.table, p.split, p.low, 60), target, f"bench-{i}")
+            for i, p in enumerate(partitions)
+        ]
+        with start_session("bench", cores=2, memory="2g", scratch_dir=lake, streaming=False, extra={}) as spark:
+            return sum(result.rows for result in run_wave(spark, tasks, lambda _: None))
+
+
+def spark_jdbc_parquet(port: str, folder: str, table: str, jar: str) -> int:
+    """Spark's own JDBC reader, two partitions by the key, to Parquet."""
+    from cdcsync_spark.session import start_session
+
+    source = _source(port, folder)
+    with connect(source) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT MIN(c_customer_sk), MAX(c_customer_sk), COUNT(*) FROM {table}")
+        first, last, count = cursor.fetchall()[0]
+    with tempfile.TemporaryDirectory() as scratch:
+        extra = {"spark.jars": jar}
+        with start_session("bench", cores=2, memory="2g", scratch_dir=scratch, streaming=False, extra=extra) as spark:
+            rows = spark.read.jdbc(
+                f"jdbc:mysql://127.0.0.1:{port}/?permitMysqlScheme&sslMode=disable&allowPublicKeyRetrieval=true",
+                table,
+                column="c_customer_sk",
+                lowerBound=first,
+                upperBound=last,
+                numPartitions=2,
+                properties={
+                    "user": source.username_file.read_text(),
+                    "password": source.password_file.read_text(),
+                    "fetchsize": "10000",
+                    "driver": "org.mariadb.jdbc.Driver",
+                },
+            )
+            rows.write.parquet(f"{scratch}/out")
+    return int(count)
+
+
+def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
+    """The log from `start` (a position's JSON) to its end into Arrow files: row images."""
+    import json
+    import time
+
+    from cdcsync_core.position import position_from_dict
+    from cdcsync_spark.logreader import LogReader, ReaderSettings
+
+    source = _source(port, folder)
+    with connect(source) as connection:
+        facts = read_facts(connection)
+        definition = read_table(connection, TableId(*table.split(".")))
+        goal = current(connection, facts).at
+    assert goal
+    with tempfile.TemporaryDirectory() as spool:
+        begin = position_from_dict(json.loads(start))
+        settings = ReaderSettings(
+            source, facts.log, 4_000_000_001, {definition.id: definition}, begin, {}, 1.0, 16 << 20, Path(spool)
+        )
+        reader = LogReader(settings)
+        reader.start()
+        handled = 0
+        while True:
+            batch = reader.take()
+            if batch is None:
+                time.sleep(0.01)
+                continue
+            if batch.fatal:
+                raise batch.fatal
+            handled += sum(t.rows for t in batch.tables)
+            for part in batch.tables:
+                Path(part.file).unlink()
+            if batch.end.reached(goal):
+                reader.stop()
+                return handled
+
+
+def mysql_replication(port: str, folder: str, table: str, file: str, offset: str) -> int:
+    """mysql-replication from file and offset to the end of the log: row images, as its users get them."""
+    from pymysqlreplication import BinLogStreamReader
+    from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+
+    source = _source(port, folder)
+    database, name = table.split(".")
+    stream = BinLogStreamReader(
+        connection_settings={
+            "host": source.host,
+            "port": source.port,
+            "user": source.username_file.read_text(),
+            "passwd": source.password_file.read_text(),
+        },
+        server_id=4_000_000_002,
+        log_file=file,
+        log_pos=int(offset),
+        resume_stream=True,
+        blocking=False,
+        only_schemas=[database],
+        only_tables=[name],
+        only_events=[DeleteRowsEvent, WriteRowsEvent, UpdateRowsEvent],
+    )
+    handled = 0
+    for event in stream:
+        handled += len(event.rows) * (2 if isinstance(event, UpdateRowsEvent) else 1)
+    stream.close()
+    return handled
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"\n{globals()[sys.argv[1]](*sys.argv[2:])}\n")

@@ -1,0 +1,66 @@
+"""Measures a program as a whole process: CPU seconds of it and its children, wall seconds, peak memory.
+
+The machines are small and shared, so the CPU seconds are the figure and ratios within one run the statement; wall time stands beside.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTENDERS = Path(__file__).parent / "contenders.py"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """`rows` is what the program says that it handled; `memory` the largest process's peak in MiB."""
+
+    name: str
+    rows: int
+    cpu: float
+    wall: float
+    memory: float
+
+    @property
+    def rows_per_cpu_second(self) -> float:
+        return self.rows / self.cpu if self.cpu else 0.0
+
+
+def measure(name: str, command: Sequence[str], rows: int | None = None) -> Figures:
+    """Runs `command` to its end; `rows` where it does not print them as its last line. Raises on a failure."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    process = subprocess.run(command, capture_output=True, env=_environment(), timeout=1800, check=False)
+    wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode != 0:
+        raise RuntimeError(f"{name}: exit {process.returncode}: {process.stderr.decode()[-2000:]}")
+    handled = rows if rows is not None else int(process.stdout.split()[-1])
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Figures(name, handled, cpu, wall, after.ru_maxrss / 1024)
+
+
+def contender(name: str, *arguments: object) -> Figures:
+    """One of the functions of `contenders.py`, in a process of its own."""
+    return measure(name, [sys.executable, str(CONTENDERS), name, *(str(a) for a in arguments)])
+
+
+def table(title: str, figures: Sequence[Figures], floor: str) -> str:
+    """A table as text; the last column is CPU seconds a row relative to the contender called `floor`."""
+    base = next(f for f in figures if f.name == floor).rows_per_cpu_second
+    lines = [title, f"{'':34}{'rows':>10}{'CPU s':>9}{'wall s':>9}{'rows/CPU s':>13}{'x floor':>9}{'peak MiB':>10}"]
+    lines += [
+        f"{f.name:34}{f.rows:>10,}{f.cpu:>9.2f}{f.wall:>9.2f}{f.rows_per_cpu_second:>13,.0f}"
+        f"{base / f.rows_per_cpu_second:>9.2f}{f.memory:>10.0f}"
+        for f in figures
+    ]
+    return "\n".join(lines)
+
+
+def _environment() -> dict[str, str]:
+    tests = str(Path(__file__).parent.parent)
+    return {**os.environ, "PYTHONPATH": tests, "PYSPARK_PYTHON": sys.executable}
