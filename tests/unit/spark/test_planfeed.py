@@ -1,0 +1,124 @@
+"""Where a driver gets its splits from: the planner's shards while they continue the target, else its own plan (rule R4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.run import PlanShard
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_mysql.connection import Source
+from cdcsync_spark import planfeed
+from cdcsync_spark.planfeed import PlanFeed
+
+TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
+
+
+class Stopped(Exception):
+    """What `wait` raises when the run is asked to stop."""
+
+
+class Plan:
+    """A plan folder, filled by the planner a shard at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pending: list[tuple[int, PlanShard]] = []
+        self.waits = 0
+
+    def feed(self, index: int = 0) -> PlanFeed:
+        return PlanFeed(cast(Source, None), self.folder, index, TABLE, 10, self.wait)
+
+    def write(self, number: int, shard: PlanShard) -> None:
+        (self.folder / PlanShard.filename(0, number)).write_text(shard.to_json())
+
+    def wait(self, seconds: float) -> None:
+        """Time passes: the planner writes its next shard, or the run is stopped."""
+        self.waits += 1
+        assert seconds < 1
+        if not self.pending:
+            raise Stopped
+        self.write(*self.pending.pop(0))
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(tmp_path)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> list[Bound]:
+    """Frontiers from which the driver planned itself."""
+    asked: list[Bound] = []
+
+    @contextmanager
+    def connect(_: Any) -> Iterator[None]:
+        yield
+
+    def plan(_: Any, table: Table, size: int, frontier: Bound) -> Iterator[Split]:
+        assert (table, size) == (TABLE, 10)
+        asked.append(frontier)
+        yield Split(frontier, None)
+
+    monkeypatch.setattr(planfeed, "connect", connect)
+    monkeypatch.setattr(planfeed, "plan", plan)
+    return asked
+
+
+def shard(number: int, *splits: Split, frontier: list[Any] | None = None, last: bool = False) -> PlanShard:
+    return PlanShard("shop.orders", number, frontier, splits, last)
+
+
+def test_the_shards_come_in_order(plan: Plan, own: list[Bound]) -> None:
+    plan.write(0, shard(0, FIRST))
+    plan.write(1, shard(1, SECOND))
+    plan.write(2, shard(2, LAST, last=True))
+    assert list(plan.feed().splits(None)) == [FIRST, SECOND, LAST]
+    assert own == []
+
+
+def test_splits_are_read_while_the_rest_is_planned(plan: Plan, own: list[Bound]) -> None:
+    """The first shard suffices to begin."""
+    plan.pending = [(0, shard(0, FIRST)), (1, shard(1, SECOND, LAST, last=True))]
+    splits = plan.feed().splits(None)
+    assert next(splits) == FIRST
+    assert plan.waits == 1
+    assert list(splits) == [SECOND, LAST]
+    assert plan.waits == 2
+
+
+def test_a_plan_that_continues_the_target_is_used(plan: Plan, own: list[Bound]) -> None:
+    plan.write(0, shard(0, SECOND, LAST, frontier=[10], last=True))
+    assert list(plan.feed().splits((10,))) == [SECOND, LAST]
+    assert own == []
+
+
+@pytest.mark.parametrize(("planned", "target"), [(None, (10,)), ([10], None), ([10], (20,)), (["10"], (10,))])
+def test_a_plan_that_does_not_continue_the_target_is_not_used(
+    plan: Plan, own: list[Bound], planned: list[Any] | None, target: Bound
+) -> None:
+    """The target's commit is the truth: a wave was committed and not reported, or the status is gone."""
+    plan.write(0, shard(0, FIRST, frontier=planned, last=True))
+    assert list(plan.feed().splits(target)) == [Split(target, None)]
+    assert own == [target]
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_a_plan(plan: Plan) -> None:
+    with pytest.raises(Stopped):
+        plan.feed().splits(None)
+
+
+def test_known_splits_are_counted_once(plan: Plan) -> None:
+    """For the progress bar, while the plan grows."""
+    feed = plan.feed()
+    assert feed.planned() == 0
+    plan.write(0, shard(0, FIRST, SECOND))
+    assert [feed.planned(), feed.planned()] == [2, 2]
+    plan.write(1, shard(1, LAST, last=True))
+    assert feed.planned() == 3

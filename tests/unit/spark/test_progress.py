@@ -1,0 +1,75 @@
+"""Reports to the controller: whole lines from several threads, and a driver that notices when nobody reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import replace
+
+import pytest
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.run import Report, TablePhase
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
+
+TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+STATE = TableState(Identity("default/shop", "mariadb:1", "shop.orders"), TABLE, epoch=1, rows=7, nulled=2, nonce=3)
+
+
+def test_lines_of_several_threads_do_not_mix() -> None:
+    """A pipe takes 64 KiB at once; a longer report is written in pieces."""
+    read, write = os.pipe()
+    reporter = Reporter("run-1", write)
+    tables = [[{"name": f"shop.t{n}", "message": str(n) * 30_000}] for n in range(8)]
+    threads = [threading.Thread(target=reporter.report, kwargs={"tables": t}) for t in tables]
+    lines: list[str] = []
+    with os.fdopen(read) as pipe:
+        reader = threading.Thread(target=lambda: lines.extend(pipe.readline() for _ in tables))
+        for thread in [reader, *threads]:
+            thread.start()
+        for thread in [*threads, reader]:
+            thread.join(30)
+    os.close(write)
+    assert sorted(json.loads(line)["tables"][0]["name"] for line in lines) == [f"shop.t{n}" for n in range(8)]
+    assert {Report.from_json(line).run for line in lines} == {"run-1"}
+
+
+def test_a_driver_without_a_controller_is_told() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with pytest.raises(ControllerGone):
+        Reporter("run-1", write).report(epoch=1)
+    os.close(write)
+
+
+def test_without_a_descriptor_reports_go_nowhere() -> None:
+    Reporter("run-1", -1).report(epoch=1)
+
+
+def test_a_tables_entry_is_a_view_of_its_state() -> None:
+    """Rule R4: status follows the target."""
+    position = FilePosition(LogOffset("binlog.000001", 400))
+    entry = table_entry("shop.orders", TablePhase.STREAMING, replace(STATE, position=position))
+    assert (entry["rows"], entry["nulledDates"], entry["nonce"]) == (7, 2, 3)
+    assert entry["position"] == position.to_dict()
+    assert (entry["phase"], entry["reason"], entry["low"], entry["high"]) == ("Streaming", "", None, None)
+
+
+def test_a_stopped_tables_entry_says_why() -> None:
+    error = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE", remedy="read it again", table="shop.orders")
+    entry = failed_entry("shop.orders", error, STATE)
+    assert (entry["phase"], entry["reason"]) == ("Failed", "SchemaChangeRefused")
+    assert entry["message"] == "shop.orders: ALTER TABLE; remedy: read it again"
+    assert entry["rows"] == 7
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (0.0, "1970-01-01T00:00:00.000+00:00"), (1.5, "1970-01-01T00:00:01.500+00:00")]
+)
+def test_times_go_out_in_utc(seconds: float | None, text: str) -> None:
+    position = FilePosition(LogOffset("binlog.000001", 400))
+    assert position_entry(position, seconds) == position.to_dict() | {"timestamp": text}

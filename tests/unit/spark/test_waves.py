@@ -1,0 +1,68 @@
+"""Pieces of a split and counts of a wave: bounded memory, and sums that stand still while they are looked at."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_spark.sinks.base import StagedFile
+from cdcsync_spark.splitread import Row, pieces
+from cdcsync_spark.wavejob import SplitResult, _CountsSum, _parse
+
+MIB = 1 << 20
+
+
+def sizes(found: list[list[Row]]) -> list[int]:
+    return [len(piece) for piece in found]
+
+
+def test_narrow_rows_come_by_the_thousand() -> None:
+    assert sizes(list(pieces((b"1", None) for _ in range(4500)))) == [2000, 2000, 500]
+
+
+def test_wide_rows_come_in_small_pieces_from_the_first_on() -> None:
+    """Two thousand rows of a megabyte are more than an Arrow array of text can hold."""
+    wide = b"x" * MIB
+    assert sizes(list(pieces((b"1", wide) for _ in range(20)))) == [8, 8, 4]
+
+
+def test_rows_that_grow_wide_in_the_middle_do_not_surprise() -> None:
+    rows = [(b"1", b"x")] * 2500 + [(b"1", b"x" * MIB)] * 10
+    found = list(pieces(rows))
+    assert max(sum(len(c) for r in p for c in r if c) for p in found) <= 9 * MIB
+    assert [r for p in found for r in p] == rows
+
+
+def test_one_row_may_be_wider_than_a_piece() -> None:
+    assert sizes(list(pieces([(b"x" * (20 * MIB),), (b"1",)]))) == [1, 1]
+
+
+def test_no_rows_are_no_piece() -> None:
+    assert list(pieces([])) == []
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=5), st.binary(max_size=5)), max_size=50))
+def test_all_rows_come_once_and_in_order(rows: list[Row]) -> None:
+    assert [r for p in pieces(rows) for r in p] == rows
+
+
+def test_counts_add_up_by_table_and_leave_what_was_seen_alone() -> None:
+    """The driver adds a wave's counts up while a thread of Spark's adds to them."""
+    total = _CountsSum()
+    first = total.addInPlace(total.zero({}), {0: (1, 10)})
+    second = total.addInPlace(first, {0: (1, 5), 1: (1, 7)})
+    assert first == {0: (1, 10)}
+    assert second == {0: (2, 15), 1: (1, 7)}
+
+
+def test_a_tasks_result_comes_back_as_it_was() -> None:
+    error = fail(Reason.SOURCE_UNREACHABLE, "gone", table="shop.orders")
+    found = _parse('{"error": ' + json.dumps(error.to_json()) + "}").error
+    assert found is not None
+    assert (type(found), found.message) == (type(error), error.message)
+    assert _parse(
+        '{"files": [{"path": "a", "size": 1, "rows": 2, "stats": ""}], "rows": 2, "nulled": 1}'
+    ) == SplitResult((StagedFile("a", 1, 2),), 2, 1)
