@@ -112,14 +112,22 @@ class EventParser:
         try:
             header = _Header(event)
             body = memoryview(event)[_HEADER.size : self._checked(header, event)]
-            if header.log_pos and header.kind not in (_ROTATE, *_HEARTBEATS):
-                self._offset = _continued(self._offset, header.log_pos)
+            self._move(header)
             yield from self._handle(header, body)
         except DecodeError as e:
             if e.position:
                 raise
             at = f"{self._file}:{self._offset}"
             raise DecodeError(e.found, needed=e.needed, table=e.table, column=e.column, position=at) from None
+
+    def _move(self, header: _Header) -> None:
+        """To the event's end. Made up events have none, rotations and heartbeats say it in their bodies."""
+        if not header.log_pos or header.kind in (_ROTATE, *_HEARTBEATS):
+            return
+        place = _continued(self._offset, header.log_pos)
+        if place >> 32 != self._offset >> 32 and place - self._offset > header.length:
+            raise DecodeError(f"an event that ends at {header.log_pos}, before the one before it")
+        self._offset = place
 
     def _handle(self, header: _Header, body: Buffer) -> Iterator[Fact]:
         handler = _HANDLERS.get(header.kind)

@@ -298,15 +298,12 @@ def test_a_compressed_transaction() -> None:
 
 def test_offsets_go_on_past_four_gibibytes() -> None:
     """The header has 32 bits only."""
-    parser = EventParser("mysql")
-    begun = [rotate(FILE, (1 << 32) - 100), format_event()]
-    transaction = [
-        event(GTID, gtid(1), end=(1 << 32) - 50),
-        event(QUERY, query("BEGIN"), end=10),
-        event(XID, bytes(8), end=60),
-    ]
-    facts = [f for e in begun + transaction for f in parser.feed(e)]
-    assert facts[-1] == end((1 << 32) + 60, ONE)
+    log, _ = Log.begun()
+    log.offset = (1 << 32) - 100
+    events = [rotate(FILE, log.offset), format_event(), log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN"))]
+    events.append(log.write(XID, bytes(8)))
+    assert log.offset > 1 << 32
+    assert parse("mysql", events)[-1] == end(log.offset, ONE)
 
 
 def test_rotation_is_progress_once() -> None:
@@ -465,6 +462,7 @@ def test_an_open_file_was_checksummed_before_it_was_marked() -> None:
         ("an event of 3 bytes", [b"abc"]),
         ("compressed transaction", [event(PAYLOAD, b"\x02\x01\x00\x01\x01\x03\x00abc")]),
         ("algorithm 7", [event(PAYLOAD, b"\x02\x01\x07\x01\x01\x03\x00abc")]),
+        ("before the one before it", [event(GTID, gtid(1), end=5000), event(QUERY, query("BEGIN"), end=400)]),
         ("place in a binlog", [rotate("no number", 4)]),
     ],
 )
