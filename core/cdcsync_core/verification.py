@@ -87,7 +87,7 @@ class Difference:
 class TableResult:
     """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them.
 
-    `unconfirmed` keys differ too, but the target does not have all changes of them yet (`why`), so nothing is proven. `ranges` are
+    `unconfirmed` keys differed when they were read first and were not looked at again (`why`), so nothing is proven. `ranges` are
     the key ranges that were read; `position` is what the target was as of when it was read last. `skipped` says why the table
     could not be compared yet; `error` ended its verification (a `CdcError` as a dictionary).
     """

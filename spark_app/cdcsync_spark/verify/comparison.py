@@ -11,8 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync, replica_id
@@ -24,21 +22,15 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
 from cdcsync_spark.verify.progressed import Opened, SyncStatus, open_target
-from cdcsync_spark.verify.reading import (
-    Candidates,
-    Digesters,
-    Work,
-    compare_table,
-    count_rows,
-    spool_for,
-    start_workers,
-)
+from cdcsync_spark.verify.reading import Candidates, Work, compare_table, count_rows, spool_for, start_workers
 from cdcsync_spark.verify.settle import Settler, Suspect
 from cdcsync_spark.verify.shown import differences
 
 _MOST_WORKERS = 8
+_TOO_MANY = "there are too many to look at all of them again"
 Tell = Callable[[Progress | TableResult], None]
 
 
@@ -166,15 +158,14 @@ class Comparison:
         found, suspect = subject.candidates, subject.suspect
         if found is not None and suspect is not None:
             subject.error = suspect.error
-            undecided = suspect.keys.num_rows + found.uncounted
             result = replace(
                 result,
                 source_rows=found.source_rows,
                 target_rows=found.target_rows,
                 ranges=found.ranges,
                 counts={kind.value: n for kind, n in Counter(suspect.kinds).items()},
-                unconfirmed=undecided,
-                why=suspect.why or ("there are too many to read them all again" if undecided else ""),
+                unconfirmed=found.uncounted,
+                why=_TOO_MANY if found.uncounted else "",
                 position=str(suspect.position or subject.position),
             )
             result = replace(result, keys=self._keys(subject, suspect))
@@ -184,10 +175,9 @@ class Comparison:
     def _keys(self, subject: _Subject, suspect: Suspect) -> tuple[Difference, ...]:
         if not suspect.kinds:
             return ()
-        first = pa.concat_tables(suspect.proven).slice(0, self.config.limit)
         try:
             snapshot = suspect.target.open_snapshot()
-            kinds = suspect.kinds[: self.config.limit]
+            first, kinds = suspect.keys.slice(0, self.config.limit), suspect.kinds[: self.config.limit]
             seconds = self.resource.spec.snapshot.max_split_seconds
             return differences(self.source, suspect.table, snapshot, first, kinds, suspect.digesters.keys, seconds)
         except CdcError as e:

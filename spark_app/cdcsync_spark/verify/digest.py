@@ -20,6 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.table import Table
+
 Words = npt.NDArray[np.uint64]
 #: shape (rows, 2): the two halves of each row's digest
 Digests = npt.NDArray[np.uint64]
@@ -58,6 +60,34 @@ class Digester:
         joined = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, b"")
         digests = b"".join([hashlib.blake2b(row, digest_size=16, key=self.seed).digest() for row in joined.to_pylist()])
         return [*lengths, np.frombuffer(digests, "<u4").reshape(-1, 4).astype(np.uint64)]
+
+
+@dataclass(frozen=True)
+class Digesters:
+    """Of keys and of whole rows of one table, for one verification."""
+
+    keys: Digester
+    rows: Digester
+
+    @classmethod
+    def of(cls, table: Table, seed: bytes) -> Digesters:
+        return cls(Digester(table.key, seed), Digester(tuple(c.name for c in table.captured), seed))
+
+
+class DigestSet:
+    """A set of digests with fast membership of many."""
+
+    def __init__(self, digests: Digests) -> None:
+        self._digests = digests
+        self._exact = {d.tobytes() for d in digests}
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    def where(self, digests: Digests) -> list[int]:
+        """The indices of those that are in the set."""
+        likely = np.flatnonzero(np.isin(digests[:, 0], self._digests[:, 0]))
+        return [int(i) for i in likely if digests[i].tobytes() in self._exact]
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,6 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,25 +21,9 @@ from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_spark.sinks.base import TargetSnapshot
 from cdcsync_spark.textrows import decode, select_list
-from cdcsync_spark.verify.digest import Digester, Digests
+from cdcsync_spark.verify.digest import Digester, Digests, DigestSet
 
 _KEYS_A_QUERY = 200
-
-
-class DigestSet:
-    """A set of digests with fast membership of many."""
-
-    def __init__(self, digests: Digests) -> None:
-        self._digests = digests
-        self._exact = {d.tobytes() for d in digests}
-
-    def __len__(self) -> int:
-        return len(self._exact)
-
-    def where(self, digests: Digests) -> list[int]:
-        """The indices of those that are in the set."""
-        likely = np.flatnonzero(np.isin(digests[:, 0], self._digests[:, 0]))
-        return [int(i) for i in likely if digests[i].tobytes() in self._exact]
 
 
 def select_keys(source: Source, table: Table, keys: pa.Table, max_seconds: int) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,8 @@
-"""Which of some keys the log changes between two positions: the judge of whether two reads were comparable.
+"""What the log says of some keys between two positions: the judge of whether a difference is one.
 
-A dump of its own, under a replica id of its own, from a position to where both a place and another position are passed. Nothing is kept but
-the digests of the keys that are asked for.
+The log holds the whole row before and after each change, so it tells which rows a key had after each transaction, and which of
+them a target at a given position must have. It is read by a dump of its own, under a replica id of its own; nothing is kept
+but digests of the keys that are asked for.
 """
 
 from __future__ import annotations
@@ -9,40 +10,104 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source
-from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
 from cdcsync_spark.logreader import LogReader, ReaderSettings
-from cdcsync_spark.verify.digest import Digester
-from cdcsync_spark.verify.keys import DigestSet
+from cdcsync_spark.verify.digest import Digesters, DigestSet
 
 _HEARTBEAT_SECONDS = 1.0
 _BATCH_BYTES = 32 << 20
 _POLL_SECONDS = 0.05
 
-
-@dataclass(frozen=True)
-class Watched:
-    """The keys of one table that are looked for."""
-
-    table: Table
-    digester: Digester
-    keys: DigestSet
+#: the digest of a row; None: there is no row
+State = bytes | None
+_REMOVES = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 
 
 @dataclass
-class Touched:
-    """`keys`: the digests, as bytes, of the watched keys that the log changes; `stop` is what would stop the table there, a DDL."""
+class KeyHistory:
+    """One key in a part of the log: `states` are what it had before the first change and after each transaction, `at_target` is
+    what it had at the target's position."""
 
-    keys: set[bytes]
+    states: set[State]
+    at_target: State
+
+    @classmethod
+    def before(cls, kind: ChangeKind, row: bytes) -> KeyHistory:
+        """Begins with the first change that the log has: a row that is removed was there before, one that is added was not."""
+        first = row if kind in _REMOVES else None
+        return cls({first}, first)
+
+    def end_transaction(self, state: State, *, in_target: bool) -> None:
+        """A transaction left the key with `state`; what is between is seen by nobody."""
+        self.states.add(state)
+        if in_target:
+            self.at_target = state
+
+
+@dataclass
+class _Transaction:
+    """The one that is being read: the keys that it changed, as it leaves them so far."""
+
+    number: int = -1
+    in_target: bool = False
+    states: dict[bytes, State] = field(default_factory=dict)
+
+
+@dataclass
+class Watched:
+    """Keys of one table that are looked for, and the `position` of its target. `stop` is what would stop the table there, a DDL."""
+
+    table: Table
+    digesters: Digesters
+    keys: DigestSet
+    position: Position
+    histories: dict[bytes, KeyHistory] = field(default_factory=dict)
     stop: CdcError | None = None
+
+    def take(self, part: TableBatch, transactions: str) -> None:
+        """A batch of the table's changes, in the order of the log."""
+        self.stop = self.stop or part.stop
+        if not part.file:
+            return
+        covered = [self.position.covers(t) for t in read_transactions(transactions)]
+        transaction = _Transaction()
+        with pa.memory_map(part.file) as source:
+            for changes in pa.ipc.open_file(source).read_all().to_batches():
+                self._take_changes(changes, covered, transaction)
+        self._end(transaction)
+
+    def _take_changes(self, changes: pa.RecordBatch, covered: list[bool], transaction: _Transaction) -> None:
+        keys = self.digesters.keys.of(changes)
+        found = self.keys.where(keys)
+        mine = changes.take(pa.array(found, pa.int64()))
+        rows = self.digesters.rows.of(mine)
+        for at, kind, number, row in zip(
+            found, mine[KIND].to_pylist(), mine[TRANSACTION].to_pylist(), rows, strict=True
+        ):
+            if number != transaction.number:
+                self._end(transaction)
+                transaction.number, transaction.in_target = number, covered[number]
+            self._take_change(keys[at].tobytes(), ChangeKind(kind), row.tobytes(), transaction)
+
+    def _take_change(self, key: bytes, kind: ChangeKind, row: bytes, transaction: _Transaction) -> None:
+        if key not in self.histories:
+            self.histories[key] = KeyHistory.before(kind, row)
+        transaction.states[key] = None if kind in _REMOVES else row
+
+    def _end(self, transaction: _Transaction) -> None:
+        for key, state in transaction.states.items():
+            self.histories[key].end_transaction(state, in_target=transaction.in_target)
+        transaction.states.clear()
 
 
 @dataclass(frozen=True)
@@ -55,13 +120,11 @@ class LogSearch:
     folder: Path
     patience: float
 
-    def between(
-        self, start: Position, place: LogOffset, goals: list[Position], watched: Mapping[TableId, Watched]
-    ) -> dict[TableId, Touched]:
-        """What changes from `start` until `place` is passed and all that the `goals` have. Raises CdcError."""
-        found = {table: Touched(set()) for table in watched}
-        if start.reached(place) and all(start.includes(g) for g in goals):
-            return found
+    def between(self, start: Position, place: LogOffset, watched: Mapping[TableId, Watched]) -> None:
+        """Fills the histories with what changes from `start` until `place` and all targets' positions are passed. Raises CdcError."""
+        goals = [w.position for w in watched.values()]
+        if _passed(start, place, goals):
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         reader = LogReader(self._settings(start, watched))
         reader.start()
@@ -70,12 +133,12 @@ class LogSearch:
             while True:
                 batch = reader.take()
                 if batch is not None:
-                    _look(batch, watched, found)
-                    if batch.end.reached(place) and all(batch.end.includes(g) for g in goals):
-                        return found
-                elif time.monotonic() > deadline:
+                    _look(batch, watched)
+                    if _passed(batch.end, place, goals):
+                        return
+                if time.monotonic() > deadline:
                     raise self._too_long(start, place)
-                else:
+                if batch is None:
                     time.sleep(_POLL_SECONDS)
         finally:
             reader.stop()
@@ -98,23 +161,22 @@ class LogSearch:
         return fail(
             Reason.SOURCE_UNREACHABLE,
             f"the log from {start} to {place} was not read within {self.patience:.0f} s",
-            needed="a stream that keeps up with the source",
-            remedy="verify again when the lag is small",
+            needed="a target that is not far behind, or more patience",
+            remedy="let the sync catch up and verify again, or give a longer --wait",
         )
 
 
-def _look(batch: LogBatch, watched: Mapping[TableId, Watched], found: dict[TableId, Touched]) -> None:
+def _passed(position: Position, place: LogOffset, goals: list[Position]) -> bool:
+    return position.reached(place) and all(position.includes(g) for g in goals)
+
+
+def _look(batch: LogBatch, watched: Mapping[TableId, Watched]) -> None:
     if batch.fatal is not None:
         raise batch.fatal
-    by_name = {str(table): table for table in watched}
+    by_name = {str(table): w for table, w in watched.items()}
     for part in batch.tables:
-        table = by_name[part.table]
-        found[table].stop = found[table].stop or part.stop
+        by_name[part.table].take(part, batch.transactions)
         if part.file:
-            with pa.memory_map(part.file) as source:
-                for changes in pa.ipc.open_file(source).read_all().to_batches():
-                    digests = watched[table].digester.of(changes)
-                    found[table].keys |= {digests[i].tobytes() for i in watched[table].keys.where(digests)}
             Path(part.file).unlink()
     if batch.transactions:
         Path(batch.transactions).unlink()

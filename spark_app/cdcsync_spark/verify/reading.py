@@ -27,24 +27,12 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
 from cdcsync_spark.sinks.base import TargetSnapshot
 from cdcsync_spark.splitread import SplitReader
-from cdcsync_spark.verify.digest import Digester, Digests
-from cdcsync_spark.verify.keys import DigestSet, matching
+from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
+from cdcsync_spark.verify.keys import matching
 from cdcsync_spark.verify.spool import Spool, partitions_for
 
 #: more candidates than this are counted only: something is wrong at large
 MOST_CANDIDATES = 200_000
-
-
-@dataclass(frozen=True)
-class Digesters:
-    """Of keys and of whole rows of one table, for one verification."""
-
-    keys: Digester
-    rows: Digester
-
-    @classmethod
-    def of(cls, table: Table, seed: bytes) -> Digesters:
-        return cls(Digester(table.key, seed), Digester(tuple(c.name for c in table.captured), seed))
 
 
 @dataclass(frozen=True)
@@ -76,8 +64,10 @@ class Candidates(NamedTuple):
 
 
 def start_workers(count: int) -> ProcessPoolExecutor:
-    """Processes that end with this one, however it ends."""
-    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    """Processes that end with this one, however it ends. What they import is imported once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return ProcessPoolExecutor(count, context, initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:

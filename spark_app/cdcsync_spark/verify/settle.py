@@ -1,13 +1,13 @@
-"""Decides which candidate keys really differ, in rounds, for all tables at once. The rule is in the package's docstring.
+"""Decides which candidate keys really differ, for all tables at once. The rule is in the package's docstring.
 
-LOW -> source rows -> HIGH -> wait until the targets have passed HIGH -> target rows -> those that differ ->
-what does the log change between what both sides are as of? -> untouched: proven; touched: next round
+LOW -> source rows -> HIGH -> wait for the stream to pass HIGH -> target rows -> keys that differ again ->
+the log between what both sides are as of -> what each key must have on each side
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,27 +15,28 @@ import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.watermark import high, low
 from cdcsync_spark.sinks.base import Target, TargetSnapshot
-from cdcsync_spark.verify.digest import Digests
-from cdcsync_spark.verify.keys import DigestSet, matching, scan_keys, select_keys
-from cdcsync_spark.verify.logged import LogSearch, Watched
-from cdcsync_spark.verify.progressed import Opened, SyncStatus, open_target, position_of
-from cdcsync_spark.verify.reading import Digesters
+from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
+from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
+from cdcsync_spark.verify.logged import KeyHistory, LogSearch, State, Watched
+from cdcsync_spark.verify.progressed import SyncStatus, open_target, position_of
 
-ROUNDS = 6
 _POLL_SECONDS = 0.3
+
+#: key digest -> the digests of its rows, sorted: one, or more where a target holds the key more than once
+Rows = dict[bytes, list[bytes]]
 
 
 @dataclass
 class Suspect:
-    """One table's candidate keys on their way: `keys` and `digests` are undecided, `proven` keys differ, `kinds` says how, in their order.
+    """One table's candidate keys: `keys` and their `digests`; when it is settled, those that differ, and `kinds` says how.
 
-    `why` says why the undecided ones stay so; `error` ended the table's verification.
+    `position` is what the target was as of then. `error` ended the table's verification.
     """
 
     table: Table
@@ -44,10 +45,8 @@ class Suspect:
     digesters: Digesters
     keys: pa.Table
     digests: Digests
-    proven: list[pa.Table] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     position: Position | None = None
-    why: str = ""
     error: CdcError | None = None
 
     @property
@@ -55,8 +54,8 @@ class Suspect:
         return str(self.table.id)
 
     @property
-    def open(self) -> bool:
-        return self.keys.num_rows > 0 and not self.why and self.error is None
+    def key_bytes(self) -> list[bytes]:
+        return [d.tobytes() for d in self.digests]
 
     def keep(self, indices: list[int]) -> None:
         self.keys = self.keys.take(pa.array(indices, pa.int64()))
@@ -64,14 +63,12 @@ class Suspect:
 
 
 @dataclass
-class _Seen:
-    """A suspect in one round: row digests by key digest on both sides, the target as it was opened then."""
+class _Reread:
+    """A suspect's rows on both sides, read again."""
 
     suspect: Suspect
-    source: dict[bytes, list[bytes]]
-    target: dict[bytes, list[bytes]] = field(default_factory=dict)
-    opened: Opened | None = None
-    passed: bool = False
+    source: Rows
+    target: Rows = field(default_factory=dict)
 
     def kind(self, key: bytes) -> Kind:
         if key not in self.target:
@@ -95,32 +92,24 @@ class Settler:
     tell: Callable[[str, Step], None]
 
     def settle(self, suspects: list[Suspect]) -> None:
-        """Decides as many keys as can be. Errors of single tables are in them; raises CdcError for the source as a whole."""
-        for number in range(ROUNDS):
-            undecided = [s for s in suspects if s.open]
-            if not undecided:
-                return
-            self._round(undecided, number)
-        for suspect in suspects:
-            if suspect.open:
-                suspect.why = f"they were changed again and again while they were compared, {ROUNDS} times"
-
-    def _round(self, suspects: list[Suspect], number: int) -> None:
+        """Keeps the keys that really differ. Errors of single tables are in them; raises CdcError for the source as a whole."""
+        suspects = [s for s in suspects if s.keys.num_rows]
+        if not suspects:
+            return
         safe = low(self.source, self.facts)
-        seen = [self._read_source(s) for s in suspects]
+        reread = [_Reread(s, self._read_source(s)) for s in suspects]
         with connect(self.source) as connection:
             end = high(connection, self.facts)
-        seen = [s for s in seen if s.suspect.error is None]
-        self._wait(seen, end)
-        differing = [s for s in seen if self._read_target(s)]
+        self._wait([s for s in suspects if s.error is None], end)
+        differing = [r for r in reread if self._read_target(r)]
         if differing:
-            self._judge(differing, safe, end, self.scratch / f"log-{number}")
+            self._judge(differing, safe, end)
 
     # -- reading
 
-    def _read_source(self, suspect: Suspect) -> _Seen:
+    def _read_source(self, suspect: Suspect) -> Rows:
         self.tell(suspect.name, Step.READING_AGAIN)
-        rows: dict[bytes, list[bytes]] = {}
+        rows: Rows = {}
         try:
             # the server may give one row for two spellings of its key: the last one read wins
             for batch, keys in matching(
@@ -132,81 +121,87 @@ class Settler:
                 rows |= {k.tobytes(): [d.tobytes()] for k, d in zip(keys, digests, strict=True)}
         except CdcError as e:
             suspect.error = e
-        return _Seen(suspect, rows)
+        return rows
 
-    def _read_target(self, seen: _Seen) -> bool:
-        """Keeps the keys that differ; whether there are any."""
-        suspect = seen.suspect
+    def _read_target(self, reread: _Reread) -> bool:
+        """Keeps the keys that differ again; whether there are any."""
+        suspect = reread.suspect
+        if suspect.error is not None:
+            return False
         try:
-            seen.opened = open_target(suspect.target, suspect.name, self.status.read())
-            refuse_replaced(suspect, seen.opened.snapshot)
-            seen.target = target_rows(suspect, seen.opened.snapshot)
+            opened = open_target(suspect.target, suspect.name, self.status.read())
+            refuse_replaced(suspect, opened.snapshot)
+            reread.target = target_rows(suspect, opened.snapshot)
         except CdcError as e:
             suspect.error = e
             return False
-        suspect.position = seen.opened.position
-        keys = [d.tobytes() for d in suspect.digests]
-        suspect.keep([i for i, key in enumerate(keys) if seen.target.get(key) != seen.source.get(key)])
+        suspect.position = opened.position
+        suspect.keep([i for i, k in enumerate(suspect.key_bytes) if reread.target.get(k) != reread.source.get(k)])
         return suspect.keys.num_rows > 0
 
     # -- waiting
 
-    def _wait(self, seen: Iterable[_Seen], end: LogOffset) -> None:
-        """Until the targets have passed `end`, or nobody is there who would bring them there."""
-        waiting = list(seen)
-        for s in waiting:
-            self.tell(s.suspect.name, Step.WAITING)
+    def _wait(self, suspects: list[Suspect], end: LogOffset) -> None:
+        """Until the targets have passed `end`; not longer than the patience, and not at all where no sync runs."""
+        for suspect in suspects:
+            self.tell(suspect.name, Step.WAITING)
         deadline = time.monotonic() + self.patience
-        while True:
-            running = self.status.running
-            status = self.status.read()
-            for s in waiting:
-                state = s.suspect.target.last_commit()
-                entry = status.table(s.suspect.name)
-                s.passed = state is not None and position_of(state, entry).reached(end)
-            waiting = [s for s in waiting if not s.passed]
-            if not waiting or not running or time.monotonic() > deadline:
+        while self.status.running and time.monotonic() < deadline:
+            suspects = [s for s in suspects if not self._has_passed(s, end)]
+            if not suspects:
                 return
             time.sleep(_POLL_SECONDS)
 
+    def _has_passed(self, suspect: Suspect, end: LogOffset) -> bool:
+        entry = self.status.read().table(suspect.name)
+        state = suspect.target.last_commit()
+        stuck = entry is not None and entry.failed
+        return stuck or state is None or state.position is None or position_of(state, entry).reached(end)
+
     # -- judging
 
-    def _judge(self, differing: list[_Seen], safe: Position, end: LogOffset, folder: Path) -> None:
-        """Moves what the log does not touch to `proven`; what is left waits for the next round, if that can help."""
-        positions = [s.opened.position for s in differing if s.opened]
-        watched: dict[TableId, Watched] = {
-            s.suspect.table.id: Watched(s.suspect.table, s.suspect.digesters.keys, DigestSet(s.suspect.digests))
-            for s in differing
-        }
-        search = LogSearch(self.source, self.facts.log, self.replica_id, folder, self.patience)
+    def _judge(self, differing: list[_Reread], safe: Position, end: LogOffset) -> None:
+        """Keeps what the log does not explain."""
+        watched = {r.suspect.table.id: _watched(r.suspect) for r in differing}
+        start = meet_all([safe, *(w.position for w in watched.values())])
+        search = LogSearch(self.source, self.facts.log, self.replica_id, self.scratch / "log", self.patience)
         try:
-            touched = search.between(meet_all([safe, *positions]), end, positions, watched)
+            search.between(start, end, watched)
         except CdcError as e:
-            for s in differing:
-                s.suspect.error = e
+            for r in differing:
+                r.suspect.error = e
             return
-        for s in differing:
-            suspect, log = s.suspect, touched[s.suspect.table.id]
-            if log.stop is not None:
-                suspect.error = log.stop
-                continue
-            undecided = [i for i, d in enumerate(suspect.digests) if d.tobytes() in log.keys]
-            decided = sorted(set(range(suspect.keys.num_rows)) - set(undecided))
-            suspect.proven.append(suspect.keys.take(pa.array(decided, pa.int64())))
-            suspect.kinds += [s.kind(suspect.digests[i].tobytes()) for i in decided]
-            suspect.keep(undecided)
-            if undecided and not s.passed:
-                suspect.why = self._why_not_passed()
-
-    def _why_not_passed(self) -> str:
-        if not self.status.running:
-            return "the source has newer changes of them, and the sync is not running: run it and verify again"
-        return f"the source has newer changes of them that the stream did not bring within {self.patience:.0f} s"
+        for r in differing:
+            suspect, told = r.suspect, watched[r.suspect.table.id]
+            suspect.error = told.stop
+            suspect.keep(
+                [
+                    i
+                    for i, k in enumerate(suspect.key_bytes)
+                    if not explained(r.source.get(k), r.target.get(k), told.histories.get(k))
+                ]
+            )
+            suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
 
 
-def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> dict[bytes, list[bytes]]:
-    """Key digest -> the digests of its rows, for the undecided keys that are there."""
-    rows: dict[bytes, list[bytes]] = {}
+def explained(source: list[bytes] | None, target: list[bytes] | None, history: KeyHistory | None) -> bool:
+    """Whether rows that differ are right all the same: the target's is what the log says for its position, and the source's is one that
+    the key had in between. Without a change in the log both had to be equal."""
+    if history is None:
+        return False
+    there = source[0] if source else None
+    here: list[State] = [*target] if target else [None]
+    return here == [history.at_target] and there in history.states
+
+
+def _watched(suspect: Suspect) -> Watched:
+    assert suspect.position is not None
+    return Watched(suspect.table, suspect.digesters, DigestSet(suspect.digests), suspect.position)
+
+
+def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:
+    """The rows of the candidate keys that are there."""
+    rows: Rows = {}
     scanned = scan_keys(snapshot, suspect.table, suspect.keys)
     for batch, keys in matching(scanned, suspect.digesters.keys, DigestSet(suspect.digests)):
         for key, digest in zip(keys, suspect.digesters.rows.of(batch), strict=True):

@@ -14,8 +14,8 @@ from cdcsync_core.table import Table
 from cdcsync_core.verification import Difference, Kind
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.sinks.base import TargetSnapshot
-from cdcsync_spark.verify.digest import Digester
-from cdcsync_spark.verify.keys import DigestSet, matching, scan_keys, select_keys
+from cdcsync_spark.verify.digest import Digester, DigestSet
+from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
 
 _LONGEST = 60
 Row = dict[str, Any]
