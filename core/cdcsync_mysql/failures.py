@@ -17,6 +17,8 @@ import pymysql
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import TableId, quote
 
+#: who is to be granted something where the error does not say
+_NOBODY = "the account"
 _ACCOUNT = re.compile(r"'([^']*)'@'([^']*)'")
 _TABLE = re.compile(r"for table [`']([^`']+)[`'](?:\.[`']([^`']+)[`'])?")
 _DATABASE = re.compile(r"to database '([^']*)'")
@@ -117,12 +119,12 @@ def _privilege(found: str, text: str) -> CdcError:
 def grant(privilege: str, on: str, text: str = "") -> str:
     """The statement that grants `privilege`, to the account that the server's `text` names."""
     account = _ACCOUNT.search(text)
-    return f"GRANT {privilege} ON {on} TO {account[0] if account else 'the account'}"
+    return f"GRANT {privilege} ON {on} TO {account[0] if account else _NOBODY}"
 
 
 def for_account(error: CdcError, account: str) -> CdcError:
-    """With the account's own name in the remedy: an error names the client's address, which is not the account's."""
-    remedy = _ACCOUNT.sub(lambda _: account, error.remedy)
+    """With the account's own name in the remedy: an error names nobody, or the client's address, which is not the account's."""
+    remedy = _ACCOUNT.sub(lambda _: account, error.remedy).replace(f" TO {_NOBODY}", f" TO {account}")
     return fail(error.reason, error.found, needed=error.needed, remedy=remedy, table=error.table)
 
 

@@ -23,7 +23,8 @@ from cdcsync_mysql.servercheck import Server
 
 #: MySQL from here on does foreign keys in the SQL layer and logs what they change
 _LOGGED_SINCE = (9, 6)
-_CONSTRAINT = re.compile(r"^\s*CONSTRAINT (`(?:[^`]|``)+`) FOREIGN KEY .*$", re.M)
+#: MariaDB 11.4 prints a backtick in a constraint's name as it is, so names are not parsed. A line that ends a quoted text is a column's.
+_FOREIGN_KEY = re.compile(r"^(.*)FOREIGN KEY \(.*(?<!')(?<!',)$", re.M)
 _ACTION = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 
 
@@ -157,8 +158,8 @@ def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found:
 def cascades(create_table: str) -> list[str]:
     """The foreign keys of a SHOW CREATE TABLE that change this table when another one changes, with what they do."""
     return [
-        f"{match[1]} {' '.join(actions)}"
-        for match in _CONSTRAINT.finditer(create_table)
+        f"{match[1].strip()} {' '.join(actions)}"
+        for match in _FOREIGN_KEY.finditer(create_table)
         if (actions := _ACTION.findall(match[0]))
     ]
 

@@ -23,6 +23,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
+from cdcsync_mysql.failures import grant
 from cdcsync_mysql.history import gtid_mark
 from cdcsync_mysql.logfile import birth
 from cdcsync_mysql.server import ServerFacts
@@ -70,7 +71,7 @@ def _log_status_place(connection: Connection) -> LogOffset:
                 Reason.PRIVILEGE_MISSING,
                 e.found,
                 needed="BACKUP_ADMIN and SELECT on performance_schema.log_status, because gtid_mode is not ON",
-                remedy="GRANT BACKUP_ADMIN ON *.* and GRANT SELECT ON performance_schema.log_status to the account, or gtid_mode=ON",
+                remedy=f"{grant('BACKUP_ADMIN', '*.*')}; {grant('SELECT', 'performance_schema.log_status')}; or gtid_mode=ON",
             ) from e
         raise
     local: dict[str, Any] = json.loads(rows[0][0]) if rows else {}

@@ -11,9 +11,10 @@ import pytest
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.table import Table, TableId
+from cdcsync_mysql import planner
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Connection, fetch
-from cdcsync_mysql.planner import estimate_rows, plan
+from cdcsync_mysql.planner import plan
 from cdcsync_mysql.splitquery import order_by, select_key, where
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -80,9 +81,9 @@ KEYS = [
     Keys("bits",
          "k BIT(64) NOT NULL", "18446744073709551615 - CAST(n AS UNSIGNED) * 6148914691236517",
          ("0", "18446744073709551615 - 1")),
-    Keys("binary16", "k BINARY(16) NOT NULL", "UNHEX(MD5(n))", ("''", "x'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF'")),
+    Keys("binary16", "k BINARY(16) NOT NULL", "UNHEX(LEFT(SHA2(n, 256), 32))", ("''", "x'FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF'")),
     Keys("varbinary",
-         "k VARBINARY(40) NOT NULL", "CONCAT(UNHEX(MD5(n)), REPEAT(x'00', n MOD 3))",
+         "k VARBINARY(40) NOT NULL", "CONCAT(UNHEX(LEFT(SHA2(n, 256), 32)), REPEAT(x'00', n MOD 3))",
          ("''", "x'00'", "x'0000'")),
     Keys("enum",
          "k ENUM('zulu', 'alpha', '', 'mike', 'é') NOT NULL, n INT NOT NULL", "1 + n MOD 5, n",
@@ -116,9 +117,9 @@ KEYS = [
     _string("nopad", "VARCHAR(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_nopad_ci", "mariadb"),
     Keys("uuid",
          "k UUID NOT NULL",
-         "CONCAT_WS('-', LEFT(MD5(n), 8), LEFT(MD5(-n), 4), ELT(1 + n MOD 3, '1abc', '4def', '7012'), '8123', RIGHT(MD5(n), 12))",
+         "CONCAT_WS('-', LEFT(SHA2(n, 256), 8), 'abcd', ELT(1 + n MOD 3, '1abc', '4def', '7012'), '8123', RIGHT(SHA2(n, 256), 12))",
          ("'00000000-0000-0000-0000-000000000000'", "'ffffffff-ffff-4fff-bfff-ffffffffffff'"), flavor="mariadb"),
-    Keys("inet6", "k INET6 NOT NULL", "INET6_NTOA(UNHEX(MD5(n)))", ("'::'", "'ffff::'"), flavor="mariadb"),
+    Keys("inet6", "k INET6 NOT NULL", "INET6_NTOA(UNHEX(LEFT(SHA2(n, 256), 32)))", ("'::'", "'ffff::'"), flavor="mariadb"),
 ]  # fmt: skip
 
 
@@ -242,21 +243,16 @@ def _rows_read(connection: Connection, table: Table, split: Split) -> int:
     return sum(int(value) for name, value in counters if name not in ("Handler_read_rnd_deleted", "Handler_read_retry"))
 
 
-@pytest.mark.parametrize("told", [1, 10, 1_100, 30_000, 50_000_000])
+@pytest.mark.parametrize("told", [0, 1, 10, 1_100, 30_000, 50_000_000])
 def test_wrong_statistics_do_not_make_large_splits(
-    told: int, any_server: Server, fresh_database: FreshDatabase
+    told: int, any_server: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = fresh_database(any_server)
-    with any_server.connect(db=database) as raw, raw.cursor() as cursor:
-        cursor.execute("SET sql_log_bin = 0")
-        cursor.execute("CREATE TABLE stale (k BIGINT PRIMARY KEY) STATS_AUTO_RECALC = 0")
-        cursor.execute(f"INSERT INTO stale {_NUMBERS}")
-        cursor.execute("ANALYZE TABLE stale")
-        cursor.execute("UPDATE mysql.innodb_table_stats SET n_rows = %s WHERE database_name = %s", (told, database))
-        cursor.execute("FLUSH TABLE stale")
+    any_server.run("CREATE TABLE stale (k BIGINT PRIMARY KEY)", f"INSERT INTO stale {_NUMBERS}", db=database)
+    # The servers keep no wrong statistics on demand: the row count is live until they restart.
+    monkeypatch.setattr(planner, "estimate_rows", lambda *_: told)
     with connected(any_server) as (connection, _):
         table = _table(connection, database, "stale")
-        assert estimate_rows(connection, table.id) == told, "the statistics are right"
         sizes = [_count(connection, table, split) for split in plan(connection, table, _CHUNK)]
     assert sum(sizes) == _ROWS
     assert max(sizes) <= 3 * _CHUNK, sizes
