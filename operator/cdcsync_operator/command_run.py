@@ -36,7 +36,7 @@ def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str) -> 
     manifest = manifest_files.load()
     with open_local(manifest_files, manifest, state_dir, CALLS, on_fault=output.error) as controller:
         with open_view(output, controller.source) as view:
-            code = controller.run(Until(until), view.show)
+            code = controller.run(Until(until), view.show, output.note)
             last = view.last
         _say_end(output, last, code)
         return code
@@ -47,7 +47,9 @@ def _say_end(output: Output, status: Status, code: ExitCode) -> None:
     stalled, ready = status.condition("Stalled"), status.condition("Ready")
     if stalled.status == "True":
         output.failure(stalled.reason, stalled.message or status.phase.value)
-    elif code is not ExitCode.DONE and ready.message and status.phase is not Phase.COMPLETED:
+    elif status.phase is Phase.PAUSED and code is not ExitCode.DONE:
+        output.failure("Paused", "spec.state is paused; needed: running; remedy: set spec.state: running")
+    elif code is not ExitCode.DONE:
         output.note(f"stopped before the goal was reached: {ready.reason}: {ready.message}")
     if output.as_json:
         output.line({"exit": int(code), "status": status.to_dict()})

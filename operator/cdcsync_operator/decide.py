@@ -275,7 +275,8 @@ def _start_stream(draft: Draft) -> None:
 
 def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
     """Tables that have a position and are not in the stream: a second reader brings them to it, then it takes them over."""
-    late = tuple(t for t in tables if t not in stream.tables)
+    flowing = set(stream.tables)
+    late = tuple(t for t in tables if t not in flowing)
     catch_up = draft.named(RunKind.CATCH_UP)
     position = draft.status.position
     if not late or stream.state is not RunState.RUNNING:

@@ -44,6 +44,8 @@ def verdict(until: Until, progress: Progress) -> ExitCode | None:
         return _failure(status.condition("Stalled").reason)
     if status.phase is Phase.COMPLETED:
         return _despite_failures(status)
+    if status.phase is Phase.PAUSED and until is not Until.FOREVER:
+        return ExitCode.USER_MUST_ACT
     if until is Until.SNAPSHOT and snapshot_complete(progress):
         return _despite_failures(status)
     if until is Until.CAUGHT_UP and snapshot_complete(progress) and _caught_up(progress):

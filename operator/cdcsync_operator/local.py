@@ -61,11 +61,17 @@ class LocalController:
     closing: bool = False
     exit: ExitCode | None = None
     _interrupts: int = field(default=0)
+    _announced: bool = field(default=False)
 
-    def run(self, until: Until, show: Callable[[CdcSync, Status], None]) -> ExitCode:
-        """Runs to the goal or to an interrupt, then drains. `show` is called after every look."""
+    def run(
+        self, until: Until, show: Callable[[CdcSync, Status], None], say: Callable[[str], None] = lambda _: None
+    ) -> ExitCode:
+        """Runs to the goal or to an interrupt, then drains. `show` is called after every look, `say` gets news."""
         with _signals(self.interrupt):
             while True:
+                if self._interrupts == 1 and not self._announced:
+                    self._announced = True
+                    say("draining; interrupt again to end at once (what is not committed is done again next time)")
                 decision = self.reconciler.reconcile(closing=self.closing)
                 resource, _ = self.store.load()
                 show(resource, decision.status)

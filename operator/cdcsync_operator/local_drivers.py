@@ -27,6 +27,7 @@ from cdcsync_operator.state_folder import StateFolder
 #: how long a driver may drain beyond the longest split
 _GRACE = 30.0
 _KEPT_LOGS = 20
+_JOIN_SECONDS = 2.0
 #: who owns a table that two runs have: the one that brings it forward, then the one that reads it, then the stream
 _OWNERSHIP = (RunKind.CATCH_UP, RunKind.SNAPSHOT, RunKind.STREAM)
 
@@ -139,7 +140,7 @@ class LocalDrivers:
         run = self._runs.pop(action.id, None)
         if run is not None and run.planner is not None:
             run.planner.stop()
-            run.planner.join()
+            run.planner.join(_JOIN_SECONDS)
         self._orphans.pop(action.id, None)
         shutil.rmtree(self.folder.runs / action.id, ignore_errors=True)
 

@@ -22,6 +22,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Restarts, Status, only_tables
 from cdcsync_operator.assignment import asked_again
 from cdcsync_operator.state_folder import StateFolder, write_atomically
+from cdcsync_operator.table_shards import TableShards
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -77,6 +78,7 @@ class LocalStore:
     ) -> None:
         self._files, self._folder = files, folder
         self._on_secrets, self._on_fault = on_secrets, on_fault
+        self._shards = TableShards(folder.table_shards)
         self._stored_spec, self._generation, self._status = read_state(folder)
         self._status = _asked_again(self._status)
         self._take(manifest)
@@ -90,7 +92,8 @@ class LocalStore:
         self._status = status
         data = self._resource.to_dict()
         self._stored_spec = data["spec"]
-        text = yaml.dump(data | {"status": status.to_dict()}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        shown = self._shards.write(status).to_dict()
+        text = yaml.dump(data | {"status": shown}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         write_atomically(self._folder.state_file, text)
 
     def missing_secrets(self) -> tuple[str, ...]:
@@ -128,7 +131,8 @@ def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]
     try:
         data = yaml.load(folder.state_file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a safe loader)
         generation = int(data["metadata"].get("generation", 1))
-        return data["spec"], generation, Status.model_validate(data["status"])
+        status = TableShards(folder.table_shards).read(Status.model_validate(data["status"]))
+        return data["spec"], generation, status
     except (yaml.YAMLError, ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise fail(
             Reason.SPEC_INVALID,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.errors import CdcError, TransientError
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Table
 from cdcsync_operator.state_folder import write_atomically
@@ -56,6 +56,10 @@ class Planner(threading.Thread):
                 self._plan(table)
             except CdcError as error:
                 self._give_up(table, error)
+            except OSError as error:
+                if not self._stopping.is_set():  # else the run's folder is gone already
+                    self.error = fail(Reason.INTERNAL_ERROR, f"the chunk plan cannot be written: {error}")
+                return
             if self._stopping.is_set():
                 return
 

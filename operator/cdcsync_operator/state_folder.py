@@ -5,6 +5,7 @@
     <state-dir>/<namespace>.<name>/logs/      a log for each driver's run
     <state-dir>/<namespace>.<name>/runs/ID/   a run's configuration, chunk plan and scratch space, removed when it is over
     <state-dir>/<namespace>.<name>/tables.json   the recorded table definitions
+    <state-dir>/<namespace>.<name>/tables/       the tables of a status that is too large for one document
 
 Everything but the log files can be deleted between two runs: the targets' commits are the truth (rule R4).
 """
@@ -53,6 +54,10 @@ class StateFolder:
     @property
     def tables_file(self) -> Path:
         return self.folder / "tables.json"
+
+    @property
+    def table_shards(self) -> Path:
+        return self.folder / "tables"
 
     def create(self) -> None:
         for folder in (self.root, self.folder, self.logs, self.runs):

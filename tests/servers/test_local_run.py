@@ -1,0 +1,215 @@
+"""`cdcsync run` as a user runs it: real server, real drivers, one state folder (R4, R5, R8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.cli import cli
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.sync_process import Sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+ROWS = 3000
+
+
+def fill(server: Server, database: str, table: str, rows: int = ROWS) -> None:
+    server.run(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, word VARCHAR(20) NOT NULL)",
+        f"INSERT INTO {table} WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
+        " SELECT i, CONCAT('w', i) FROM n",
+        f"INSERT INTO {table} SELECT id + 900, CONCAT('x', id) FROM {table}",
+        f"INSERT INTO {table} SELECT id + 1800, CONCAT('y', id) FROM {table} WHERE id <= {rows - 1800}",
+        db=database,
+    )
+
+
+@pytest.fixture
+def sync(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> Iterator[Sync]:
+    """Of two tables `a` and `b`; the server is the test's parameter."""
+    server: Server = request.getfixturevalue(request.param)
+    database = fresh_database(server)
+    fill(server, database, "a")
+    fill(server, database, "b")
+    with Sync(server, [rf"{database}\..*"], tmp_path / "sync") as found:
+        found.database = database  # type: ignore[attr-defined]
+        yield found
+
+
+on_each = pytest.mark.parametrize("sync", ["mariadb114", "mysql97_gtid"], indirect=True)
+on_mariadb = pytest.mark.parametrize("sync", ["mariadb1011"], indirect=True)
+
+
+def database_of(sync: Sync) -> str:
+    return str(sync.database)  # type: ignore[attr-defined]
+
+
+def assert_equal(sync: Sync, table: str) -> None:
+    """Source and target, row for row."""
+    name = f"{database_of(sync)}.{table}"
+    target = sync.target(name).select(["id", "word"]).sort_by("id").to_pylist()
+    source = sync.server.query(f"SELECT id, word FROM {name} ORDER BY id")
+    assert [(row["id"], row["word"]) for row in target] == list(source)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", [])}
+
+
+def is_streaming(status: dict[str, Any]) -> bool:
+    return conditions(status).get("Ready") == ("True", "Streaming") and status["tables"]["streaming"] == 2
+
+
+@on_each
+def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
+    """R4: a restart needs only the resource and the targets."""
+    database = database_of(sync)
+    sync.run_to_completion()
+    assert_equal(sync, "a")
+    status = sync.status()
+    assert status["tables"] == {
+        "total": 2, "snapshotting": 0, "catchingUp": 0, "streaming": 2, "failed": 0, "unassigned": 0,
+    }  # fmt: skip
+    assert conditions(status)["Consistent"][0] == "True"
+    assert status["snapshot"]["rows"] == 2 * ROWS
+
+    sync.server.run("INSERT INTO a VALUES (9001, 'later')", "DELETE FROM a WHERE id = 1", db=database)
+    sync.run_to_completion()
+    assert_equal(sync, "a")
+    assert sync.status()["runs"] == {"snapshot": None, "stream": None, "catchUp": None}
+
+    sync.state_file.unlink()
+    sync.server.run("UPDATE b SET word = 'changed' WHERE id = 7", db=database)
+    sync.run_to_completion()
+    assert_equal(sync, "a")
+    assert_equal(sync, "b")
+    assert conditions(sync.status())["Consistent"][0] == "True"
+
+
+@on_mariadb
+def test_pause_resnapshot_and_a_new_table_while_it_runs(sync: Sync) -> None:
+    """R5: what is read again or added never stops the others; the manifest is edited under the running command."""
+    database = database_of(sync)
+    sync.start("forever")
+    sync.wait_for(is_streaming, timeout=180)
+
+    sync.write_manifest(state="paused")
+    sync.wait_phase("Paused", timeout=90)
+    assert not sync.processes("driver")
+    sync.server.run("INSERT INTO a VALUES (9001, 'while paused')", db=database)
+
+    sync.write_manifest(state="running", resnapshot=[{"table": f"{database}.b", "nonce": 1}])
+    fill(sync.server, database, "c")
+    seen = sync.wait_for(lambda s: is_streaming(s) and _nonce(s, f"{database}.b") == 1, timeout=240)
+    assert seen["restarts"]["consecutive"] == 0
+
+    sync.write_manifest(restartNonce=1)
+    done = sync.wait_for(lambda s: s["tables"]["streaming"] == 3 and conditions(s)["Ready"][0] == "True", timeout=240)
+    assert done["restarts"]["consecutive"] == 0
+    assert sync.terminate() == ExitCode.DONE
+    sync.run_to_completion()
+    for table in ("a", "b", "c"):
+        assert_equal(sync, table)
+
+
+def _nonce(status: dict[str, Any], table: str) -> int:
+    return next((int(t["nonce"]) for t in status["tableStatus"] if t["name"] == table), -1)
+
+
+@on_mariadb
+def test_two_runs_of_one_sync_refuse_each_other(sync: Sync) -> None:
+    """R8, and the message names who holds it."""
+    sync.start("forever")
+    sync.wait_phase("Snapshotting", "Streaming", timeout=120)
+    second = sync.command("run")
+    assert second.returncode == ExitCode.USER_MUST_ACT
+    (controller,) = sync.processes("controller")
+    assert f"pid {controller.pid}" in second.stderr
+    assert sync.terminate() == ExitCode.DONE
+
+
+@on_mariadb
+def test_no_secret_in_files_arguments_or_output(sync: Sync) -> None:
+    sync.account = ("cdc", "only for tests")
+    password = "only for tests"
+    sync.start("forever")
+    sync.wait_for(lambda s: s.get("runs", {}).get("snapshot"), timeout=120)
+    sync.wait_part("jvm", timeout=120)
+    for process in sync.processes():
+        with process.oneshot():
+            try:
+                assert password not in " ".join(process.cmdline())
+            except psutil.NoSuchProcess:
+                continue
+    assert sync.terminate() == ExitCode.DONE
+    for path in [*sync.state_dir.rglob("*"), sync.output(1)]:
+        assert not path.is_file() or password.encode() not in path.read_bytes(), path
+
+
+@on_mariadb
+def test_a_wrong_password_is_the_users(sync: Sync) -> None:
+    sync.account = ("cdc", "wrong")
+    sync.write_manifest()
+    result = sync.command("run", "--until", "snapshot")
+    assert result.returncode == ExitCode.USER_MUST_ACT
+    assert "AuthenticationFailed" in result.stderr
+    assert "remedy" in result.stderr
+    assert "wrong" not in result.stderr + result.stdout
+    assert conditions(sync.status())["Stalled"] == ("True", "AuthenticationFailed")
+
+
+@on_mariadb
+def test_missing_grants_are_all_named(sync: Sync) -> None:
+    sync.server.create_user("poor", "pw", ["SELECT"])
+    sync.account = ("poor", "pw")
+    sync.write_manifest()
+    result = sync.command("run", "--until", "snapshot")
+    assert result.returncode == ExitCode.USER_MUST_ACT
+    assert "PrivilegeMissing" in result.stderr
+    assert "GRANT" in result.stderr
+
+
+@on_mariadb
+def test_a_pattern_that_matches_nothing_is_the_users(sync: Sync) -> None:
+    sync.write_manifest(tables={"include": ["nowhere\\..*"]})
+    result = sync.command("run", "--until", "snapshot")
+    assert result.returncode == ExitCode.USER_MUST_ACT
+    assert "NoSuchTable" in result.stderr
+
+
+@on_mariadb
+def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
+    """Transient: it is waited for, and nothing is lost."""
+    port = sync.server.port
+    sync.write_manifest(source={"port": 1})
+    sync.start("caught-up")
+    sync.wait_for(lambda s: s.get("restarts", {}).get("consecutive", 0) >= 2, timeout=60)
+    assert sync.status()["restarts"]["reason"] == "SourceUnreachable"
+    sync.write_manifest(source={"port": port})
+    assert sync.wait(timeout=240) == ExitCode.DONE
+    assert_equal(sync, "a")
+
+
+@on_mariadb
+def test_check_and_plan_say_what_a_run_would_do(sync: Sync) -> None:
+    checked = look(sync, "check")
+    tables = {t["name"]: t for t in checked["tables"]}
+    assert tables[f"{database_of(sync)}.a"]["columns"][1]["target"] == "string"
+    splits = look(sync, "plan")["tables"][0]["splits"]
+    assert splits[0]["start"] is None
+    assert splits[-1]["end"] is None
+
+
+def look(sync: Sync, command: str) -> dict[str, Any]:
+    result = CliRunner().invoke(cli, [command, "-f", str(sync.manifest), "-o", "json"])
+    assert result.exit_code == ExitCode.DONE, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
