@@ -10,7 +10,7 @@ import re
 from typing import Literal
 
 Flavor = Literal["mysql", "mariadb"]
-_NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _COMPATIBILITY_PREFIX = "5.5.5-"
 
 #: what the test suite runs against
@@ -26,4 +26,4 @@ def flavor_of(printed: str) -> Flavor:
 def parse_version(printed: str) -> tuple[int, ...]:
     """Three numbers; zeros where nothing is recognised, which is older than anything supported."""
     match = _NUMBERS.match(printed.removeprefix(_COMPATIBILITY_PREFIX))
-    return tuple(int(n) for n in match.groups()) if match else (0, 0, 0)
+    return tuple(int(n or 0) for n in match.groups()) if match else (0, 0, 0)

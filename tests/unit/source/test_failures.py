@@ -1,0 +1,103 @@
+"""Errors of server and client in the product's words: the number decides what is retried, the remedy can be carried out."""
+
+from __future__ import annotations
+
+import ssl
+
+import pymysql
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_mysql.failures import for_account, map_error
+
+
+def _mapped(code: int, text: str = "said the server") -> CdcError:
+    return map_error(pymysql.err.OperationalError(code, text), "reading d.t")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (1045, Reason.AUTHENTICATION_FAILED),
+        (1698, Reason.AUTHENTICATION_FAILED),
+        (1130, Reason.AUTHENTICATION_FAILED),
+        (2059, Reason.AUTHENTICATION_FAILED),
+        (2026, Reason.AUTHENTICATION_FAILED),
+        (3159, Reason.AUTHENTICATION_FAILED),
+        (1044, Reason.PRIVILEGE_MISSING),
+        (1142, Reason.PRIVILEGE_MISSING),
+        (1143, Reason.PRIVILEGE_MISSING),
+        (1227, Reason.PRIVILEGE_MISSING),
+        (1040, Reason.SOURCE_UNREACHABLE),
+        (1053, Reason.SOURCE_UNREACHABLE),
+        (1129, Reason.SOURCE_UNREACHABLE),
+        (1205, Reason.SOURCE_UNREACHABLE),
+        (1317, Reason.SOURCE_UNREACHABLE),
+        (1927, Reason.SOURCE_UNREACHABLE),
+        (1969, Reason.SOURCE_UNREACHABLE),
+        (3024, Reason.SOURCE_UNREACHABLE),
+        (2003, Reason.SOURCE_UNREACHABLE),
+        (2006, Reason.SOURCE_UNREACHABLE),
+        (2013, Reason.SOURCE_UNREACHABLE),
+        (1146, Reason.NO_SUCH_TABLE),
+        (1054, Reason.SCHEMA_CHANGE_REFUSED),
+        (1412, Reason.SCHEMA_CHANGE_REFUSED),
+        (1381, Reason.BINLOG_DISABLED),
+        (1690, Reason.INTERNAL_ERROR),
+    ],
+)
+def test_reasons(code: int, reason: Reason) -> None:
+    error = _mapped(code)
+    assert error.reason is reason
+    assert error.found == f"reading d.t: said the server ({code})"
+
+
+def test_what_is_already_ours_stays() -> None:
+    error = fail(Reason.POSITION_LOST, "gone")
+    assert map_error(error, "reading") is error
+
+
+def test_broken_connections_without_a_number() -> None:
+    assert map_error(ConnectionResetError("reset"), "reading").reason is Reason.SOURCE_UNREACHABLE
+    assert map_error(TimeoutError("timed out"), "reading").reason is Reason.SOURCE_UNREACHABLE
+    assert map_error(pymysql.err.InterfaceError(0, ""), "reading").reason.retried
+
+
+def test_tls_refusals_are_for_the_user_and_broken_handshakes_are_not() -> None:
+    def wrapped(cause: BaseException) -> CdcError:
+        error = pymysql.err.OperationalError(2003, "Can't connect")
+        error.original_exception = cause  # type: ignore[attr-defined]
+        return map_error(error, "connecting")
+
+    assert wrapped(ssl.SSLCertVerificationError("self-signed")).reason is Reason.AUTHENTICATION_FAILED
+    assert wrapped(ssl.SSLEOFError("EOF")).reason is Reason.SOURCE_UNREACHABLE
+    assert wrapped(ConnectionRefusedError()).reason is Reason.SOURCE_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "remedy"),
+    [
+        (1142, "SELECT command denied to user 'u'@'h' for table `d`.`t`", "GRANT SELECT ON `d`.`t` TO 'u'@'h'"),
+        (1142, "SELECT command denied to user 'u'@'h' for table 't'", "GRANT SELECT ON its `t` TO 'u'@'h'"),
+        (1044, "Access denied for user 'u'@'%' to database 'd`e'", "GRANT SELECT ON `d``e`.* TO 'u'@'%'"),
+        (
+            1227,
+            "Access denied; you need (at least one of) the SUPER, BINLOG MONITOR privilege(s) for this operation",
+            "GRANT BINLOG MONITOR ON *.* TO the account",
+        ),
+        (
+            1227,
+            "Access denied; you need (at least one of) the REPLICATION SLAVE privilege(s) for this operation",
+            "GRANT REPLICATION SLAVE ON *.* TO the account",
+        ),
+    ],
+)
+def test_grants(code: int, text: str, remedy: str) -> None:
+    assert _mapped(code, text).remedy == remedy
+
+
+def test_the_account_is_named_where_it_is_known() -> None:
+    denied = _mapped(1142, "SELECT command denied to user 'u'@'10.0.0.1' for table `d`.`t`")
+    assert for_account(denied, "'u'@'%'").remedy == "GRANT SELECT ON `d`.`t` TO 'u'@'%'"
+    unnamed = _mapped(1227, "you need (at least one of) the BINLOG MONITOR privilege(s)")
+    assert for_account(unnamed, "'u'@'%'").remedy == "GRANT BINLOG MONITOR ON *.* TO 'u'@'%'"
