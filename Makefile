@@ -28,7 +28,7 @@ setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
 servers: $(STAMPS)/mariadb1011 $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld ## provide the database servers that the tests start
 
-demo: setup ## replicate a small shop from a MariaDB of our own into Delta tables, with a crash on the way
+demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
 	@$(BIN)/cdcsync demo
 
 lint: setup ## ruff, formatting, types, import layers

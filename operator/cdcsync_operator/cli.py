@@ -9,6 +9,7 @@ import click
 
 from cdcsync_core.run import ExitCode
 from cdcsync_operator.command_check import check
+from cdcsync_operator.command_demo import demo
 from cdcsync_operator.command_plan import plan
 from cdcsync_operator.command_run import run
 from cdcsync_operator.command_status import status
@@ -33,6 +34,6 @@ def main() -> None:
         sys.exit(ExitCode.RETRY)
 
 
-COMMANDS = (run, check, plan, status, verify)
+COMMANDS = (run, check, plan, status, verify, demo)
 for _command in COMMANDS:
     cli.add_command(_command)

@@ -12,7 +12,7 @@ from cdcsync_core.verification import verdict
 from cdcsync_operator.command import manifest_option, reporting, state_dir_option
 from cdcsync_operator.command_plan import opened_manifest
 from cdcsync_operator.output import Output
-from cdcsync_operator.verification_process import run_verification, verify_config
+from cdcsync_operator.verification_process import Verification, verify_config
 from cdcsync_operator.verify_view import failures, render, watching
 
 
@@ -45,7 +45,7 @@ def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, w
     differ again and the log has no change of them in between.
     """
     with opened_manifest(files) as (resource, secrets), watching(output) as on_progress:
-        results = run_verification(verify_config(resource, secrets, state_dir, show, wait), on_progress)
+        results = Verification(verify_config(resource, secrets, state_dir, show, wait)).run(on_progress)
     code = verdict(results)
     tables = [r.to_dict() for r in results]
     output.data({"equal": code is ExitCode.DONE, "tables": tables}, lambda console: render(console, results))

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,48 +38,68 @@ def verify_config(resource: CdcSync, secrets_dir: Path, state_dir: Path, limit: 
     )
 
 
-def run_verification(
-    config: VerifyConfig, on_progress: Callable[[Progress], None], command: tuple[str, ...] = COMMAND
-) -> list[TableResult]:
-    """The results of all tables, in the order of their names. Raises CdcError for what concerns all of them."""
-    results: list[TableResult] = []
-    scratch_root = Path(config.status_file).parent
-    scratch_root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch_root, prefix=".verify-") as scratch:
-        folder = Path(scratch)
-        file, log = folder / "config.json", folder / "log"
-        file.write_text(replace(config, scratch_dir=str(folder)).to_json(), encoding="utf-8")
-        with _started([*command, str(file)], log) as process:
-            assert process.stdout
-            for line in process.stdout:
-                told = parse_line(line)
-                if isinstance(told, Progress):
-                    on_progress(told)
-                else:
-                    results.append(told)
-            code = process.wait()
-        if not results and code != ExitCode.DONE:
-            raise _last_words(log, code)
-    return sorted(results, key=lambda r: r.table)
+class Verification:
+    """One verification. `run` once; `end`, from another thread, ends it early."""
+
+    def __init__(self, config: VerifyConfig, command: tuple[str, ...] = COMMAND) -> None:
+        self._config, self._command = config, command
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._ended = False
+
+    def run(self, on_progress: Callable[[Progress], None]) -> list[TableResult]:
+        """The results of all tables, in the order of their names. Raises CdcError for what concerns all of them."""
+        scratch_root = Path(self._config.status_file).parent
+        scratch_root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=scratch_root, prefix=".verify-") as scratch:
+            folder = Path(scratch)
+            config, log = folder / "config.json", folder / "stderr.txt"
+            config.write_text(replace(self._config, scratch_dir=str(folder)).to_json(), encoding="utf-8")
+            with self._started([*self._command, str(config)], log) as process:
+                results = list(_heard(process, on_progress))
+                code = process.wait()
+            if not results and code != ExitCode.DONE:
+                raise _last_words(log, code)
+        return sorted(results, key=lambda r: r.table)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            if self._process is not None:
+                _end(self._process)
+
+    @contextmanager
+    def _started(self, command: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
+        """The child, which does not outlive the block, nor do the processes that it started."""
+        with log.open("wb") as errors, self._lock:
+            if self._ended:
+                raise fail(Reason.INTERNAL_ERROR, "the verification was ended")
+            self._process = process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            with self._lock:
+                _end(process)
+            if process.stdout:
+                process.stdout.close()
 
 
-@contextmanager
-def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """The child, which does not outlive the block, nor do the processes that it started."""
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        _end(process)
+def _heard(process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> Iterator[TableResult]:
+    assert process.stdout
+    for line in process.stdout:
+        told = parse_line(line)
+        if isinstance(told, Progress):
+            on_progress(told)
+        else:
+            yield told
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -90,8 +111,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         # not reaped yet, so the number still is this group's
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if process.stdout:
-        process.stdout.close()
 
 
 def _last_words(log: Path, code: int) -> CdcError:

@@ -18,6 +18,7 @@ from cdcsync_core.verification import Difference, Progress, Step, TableResult
 from cdcsync_operator.output import Output
 
 _SHOWN_TABLES = 30
+_WIDTH = 240
 
 
 class ProgressView:
@@ -85,13 +86,19 @@ def render(console: Console, results: Sequence[TableResult]) -> None:
     """A line per table, then what differs and what went wrong."""
     grid = Grid(box=None, pad_edge=False)
     for title in ("TABLE", "SOURCE ROWS", "TARGET ROWS", "RANGES", "TIME", "RESULT", "AS OF"):
-        grid.add_column(title, justify="right" if title in ("SOURCE ROWS", "TARGET ROWS", "RANGES", "TIME") else "left")
+        right = title in ("SOURCE ROWS", "TARGET ROWS", "RANGES", "TIME")
+        grid.add_column(title, justify="right" if right else "left", no_wrap=True)
     for r in results:
         numbers = (f"{r.source_rows:,}", f"{r.target_rows:,}", f"{r.ranges:,}", show_seconds(r.seconds))
         grid.add_row(escape(r.table), *numbers, _result(r), escape(_short(r.position)))
-    console.print(grid)
+    print_grid(console, grid)
     for r in results:
         _details(console, r)
+
+
+def print_grid(console: Console, grid: Grid) -> None:
+    """In a file or a pipe nothing is cut: there is no terminal whose width would matter."""
+    console.print(grid, width=None if console.is_terminal else _WIDTH, crop=console.is_terminal)
 
 
 def _result(result: TableResult) -> str:

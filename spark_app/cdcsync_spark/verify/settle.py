@@ -164,7 +164,7 @@ class Settler:
         """Keeps what the log does not explain."""
         watched = {r.suspect.table.id: _watched(r.suspect) for r in differing}
         start = meet_all([safe, *(w.position for w in watched.values())])
-        search = LogSearch(self.source, self.facts.log, self.replica_id, self.scratch / "log", self.patience)
+        search = LogSearch(self.source, self.facts.log, self.replica_id, self.scratch / "binlog", self.patience)
         try:
             search.between(start, end, watched)
         except CdcError as e:
