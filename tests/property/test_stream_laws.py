@@ -1,0 +1,289 @@
+"""Whatever the log, however it is cut into batches, wherever the reader or the driver dies: the targets end as the source.
+
+The pieces are the real ones from facts to targets: assembly, spool, batch files, fold, applier. The server, Spark and the lake
+are imagined: a log of transactions over two tables, of which each target has another prefix when the first run begins. After every commit
+the target equals the source as of the position that the commit carries (the promise, rules R2, R4, R5, R8, R9).
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdcsync_core.chunk import WHOLE, Intervals
+from cdcsync_core.errors import Reason, TransientError, fail
+from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.assembly import Assembly
+from cdcsync_spark.batchfile import BatchWriter
+from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.spool import Spool
+from cdcsync_spark.wire.facts import (
+    Fact,
+    MappedColumn,
+    Operation,
+    RollbackTo,
+    RowsEvent,
+    Savepoint,
+    Statement,
+    TableMap,
+    TransactionBegin,
+    TransactionEnd,
+    TransactionRollback,
+)
+from support.memory_target import MemoryTarget
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+NAMES = ("a", "b")
+LONG = 3
+Content = dict[int, int]
+
+
+def definition(name: str) -> Table:
+    columns = (Column("id", SourceType.parse("int"), False), Column("v", SourceType.parse("int"), False))
+    return Table(TableId("shop", name), columns, ("id",))
+
+
+MAPS = {
+    n: TableMap(i, TableId("shop", n), tuple(MappedColumn(LONG, 0, False, c, False) for c in ("id", "v")))
+    for i, n in enumerate(NAMES)
+}
+
+
+def rows(name: str, operation: Operation, *images: tuple[int, int]) -> RowsEvent:
+    """No NULLs, then two numbers of 4 bytes, little endian, per image."""
+    body = b"".join(b"\0" + struct.pack("<ii", *image) for image in images)
+    return RowsEvent(TableId("shop", name), MAPS[name], operation, body, 40)
+
+
+@dataclass
+class Source:
+    """A log and what the tables hold after each of its transactions. `ddl` maps a table to the transaction that stops it."""
+
+    gtids: bool
+    order: list[int]
+    transactions: list[list[Fact]] = field(default_factory=list)
+    contents: list[dict[str, Content]] = field(default_factory=lambda: [{n: {} for n in NAMES}])
+    ddl: dict[str, int] = field(default_factory=dict)
+
+    def id(self, index: int) -> TransactionId:
+        """GTIDs come in another order than the log has them, so that every prefix of it is a set with gaps."""
+        return TransactionId(place(index + 1), Gtid(UUID, self.order[index]) if self.gtids else None)
+
+    def position(self, prefix: int) -> Position:
+        """Of who has the first `prefix` transactions."""
+        if not self.gtids:
+            return FilePosition(place(prefix))
+        return GtidPosition(GtidSet().with_gtids(Gtid(UUID, n) for n in self.order[:prefix]), place(prefix))
+
+    def prefix(self, position: Position) -> int:
+        """The number of transactions that `position` has; they must be the first ones of the log."""
+        covered = [position.covers(self.id(i)) for i in range(len(self.transactions))]
+        assert covered == sorted(covered, reverse=True)
+        return sum(covered)
+
+    def sent(self, start: Position) -> Iterator[tuple[int, Fact]]:
+        """What a server sends to a reader that starts there, with the transaction's index."""
+        for index, inside in enumerate(self.transactions):
+            if not start.covers(self.id(index)):
+                yield from ((index, fact) for fact in inside)
+
+
+def place(number: int) -> LogOffset:
+    """Transactions are 100 bytes long, files hold three."""
+    return LogOffset(f"binlog.{number // 3 + 999_998:06d}", number % 3 * 100 + 100)
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> Source:
+    count = draw(st.integers(1, 10))
+    source = Source(draw(st.booleans()), draw(st.permutations(range(1, count + 1))))
+    for index in range(count):
+        before = source.contents[-1]
+        after = {n: dict(c) for n, c in before.items()}
+        inside: list[Fact] = [TransactionBegin(source.id(index).gtid)]
+        ending = draw(st.sampled_from(("commit", "commit", "commit", "rollback", "savepoint")))
+        inside += [_change(draw, after) for _ in range(draw(st.integers(0, 3)))]
+        if ending == "savepoint":
+            scratch = {n: dict(c) for n, c in after.items()}
+            inside += [Savepoint("s"), _change(draw, scratch), _change(draw, scratch), RollbackTo("s")]
+        if ending == "rollback":
+            after = before
+            inside.append(TransactionRollback(source.id(index), 1.0))
+        else:
+            inside.append(TransactionEnd(source.id(index), 1.0))
+        source.transactions.append(inside)
+        source.contents.append(after)
+    _maybe_ddl(draw, source)
+    return source
+
+
+def _change(draw: st.DrawFn, content: dict[str, Content]) -> RowsEvent:
+    """A legal change of one table, made in `content`."""
+    name = draw(st.sampled_from(NAMES))
+    table, key, value = content[name], draw(st.integers(0, 3)), draw(st.integers(0, 9))
+    if key not in table:
+        table[key] = value
+        return rows(name, Operation.WRITE, (key, value))
+    old = (key, table.pop(key))
+    target = draw(st.integers(0, 3))
+    if target in table or draw(st.booleans()):
+        return rows(name, Operation.DELETE, old)
+    table[target] = value
+    return rows(name, Operation.UPDATE, old, (target, value))
+
+
+def _maybe_ddl(draw: st.DrawFn, source: Source) -> None:
+    """One transaction becomes a DDL of table `a`; the table's later rows are of another definition and never looked at."""
+    if not draw(st.booleans()):
+        return
+    index = draw(st.integers(0, len(source.transactions) - 1))
+    ddl = Statement("shop", "ALTER TABLE a ADD COLUMN x INT")
+    source.transactions[index] = [TransactionBegin(source.id(index).gtid), ddl, TransactionEnd(source.id(index), 1.0)]
+    source.ddl["a"] = index
+    # what the replaced transaction did did not happen: keep the tables' contents from before it for b only if nothing follows
+    source.transactions[index + 1 :] = []
+    source.contents[index + 1 :] = [source.contents[index]]
+    source.order = source.order[: index + 1]
+
+
+class Lake:
+    """The targets, each with a prefix of the log; rows may already be newer than the position says (rule R2)."""
+
+    def __init__(self, source: Source, prefixes: dict[str, tuple[int, int]]) -> None:
+        self.source = source
+        self.shown = {n: shown for n, (_, shown) in prefixes.items()}
+        self.targets = {n: self._made(n, *prefix) for n, prefix in prefixes.items()}
+
+    def _made(self, name: str, prefix: int, shown: int) -> MemoryTarget:
+        position = self.source.position(prefix)
+        state = TableState(
+            Identity("default/shop", "log", f"shop.{name}"),
+            definition(name),
+            epoch=1,
+            finished=Intervals().add(WHOLE),
+            low=position,
+            high=place(shown),
+            position=position,
+        )
+        content = self.source.contents[shown][name]
+        return MemoryTarget(state, {(k,): {"id": k, "v": v} for k, v in content.items()})
+
+    def check(self) -> None:
+        """Every target that is consistent equals the source as of its position."""
+        for name, target in self.targets.items():
+            assert target.state is not None
+            assert target.state.position is not None
+            prefix = self.source.prefix(target.state.position)
+            if prefix >= self.shown[name]:
+                content = {k[0]: row["v"] for k, row in target.rows.items()}
+                assert content == self.source.contents[prefix][name], f"{name} as of {prefix}"
+
+
+class Run:
+    """A driver: reader and applier from the targets' truth."""
+
+    def __init__(self, source: Source, lake: Lake, folder: Path, epoch: int, memory: int) -> None:
+        self.source = source
+        self.lake = lake
+        states = {n: t.state for n, t in lake.targets.items() if t.state}
+        tables = {f"shop.{n}": StreamTable(f"shop.{n}", lake.targets[n], s, 0.0) for n, s in states.items()}  # type: ignore[arg-type]
+        positions = {s.table.id: s.position for s in states.values() if s.position}
+        start = meet_all(list(positions.values()))
+        definitions = {s.table.id: s.table for s in states.values()}
+        self.applier = Applier(tables, epoch, start, lambda: 0.0)
+        self.assembly = Assembly(definitions, start, positions, Spool(str(folder), memory))
+        self.writer = BatchWriter(folder, definitions)
+        self.dump = source.sent(start)
+
+    def read(self) -> bool:
+        """One fact; False at the end of the log."""
+        found = next(self.dump, None)
+        if found is None:
+            return False
+        fact = found[1]
+        if not isinstance(fact, RowsEvent) or self.assembly.wanted(fact.table):
+            self.assembly.feed(fact)
+        return True
+
+    def reconnect(self) -> None:
+        self.assembly.abandon()
+        self.dump = self.source.sent(self.assembly.position)
+
+    def batch(self) -> LogBatch:
+        return LogBatch.from_json(self.writer.write(self.assembly.seal()).to_json())
+
+    def apply(self) -> None:
+        if self.assembly.moved:
+            self.applier.apply(self.batch())
+            self.lake.check()
+
+
+@settings(max_examples=120)
+@given(source=sources(), data=st.data())
+def test_targets_end_as_the_source(source: Source, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        lake = _lake(source, data)
+        lake.check()
+        run = Run(source, lake, Path(folder), 2, data.draw(st.sampled_from((0, 1000, 1 << 20))))
+        for epoch in range(3, 3 + data.draw(st.integers(0, 4))):
+            run = _lived(run, data, Path(folder), epoch)
+        pause = data.draw(st.integers(1, 12))
+        while all(run.read() for _ in range(pause)):
+            run.apply()
+        run.apply()
+        run.applier.stamp(older_than=float("inf"))
+        lake.check()
+        _check_end(source, lake, run)
+
+
+def _lake(source: Source, data: st.DataObject) -> Lake:
+    prefixes = {}
+    for name in NAMES:
+        prefix = data.draw(st.integers(0, source.ddl.get(name, len(source.transactions))))
+        prefixes[name] = (prefix, data.draw(st.integers(prefix, len(source.transactions))))
+    return Lake(source, prefixes)
+
+
+def _lived(run: Run, data: st.DataObject, folder: Path, epoch: int) -> Run:
+    """The run for a while, until it dies somewhere; the next run."""
+    for _ in range(data.draw(st.integers(0, 25))):
+        event = data.draw(st.sampled_from(("read",) * 6 + ("apply", "reconnect", "stamp")))
+        if event == "read":
+            run.read()
+        elif event == "apply":
+            run.apply()
+        elif event == "reconnect":
+            run.reconnect()
+        else:
+            run.applier.stamp(older_than=float("inf"))
+            run.lake.check()
+    if data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(NAMES))
+        run.lake.targets[name].fail_next = fail(Reason.SINK_UNREACHABLE, "killed between two commits")
+        try:
+            run.apply()
+        except TransientError:
+            run.lake.check()
+        run.lake.targets[name].fail_next = None
+    return Run(run.source, run.lake, folder, epoch, data.draw(st.sampled_from((0, 1 << 20))))
+
+
+def _check_end(source: Source, lake: Lake, run: Run) -> None:
+    """All is there; a table with a DDL stopped right before it and says so."""
+    for name in NAMES:
+        table, target = run.applier.tables[f"shop.{name}"], lake.targets[name]
+        assert target.state is not None
+        assert target.state.position is not None
+        assert not table.released
+        assert source.prefix(target.state.position) == source.ddl.get(name, len(source.transactions))
+        assert (table.stop is not None) is (name in source.ddl)
