@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.spec import is_loopback
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.connection import Source, Tls, connect
+from cdcsync_mysql.connection import Source, Tls, TlsMode, connect
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class SourceOptions:
             raise _invalid("table", required(options, "table"), "database.table")
         host = required(options, "host")
         tls = Tls(
-            options.get("tlsMode", "disabled" if is_loopback(host) else "required"),
+            _tls_mode(options, host),
             *(Path(options[k]) if k in options else None for k in ("tlsCa", "tlsCert", "tlsKey")),
         )
         source = Source(
@@ -54,6 +55,14 @@ class SourceOptions:
     def read_definition(self) -> Table:
         with connect(self.source) as connection:
             return read_table(connection, self.table, self.excluded)
+
+
+def _tls_mode(options: Mapping[str, str], host: str) -> TlsMode:
+    given = options.get("tlsMode", "disabled" if is_loopback(host) else "required")
+    modes: tuple[TlsMode, ...] = get_args(TlsMode)
+    if given not in modes:
+        raise _invalid("tlsMode", given, " | ".join(modes))
+    return modes[modes.index(given)]
 
 
 def required(options: Mapping[str, str], name: str) -> str:
