@@ -223,7 +223,7 @@ def test_a_missing_privilege_is_named(any_server: Server) -> None:
 def test_rows_beyond_sixteen_mebibytes_arrive_whole(
     variant: str, tls: bool, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
-    """A packet holds at most 16 MiB - 1: the boundary itself, and a value that takes three packets."""
+    """A packet holds at most 16 MiB - 1: one, two and three of them (the boundary itself is a unit test's)."""
     server: Server = request.getfixturevalue(variant)
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)", db=database)
@@ -231,7 +231,7 @@ def test_rows_beyond_sixteen_mebibytes_arrive_whole(
     before = server.query("SELECT @@global.max_allowed_packet")[0][0]
     server.run(f"SET GLOBAL max_allowed_packet = {64 << 20}")
     try:
-        sizes = [0xFFFFFF - 100 + i for i in range(0, 100, 8)] + [40 << 20]
+        sizes = [0xFFFFFF - 60, 0xFFFFFF - 40, 40 << 20]
         for i, size in enumerate(sizes):
             server.run(f"INSERT INTO t VALUES ({i}, REPEAT('x', {size}))", db=database)
     finally:

@@ -396,14 +396,14 @@ def test_a_file_cut_by_a_crash_ends_without_its_transaction(fresh_server: FreshS
         server = fresh_server(variant, sync_binlog=1)
         server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
         start = log_end(server)
-        for i in range(3):
+        for i in range(2):
             server.run(f"INSERT INTO d.t VALUES ({i})")
             server.kill()
             server.start()
         facts = read_log(server, start)
         table = definition(server, "d", "t")
         events = [f for f in facts if isinstance(f, RowsEvent)]
-        assert decode(table, events, [0] * len(events)).batch["id"].to_pylist() == [0, 1, 2]
+        assert decode(table, events, [0] * len(events)).batch["id"].to_pylist() == [0, 1]
         assert [f.at.file for f in facts if isinstance(f, Progress)][-1] == log_end(server).at.file
 
 
