@@ -33,9 +33,9 @@ from support.workload_tables import KEYS, WALK
 
 SECONDS = float(os.environ.get("CDCSYNC_STRESS_SECONDS", "20"))
 SEED = int(os.environ.get("CDCSYNC_STRESS_SEED", "1"))
-PACE = Pace(rows=200_000, writers=16, per_second=250)
-#: small splits and small waves: many commits to be hit
-SPEC = {"snapshot": {"chunkSize": 2500, "parallelism": 2}}
+PACE = Pace(rows=200_000, writers=16, per_second=160)
+#: a dozen waves: enough commits to be hit
+SPEC = {"snapshot": {"chunkSize": 5000, "parallelism": 2}}
 AGAIN = "by_name"
 
 Aftermath = Literal["power-cut", "controller", "recovers"]
@@ -222,7 +222,7 @@ class Round:
         """The first moment counts when the phase's work is under way."""
         self.sync.wait_part("worker" if phase == "snapshot" else "reader")
         time.sleep(self.random.uniform(0, 3))
-        self.sync.wait_until(lambda: self.sync.kill(part), 30, f"a {part} to kill")
+        self.sync.wait_until(lambda: self.sync.kill(part), f"a {part} to kill")
 
     def _follow_up(self, blow: Blow) -> None:
         if blow.then == "recovers" and self.sync.running:

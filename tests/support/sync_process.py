@@ -41,7 +41,7 @@ _MARK = "CDCSYNC_TEST_PROCESS"
 _GATE = "CDCSYNC_GATE"
 _POLL_SECONDS = 0.1
 #: generous, because the machine may be busy with something else
-_PATIENCE = 200.0
+_PATIENCE = 400.0
 #: so many failures in a row are no crash of ours
 _HOPELESS = 8
 _ACCOUNT, _PASSWORD = "cdc", "only for tests"
@@ -181,7 +181,7 @@ class Sync:
     def wait(self, timeout: float = _PATIENCE) -> int:
         """The exit code of the controller; fails with its output when it does not end in time."""
         assert self._process is not None
-        self.wait_until(lambda: not self.running, timeout, "the controller ends")
+        self.wait_until(lambda: not self.running, "the controller ends", timeout)
         return self._process.wait()
 
     def run_to_completion(self, until: Until = "caught-up", timeout: float = _PATIENCE) -> None:
@@ -251,22 +251,22 @@ class Sync:
         return self._fired is not None and self._fired.exists()
 
     def wait_fired(self, timeout: float = _PATIENCE) -> None:
-        self.wait_until(lambda: self.fired, timeout, "the gate fires")
+        self.wait_until(lambda: self.fired, "the gate fires", timeout)
 
     def wait_phase(self, *phases: str, timeout: float = _PATIENCE) -> dict[str, Any]:
         """The status, once its phase is one of these."""
-        self.wait_until(lambda: self.status().get("phase") in phases, timeout, f"phase {' or '.join(phases)}")
+        self.wait_until(lambda: self.status().get("phase") in phases, f"phase {' or '.join(phases)}", timeout)
         return self.status()
 
     def wait_for(self, wanted: Callable[[dict[str, Any]], object], timeout: float = _PATIENCE) -> dict[str, Any]:
         """The status, once `wanted` is true for it."""
-        self.wait_until(lambda: wanted(self.status()), timeout, "the status wanted")
+        self.wait_until(lambda: wanted(self.status()), "the status wanted", timeout)
         return self.status()
 
     def wait_part(self, part: Part, timeout: float = _PATIENCE) -> None:
-        self.wait_until(lambda: self.processes(part), timeout, f"a {part}")
+        self.wait_until(lambda: self.processes(part), f"a {part}", timeout)
 
-    def wait_until(self, happened: Callable[[], object], timeout: float, what: str) -> None:
+    def wait_until(self, happened: Callable[[], object], what: str, timeout: float = _PATIENCE) -> None:
         """Fails with the logs when it does not happen in time, or when the controller ends before."""
         deadline = time.monotonic() + timeout
         while not happened():
