@@ -118,11 +118,30 @@ class FilePosition:
 
 
 @dataclass(frozen=True)
+class Anchor:
+    """A place that the log had when a position was taken, and the second since 1970 in which its file was begun."""
+
+    at: LogOffset
+    created: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.at.to_dict() | {"created": self.created}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Anchor:
+        return cls(LogOffset.from_dict(data), data["created"])
+
+
+@dataclass(frozen=True)
 class GtidPosition:
-    """The transactions in `gtids`. `at` is where the reader stood, None where no reader has been yet."""
+    """The transactions in `gtids`. `at` is where the reader stood, None where no reader has been yet.
+
+    `anchor` proves the history: after a RESET the same GTIDs come again, the same file does not.
+    """
 
     gtids: GtidSet
     at: LogOffset | None = None
+    anchor: Anchor | None = None
 
     def covers(self, transaction: TransactionId) -> bool:
         if transaction.gtid is None:
@@ -139,18 +158,27 @@ class GtidPosition:
     def join(self, other: Position) -> GtidPosition:
         other = _alike(self, other)
         places = [p.at for p in (self, other) if p.at]
-        return GtidPosition(self.gtids.union(other.gtids), furthest(places) if places else None)
+        place = furthest(places) if places else None
+        return GtidPosition(self.gtids.union(other.gtids), place, _later(self.anchor, other.anchor))
 
     def meet(self, other: Position) -> GtidPosition:
         other = _alike(self, other)
-        return GtidPosition(self.gtids.intersection(other.gtids), None if self.at != other.at else self.at)
+        place = None if self.at != other.at else self.at
+        return GtidPosition(self.gtids.intersection(other.gtids), place, _later(self.anchor, other.anchor))
 
     def to_dict(self) -> dict[str, Any]:
         place = self.at.to_dict() if self.at else {"file": "", "offset": 0}
-        return place | {"gtidSet": str(self.gtids), "exact": True}
+        data = place | {"gtidSet": str(self.gtids), "exact": True}
+        return data | ({"anchor": self.anchor.to_dict()} if self.anchor else {})
 
     def __str__(self) -> str:
         return str(self.gtids)
+
+
+def _later(a: Anchor | None, b: Anchor | None) -> Anchor | None:
+    """Both belong to one history; the later file is purged later."""
+    known = [anchor for anchor in (a, b) if anchor]
+    return max(known, key=lambda k: (k.at.number, k.at.offset, k.created), default=None)
 
 
 Position = FilePosition | GtidPosition
@@ -177,7 +205,8 @@ def position_from_dict(data: dict[str, Any]) -> Position:
     """The inverse of `to_dict`. `exact` tells a MySQL GTID set (membership counts) from MariaDB's mark."""
     at = LogOffset(data["file"], data["offset"]) if data.get("file") else None
     if data.get("exact"):
-        return GtidPosition(GtidSet.parse(data["gtidSet"]), at)
+        anchor = Anchor.from_dict(data["anchor"]) if "anchor" in data else None
+        return GtidPosition(GtidSet.parse(data["gtidSet"]), at, anchor)
     if at is None:
         raise ValueError(f"not a position: {data!r}; needed file and offset")
     return FilePosition(at, data.get("gtidSet", ""), data.get("created", 0))

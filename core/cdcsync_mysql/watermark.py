@@ -21,7 +21,7 @@ from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.failures import grant
 from cdcsync_mysql.history import gtid_mark
@@ -33,7 +33,9 @@ def low(source: Source, facts: ServerFacts) -> Position:
     """A position whose transactions every later SELECT sees; raises BinlogDisabled, PrivilegeMissing, SourceUnreachable."""
     with connect(source) as connection:
         if facts.flavor == "mysql" and facts.gtid:
-            return GtidPosition(GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0])))
+            executed = GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
+            place = high(connection, facts)
+            return GtidPosition(executed, anchor=Anchor(place, birth(source, place.file)))
         at = _snapshot_place(connection) if facts.flavor == "mariadb" else _log_status_place(connection)
         mark = gtid_mark(connection, at) or "" if facts.flavor == "mariadb" else ""
         return FilePosition(at, mark, birth(source, at.file))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.spool import Spool, Spooled
 from cdcsync_spark.wire import facts
@@ -81,8 +81,7 @@ class Assembly:
 
     def _reset(self) -> None:
         self._at: LogOffset | None = self._sealed_at.at
-        begun = self._sealed_at if isinstance(self._sealed_at, FilePosition) else None
-        self._mark, self._created = (begun.mark, begun.created) if begun else ("", 0)
+        self._mark, self._created = _begun(self._sealed_at)
         self._gtids: list[Gtid] = []
         self._timestamp: float | None = None
         self._transactions: list[TransactionId] = []
@@ -102,7 +101,8 @@ class Assembly:
         """After the last whole transaction: where a reader goes on after a lost connection."""
         if isinstance(self._sealed_at, FilePosition):
             return FilePosition(self._at, self._mark, self._created) if self._at else self._sealed_at
-        return GtidPosition(self._sealed_at.gtids.with_gtids(self._gtids), self._at)
+        anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
+        return GtidPosition(self._sealed_at.gtids.with_gtids(self._gtids), self._at, anchor)
 
     def abandon(self) -> None:
         """Drops the transaction that is being read: the connection is lost and it will come again."""
@@ -258,6 +258,13 @@ class Assembly:
 
     def _flowing(self, transaction: TransactionId) -> list[TableId]:
         return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+
+
+def _begun(position: Position) -> tuple[str, int]:
+    """What a position knows of its own place: the GTID mark, and when its file was begun."""
+    if isinstance(position, FilePosition):
+        return position.mark, position.created
+    return "", position.anchor.created if position.anchor and position.anchor.at == position.at else 0
 
 
 def _statement_error(statement: facts.Statement, table: TableId) -> CdcError:
