@@ -1,0 +1,151 @@
+"""A copy in steps, in the test's process: the same parts as a run, stopped where a test wants to interfere."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.position import LogOffset, Position, meet_all
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Table, TableId
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.connection import Source, Tls, connect
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_mysql.watermark import high, low
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
+from cdcsync_spark.sinks.delta import DeltaSink
+from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.splitread import SplitReader
+from support.compare import Difference, compare, source_rows
+from support.servers import Server
+
+_ACCOUNT, _PASSWORD = "stepwise", "only for tests"
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass
+class Stepwise:
+    """Tables of `database` on `server`, copied into `folder`."""
+
+    server: Server
+    database: str
+    folder: Path
+    chunk_size: int = 100
+    max_batch_bytes: int = 1 << 20
+    targets: dict[str, Target] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.server.create_user(_ACCOUNT, _PASSWORD)
+        username, password = self.folder / "username", self.folder / "password"
+        username.write_text(_ACCOUNT)
+        password.write_text(_PASSWORD)
+        self.source = Source(self.server.host, self.server.port, username, password, Tls("disabled"))
+        with connect(self.source) as connection:
+            self.facts: ServerFacts = read_facts(connection)
+        self._numbers = itertools.count()
+
+    def snapshot(self, name: str, after_split: Callable[[int], None] = lambda _: None) -> None:
+        """One wave over the whole table; `after_split(i)` is called when split i is staged."""
+        table = self._definition(name)
+        with connect(self.source) as connection:
+            splits = list(plan(connection, table, self.chunk_size))
+        target = DeltaSink(Place.parse(str(self.folder / "lake")), "test/stepwise").target(table.id)
+        target.prepare(TableState(Identity("test/stepwise", self.facts.log, str(table.id)), table, epoch=1))
+        safe, files = low(self.source, self.facts), []
+        for number, split in enumerate(splits):
+            reader = SplitReader(self.source, self.facts.log, table, split, safe, 60)
+            files += target.stage(table, reader.batches(), f"split-{number}")
+            after_split(number)
+        target.commit(1, _wave(splits, safe, self.end(), tuple(files)))
+        self.targets[name] = target
+
+    def follow(self) -> dict[str, StreamTable]:
+        """Applies the log up to now; stopped tables are in the result, the others are applied to the end."""
+        end = self.end()
+        tables = {str(TableId(self.database, n)): _stream_table(n, self.database, t) for n, t in self.targets.items()}
+        positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
+        start = meet_all(list(positions.values()))
+        self.prove(start)
+        applier = Applier(tables, 1, start, time.time)
+        reader = LogReader(self._settings(start, positions))
+        reader.start()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        try:
+            while not applier.reader.reached(end):
+                assert time.monotonic() < deadline, f"the log was not followed to {end}, only to {applier.reader}"
+                batch = reader.take()
+                if batch is None:
+                    time.sleep(0.02)
+                elif batch.fatal:
+                    raise batch.fatal
+                else:
+                    applier.apply(batch)
+        finally:
+            reader.stop()
+        applier.stamp(older_than=float("inf"))
+        return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
+
+    def prove(self, position: Position) -> None:
+        with connect(self.source) as connection:
+            prove(connection, read_facts(connection), self.facts.log, position)
+
+    def difference(self, name: str) -> Difference:
+        """Source against target, both at rest."""
+        target = self.targets[name].scan().read_all()
+        key = self._state(name).table.key
+        return compare(name, source_rows(self.server, self.database, name, target.schema), target, key)
+
+    def position(self, name: str) -> Position:
+        position = self._state(name).position
+        assert position is not None
+        return position
+
+    def end(self) -> LogOffset:
+        with connect(self.source) as connection:
+            return high(connection, self.facts)
+
+    def _state(self, name: str) -> TableState:
+        state = self.targets[name].last_commit()
+        assert state is not None
+        return state
+
+    def _definition(self, name: str) -> Table:
+        with connect(self.source) as connection:
+            return read_table(connection, TableId(self.database, name))
+
+    def _settings(self, start: Position, positions: dict[TableId, Position]) -> ReaderSettings:
+        folder = self.folder / f"log-{next(self._numbers)}"
+        folder.mkdir()
+        definitions = {TableId(self.database, n): self._state(n).table for n in self.targets}
+        size = self.max_batch_bytes
+        return ReaderSettings(
+            self.source, self.facts.log, 4_100_000_001, definitions, start, positions, 1.0, size, folder
+        )
+
+
+def _wave(
+    splits: list[Split], safe: Position, end: LogOffset, files: tuple[StagedFile, ...]
+) -> Callable[[TableState], Commit]:
+    def build(found: TableState) -> Commit:
+        return Commit(replace(found.after_wave(splits, safe, end, 0, 0), epoch=1), Append(files))
+
+    return build
+
+
+def _stream_table(name: str, database: str, target: Target) -> StreamTable:
+    state = target.last_commit()
+    assert state is not None
+    return StreamTable(f"{database}.{name}", target, state, committed=0.0)
+
+
+def _position(table: StreamTable) -> Position:
+    assert table.state.position is not None
+    return table.state.position
