@@ -85,7 +85,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class TableResult:
-    """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them.
+    """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them. `changing` keys differed when they were
+    read first and are right: they changed meanwhile, which is also why the row counts of both sides may differ.
 
     `unconfirmed` keys differed when they were read first and were not looked at again (`why`), so nothing is proven. `ranges` are
     the key ranges that were read; `position` is what the target was as of when it was read last. `skipped` says why the table
@@ -98,6 +99,7 @@ class TableResult:
     ranges: int = 0
     counts: dict[str, int] | None = None
     keys: tuple[Difference, ...] = ()
+    changing: int = 0
     unconfirmed: int = 0
     why: str = ""
     position: str = ""

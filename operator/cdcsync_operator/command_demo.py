@@ -42,7 +42,7 @@ def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
     from cdcsync_operator.embedded import MariaDBUnavailable
     from cdcsync_operator.server_process import ServerStartError
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
     with open_folder(folder) as place:
         try:

@@ -85,20 +85,25 @@ def watching(output: Output) -> Iterator[Callable[[Progress], None]]:
 def render(console: Console, results: Sequence[TableResult]) -> None:
     """A line per table, then what differs and what went wrong."""
     grid = Grid(box=None, pad_edge=False)
-    for title in ("TABLE", "SOURCE ROWS", "TARGET ROWS", "RANGES", "TIME", "RESULT", "AS OF"):
-        right = title in ("SOURCE ROWS", "TARGET ROWS", "RANGES", "TIME")
-        grid.add_column(title, justify="right" if right else "left", no_wrap=True)
+    for title in ("TABLE", "SOURCE ROWS", "TARGET ROWS", "RANGES", "TIME", "RESULT"):
+        grid.add_column(title, justify="left" if title in ("TABLE", "RESULT") else "right", no_wrap=True)
     for r in results:
         numbers = (f"{r.source_rows:,}", f"{r.target_rows:,}", f"{r.ranges:,}", show_seconds(r.seconds))
-        grid.add_row(escape(r.table), *numbers, _result(r), escape(_short(r.position)))
+        grid.add_row(escape(r.table), *numbers, _result(r))
     print_grid(console, grid)
     for r in results:
         _details(console, r)
+    changing = sum(r.changing for r in results)
+    if changing:
+        console.print(
+            f"[dim]{changing:,} keys changed while both sides were read; each is what the log says it must be, on both[/]"
+        )
 
 
 def print_grid(console: Console, grid: Grid) -> None:
     """In a file or a pipe nothing is cut: there is no terminal whose width would matter."""
-    console.print(grid, width=None if console.is_terminal else _WIDTH, crop=console.is_terminal)
+    wide = console if console.is_terminal else Console(file=console.file, width=_WIDTH, highlight=False)
+    wide.print(grid)
 
 
 def _result(result: TableResult) -> str:
@@ -110,10 +115,6 @@ def _result(result: TableResult) -> str:
     if result.skipped or result.unconfirmed:
         return "[yellow]not compared yet[/]" if result.skipped else f"[yellow]{result.unconfirmed:,} not confirmed[/]"
     return "[green]equal[/]"
-
-
-def _short(position: str, longest: int = 44) -> str:
-    return position if len(position) <= longest else f"{position[:20]}...{position[-20:]}"
 
 
 def _details(console: Console, result: TableResult) -> None:

@@ -20,7 +20,8 @@ import pytest
 import yaml
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode
+from cdcsync_core.run import ExitCode, TablePhase
+from cdcsync_core.status import TableStatus
 from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Progress, TableResult, VerifyConfig, verdict
 from cdcsync_spark.sinks.base import Append, Commit, Merge
@@ -330,12 +331,15 @@ def test_what_cannot_be_compared_is_said_table_by_table(
     sync = sync_of(mariadb1011, database)
     sync.copy()
     sync.catch_up()
+    sync.write_status(*(TableStatus(name=f"{database}.{t}", phase=TablePhase.STREAMING) for t in "tuv"))
     mariadb1011.run("CREATE TABLE later (id INT PRIMARY KEY)", "ALTER TABLE u ADD COLUMN more INT", db=database)
     results = verify(sync)
     assert results["t"].equal
     assert "no target table yet" in results["later"].skipped
     assert results["u"].error is not None
     assert results["u"].error["reason"] == Reason.SCHEMA_CHANGE_REFUSED
+    assert results["v"].error is not None
+    assert results["v"].error["reason"] == Reason.NO_SUCH_TABLE
     assert verdict(results.values()) is ExitCode.USER_MUST_ACT
 
 

@@ -95,6 +95,11 @@ class SmallSync:
     def target(self, name: str) -> Target:
         return self.sink.target(TableId(self.database, name))
 
+    def write_status(self, *tables: TableStatus) -> None:
+        fresh = self.status_file.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump({"status": Status(table_status=tables).to_dict()}))
+        fresh.rename(self.status_file)
+
     # -- the snapshot
 
     def copy(self) -> None:
@@ -205,18 +210,16 @@ class Stream:
             self._reader.stop()
 
     def _write_status(self) -> None:
-        entries = tuple(
-            TableStatus(
-                name=t.name,
-                phase=TablePhase.STREAMING if self.applier.consistent(t) else TablePhase.CATCHING_UP,
-                position=self.applier.position(t).to_dict(),
+        self._sync.write_status(
+            *(
+                TableStatus(
+                    name=t.name,
+                    phase=TablePhase.STREAMING if self.applier.consistent(t) else TablePhase.CATCHING_UP,
+                    position=self.applier.position(t).to_dict(),
+                )
+                for t in self.tables.values()
             )
-            for t in self.tables.values()
         )
-        text = yaml.safe_dump({"status": Status(table_status=entries).to_dict()})
-        fresh = self._sync.status_file.with_suffix(".new")
-        fresh.write_text(text)
-        fresh.rename(self._sync.status_file)
 
 
 def _state(target: Target) -> TableState:

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.table import TableId
@@ -63,13 +63,14 @@ class Comparison:
 
     def run(self) -> list[TableResult]:
         """Raises CdcError for what concerns all tables."""
-        subjects = [_Subject(table, time.monotonic()) for table in self._tables()]
+        tables = self._tables()
+        subjects = [_Subject(table, time.monotonic()) for table in tables]
         workers = max(1, min(self.resource.spec.snapshot.parallelism, os.cpu_count() or 1, _MOST_WORKERS))
         with start_workers(workers) as pool:
             for number, subject in enumerate(subjects):
                 self._attempt(subject, number, pool, workers)
         self._settler().settle([s.suspect for s in subjects if s.suspect])
-        return [self._finish(s) for s in subjects]
+        return [*(self._finish(s) for s in subjects), *self._gone({str(t) for t in tables})]
 
     def _tables(self) -> list[TableId]:
         """What the manifest names, but for tables that the sync says it does not take part in."""
@@ -79,6 +80,12 @@ class Comparison:
         status = self.status.read()
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
         return [t for t in found if str(t) not in left_out]
+
+    def _gone(self, found: set[str]) -> list[TableResult]:
+        """Tables that were copied and are not at the source any more."""
+        names = [t.name for t in self.status.read().table_status if t.phase is not TablePhase.UNASSIGNED]
+        missing = [n for n in names if n not in found and self.resource.spec.tables.captures(n)]
+        return [TableResult(name, error=_no_source(name).to_dict()) for name in missing]
 
     def _attempt(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:
         subject.started = time.monotonic()
@@ -164,6 +171,7 @@ class Comparison:
                 target_rows=found.target_rows,
                 ranges=found.ranges,
                 counts={kind.value: n for kind, n in Counter(suspect.kinds).items()},
+                changing=0 if suspect.error else len(found.digests) - len(suspect.kinds),
                 unconfirmed=found.uncounted,
                 why=_TOO_MANY if found.uncounted else "",
                 position=str(suspect.position or subject.position),
@@ -183,6 +191,16 @@ class Comparison:
         except CdcError as e:
             subject.error = subject.error or e
             return ()
+
+
+def _no_source(name: str) -> CdcError:
+    return fail(
+        Reason.NO_SUCH_TABLE,
+        "the table was copied and is not at the source any more, or the account may not read it",
+        needed="the table that was copied",
+        remedy="leave it out by spec.tables.exclude, or GRANT SELECT on it",
+        table=name,
+    )
 
 
 def open_comparison(config: VerifyConfig, tell: Tell) -> Comparison:
