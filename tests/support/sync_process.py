@@ -266,6 +266,11 @@ class Sync:
     def wait_part(self, part: Part, timeout: float = _PATIENCE) -> None:
         self.wait_until(lambda: self.processes(part), f"a {part}", timeout)
 
+    def wait_until_gone(self, part: Part, timeout: float = _PATIENCE) -> None:
+        """Until no process of this part is left; its controller may be gone already."""
+        psutil.wait_procs(self.processes(part), timeout=timeout)
+        assert not self.processes(part), f"a {part} is still there\n{self.logs()}"
+
     def wait_until(self, happened: Callable[[], object], what: str, timeout: float = _PATIENCE) -> None:
         """Fails with the logs when it does not happen in time, or when the controller ends before."""
         deadline = time.monotonic() + timeout
