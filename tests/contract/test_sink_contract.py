@@ -127,6 +127,16 @@ def test_a_merge_without_rows_stamps(target: Target) -> None:
     assert content(target) == [(1, "a")]
 
 
+@pytest.mark.parametrize("rows", [[], [(1, "a")]])
+def test_a_merge_that_meets_no_row_commits_the_state(target: Target, rows: list[tuple[object, ...]]) -> None:
+    """R4: a key that is born and dies within one batch folds to a delete of a key that the target never had."""
+    before = whole_snapshot(target, rows)
+    state = target.commit(1, batch(1, Merge(rows_of(ORDERS, []), keys_of(ORDERS, [(9,)]))))
+    assert state.number == before.number + 1
+    assert target.last_commit() == state
+    assert content(target) == rows
+
+
 def test_nothing_to_do_commits_nothing(target: Target) -> None:
     before = whole_snapshot(target, [(1, "a")])
     assert target.commit(1, lambda found: None) == before

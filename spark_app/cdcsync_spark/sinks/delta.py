@@ -166,15 +166,24 @@ class DeltaTarget:
         properties = _properties(commit.state)
         change = commit.change
         if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
+            opened = handle.version()
             delta_merge.merge(handle, commit.state.table, change, properties, _NO_HOOKS)
+            if handle.version() == opened:
+                # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the state must follow even so
+                self._append(handle, (), properties)
         elif isinstance(change, Replace):
             self._replace(handle, commit.state.table, change, properties)
         else:
-            files = change.files if isinstance(change, Append) else ()
-            adds = self._adds(files)
-            handle.create_write_transaction(
-                adds, "append", handle.schema(), commit_properties=properties, post_commithook_properties=_NO_HOOKS
-            )
+            self._append(handle, change.files if isinstance(change, Append) else (), properties)
+
+    def _append(self, handle: DeltaTable, files: tuple[StagedFile, ...], properties: CommitProperties) -> None:
+        handle.create_write_transaction(
+            self._adds(files),
+            "append",
+            handle.schema(),
+            commit_properties=properties,
+            post_commithook_properties=_NO_HOOKS,
+        )
 
     def _replace(self, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties) -> None:
         schema = Schema.from_arrow(arrow_schema(table))
