@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from decimal import Decimal
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.cursor import Cursor
@@ -126,7 +125,7 @@ def _opaque(cursor: Cursor) -> str:
 def _decimal(data: bytes) -> str:
     if len(data) < 2:
         raise DecodeError("a decimal in a JSON value without precision and scale")
-    return str(Decimal(decimal_text(data[2:], data[0], data[1])))
+    return decimal_text(data[2:], data[0], data[1])
 
 
 def _packed(printer: Callable[[int], str]) -> Callable[[bytes], str]:

@@ -32,6 +32,9 @@ CASES = [
     (b"\x03\x01\x00\x00\x00\x0d\x00\x00\x00\x07\xc0\x63\xff\xff", "[-40000]"),
     # opaque: column type, length, data; a decimal is precision, scale, bytes
     (b"\x0f\xf6\x04\x03\x02\x81\x0a", "1.10"),
+    # DECIMAL(10,8) of 0.0000001 and of 0, two digits and eight: 1 byte, then 4; never in exponent form
+    (b"\x0f\xf6\x07\x0a\x08\x80\x00\x00\x00\x0a", "0.00000010"),
+    (b"\x0f\xf6\x07\x0a\x08\x80\x00\x00\x00\x00", "0.00000000"),
     (b"\x0f\x0f\x02\x01\x02", '"base64:type15:AQI="'),
     (b"\x0f\xfc\x39" + b"x" * 57, '"base64:type252:' + "eHh4" * 19 + '"'),
     (b"\x0f\xfc\x3a" + b"x" * 58, '"base64:type252:' + "eHh4" * 19 + '\\neA=="'),
