@@ -80,11 +80,13 @@ def _float(_: SourceType, mapped: MappedColumn) -> Convert:
     return lambda raw: read(raw)[0]
 
 
-def _decimal(_: SourceType, mapped: MappedColumn) -> Convert:
+def _decimal(source: SourceType, mapped: MappedColumn) -> Convert:
     precision, scale = mapped.meta & 0xFF, mapped.meta >> 8
-    if precision > MAX_DECIMAL_PRECISION:
-        return lambda raw: decimal_text(raw, precision, scale)
-    return lambda raw: Decimal(decimal_text(raw, precision, scale))
+    if precision <= MAX_DECIMAL_PRECISION:
+        return lambda raw: Decimal(decimal_text(raw, precision, scale))
+    # the server prints ZEROFILL, which has no sign, with all its digits; the length counts the point, too
+    width = precision + bool(scale) if "zerofill" in source.declared.lower() else 0
+    return lambda raw: decimal_text(raw, precision, scale).zfill(width)
 
 
 def _bit(_: SourceType, mapped: MappedColumn) -> Convert:

@@ -47,6 +47,9 @@ NUMBERS: list[tuple[str, int, int, bytes, Any]] = [
     # 40 digits before the point: 4 | 9 | 9 | 9 | 9 in 2 and 4 times 4 bytes
     ("decimal(40,0)", types.DECIMAL, 40, b"\x80\x00" + bytes(12) + b"\x00\x00\x00\x07", "7"),
     ("decimal(40,1)", types.DECIMAL, 40 | 1 << 8, b"\x7f\xff" + b"\xff" * 16 + b"\xfe", "-0.1"),
+    # wider than a decimal of the target: the server's text, which ZEROFILL pads to 40 and to 39 + 1 digits
+    ("decimal(40,0) unsigned zerofill", types.DECIMAL, 40, b"\x80\x00" + bytes(15) + b"\x07", "7".zfill(40)),
+    ("decimal(40,1) unsigned zerofill", types.DECIMAL, 40 | 1 << 8, b"\x80" + bytes(17) + b"\x01", "0" * 39 + ".1"),
 ]
 
 DATE_2024_02_29 = 2024 << 9 | 2 << 5 | 29
