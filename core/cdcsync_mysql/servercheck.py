@@ -108,6 +108,17 @@ def _gtids(server: Server) -> Iterator[Check]:
         yield passed("gtid_mode", mode)
 
 
+def _commit_order(server: Server) -> Iterator[Check]:
+    """Out of order, a transaction may be in `gtid_executed` before the one that wrote the same row before it: a low watermark
+    with the second and without the first would replay the first over what the second left (rule R1)."""
+    name = "binlog_order_commits"
+    value = server.variables.get(name, "ON")
+    if value.upper() != "ON" and server.facts.gtid:
+        yield failed(name, Reason.LOG_INCOMPLETE, value, "ON", f"SET PERSIST {name} = ON")
+    else:
+        yield passed(name, value)
+
+
 def _log_status(server: Server) -> Iterator[Check]:
     """REPLICATION CLIENT, BINLOG MONITOR: where the log ends."""
     end = watermark.high(server.connection, server.facts)
@@ -261,6 +272,7 @@ CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
     _row_metadata,
     _setting("binlog_row_value_options", Reason.ROW_IMAGE_NOT_FULL, ""),
     _gtids,
+    _commit_order,
     _log_status,
     _dump,
     _low_watermark,

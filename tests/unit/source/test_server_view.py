@@ -96,6 +96,14 @@ def test_settings(name: str, value: str, reason: Reason) -> None:
     assert _results(name, MARIADB) == [], "a server without the variable has no such choice"
 
 
+def test_low_watermarks_of_gtids_need_ordered_commits() -> None:
+    """R1: else the set may hold a transaction and lack the one before it on the same row."""
+    off = {"binlog_order_commits": "OFF"}
+    assert _results("commit_order", MYSQL, **off) == [(Level.FAIL, Reason.LOG_INCOMPLETE)]
+    assert [level for level, _ in _results("commit_order", replace(MYSQL, gtid=False), **off)] == [Level.OK]
+    assert [level for level, _ in _results("commit_order", MARIADB)] == [Level.OK]
+
+
 def test_row_metadata_must_be_known() -> None:
     """R9: a server that does not know the variable writes no names and no signs."""
     assert _results("row_metadata", MARIADB) == [(Level.FAIL, Reason.ROW_METADATA_NOT_FULL)]
