@@ -17,6 +17,9 @@ PYTEST := $(BIN)/pytest
 
 # Each suite says its time and its slowest tests; ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
 ARGS ?=
+# Test processes at once; a file's tests stay together, so that they share their servers.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 STRESS_SECONDS ?= 20
 
 .PHONY: help setup servers demo lint format test test-unit test-servers test-stress bench lock clean
@@ -49,11 +52,11 @@ test: test-unit test-servers test-stress ## all tests that CI runs
 
 test-unit: setup ## tests that need no server: unit, property, contract
 	@echo "test-unit: tests without a server"
-	@$(PYTEST) tests -m "not server and not stress and not bench" $(ARGS)
+	@$(PYTEST) tests -m "not server and not stress and not bench" $(PARALLEL) $(ARGS)
 
 test-servers: setup servers ## tests against real MariaDB and MySQL servers
 	@echo "test-servers: tests against real servers"
-	@$(PYTEST) tests -m "server and not stress and not bench" $(ARGS)
+	@$(PYTEST) tests -m "server and not stress and not bench" $(PARALLEL) $(ARGS)
 
 test-stress: setup servers ## random work against real servers for a short while; longer: STRESS_SECONDS=600
 	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
