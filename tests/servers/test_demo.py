@@ -57,8 +57,10 @@ def test_the_story_is_told_to_its_end_and_again(tmp_path: Path) -> None:
         assert not (tmp_path / "demo" / "mariadb").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["The sync starts", "Consistent", "Verifying"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [("The sync starts", signal.SIGINT), ("Consistent", signal.SIGTERM), ("Verifying", signal.SIGINT)],
+)
 def test_an_interrupt_ends_everything(tmp_path: Path, moment: str, number: signal.Signals) -> None:
     with demo(tmp_path / "demo", "--rows", "1000") as process:
         line_with(process, moment)
