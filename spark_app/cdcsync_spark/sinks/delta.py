@@ -252,7 +252,8 @@ class DeltaTarget:
                 mode="error",
                 configuration=delta_properties.new_table(state.table),
                 storage_options=self.place.storage_options(),
-                commit_properties=_properties(state),
+                # Tried again, a creation that lost the race would become version 1 and forget what was committed since.
+                commit_properties=_properties(state, max_commit_retries=0),
             )
         except DeltaError:
             if self._open() is None:
@@ -264,9 +265,12 @@ class DeltaTarget:
     def _refuse_other_files(self) -> None:
         """A folder that holds something else is not taken over: a later VACUUM would remove it."""
         selector = pafs.FileSelector(self.folder, allow_not_found=True)
-        names = [info.base_name for info in self.place.files().get_file_info(selector)]
+        try:
+            names = [info.base_name for info in self.place.files().get_file_info(selector)]
+        except FileNotFoundError:  # another creator makes the folder at this moment
+            names = []
         strangers = sorted(n for n in names if not n.startswith((".", "_", _SIDE)))
-        if strangers and not self.side:
+        if strangers and not self.side and "_delta_log" not in names:
             raise fail(
                 Reason.SINK_CONFLICT,
                 f"{self.uri} holds {len(strangers)} entries that are no Delta table, such as {strangers[0]!r}",
@@ -336,8 +340,9 @@ class _LostRace(Exception):
     """Another commit came first; start again at "open"."""
 
 
-def _properties(state: TableState) -> CommitProperties:
+def _properties(state: TableState, max_commit_retries: int | None = None) -> CommitProperties:
     return CommitProperties(
+        max_commit_retries=max_commit_retries,
         custom_metadata={STATE_KEY: written(state)},
         app_transactions=[Transaction(state.identity.app_id, state.number)],
     )
