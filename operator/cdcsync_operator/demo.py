@@ -125,7 +125,8 @@ def _run_sync(folder: DemoFolder, writer: Writer, view: DemoView, output: Output
     files = ManifestFiles([str(folder.manifest), str(folder.secret)])
     manifest = files.load()
     view.say("[bold]The sync[/] starts, as this command would start it:")
-    view.detail(f"cdcsync run -f {folder.manifest} -f {folder.secret} --state-dir {folder.state}")
+    manifest_shown, secret_shown, state_shown = map(folder.shown, (folder.manifest, folder.secret, folder.state))
+    view.detail(f"cdcsync run -f {manifest_shown} -f {secret_shown} --state-dir {state_shown}")
     with open_local(files, manifest, folder.state, CALLS, on_fault=output.error) as controller, view.going_on():
         story = Story(folder, manifest, controller, writer, view)
         story.start()
@@ -274,9 +275,9 @@ def _reached(status: Status, end: LogOffset) -> bool:
 
 def _show_lake(folder: DemoFolder, view: DemoView) -> None:
     view.say("[bold green]Equal both times.[/] The Delta tables stay:")
-    view.table(draw_tables(folder.lake))
+    view.table(draw_tables(folder.lake, folder.shown))
     view.say("For example, with delta-rs:")
     for line in QUERY.splitlines():
         view.detail(line)
     view.table(draw_query(folder.lake))
-    view.say(f"Spark, DuckDB, Polars, Trino ... read them as well: {folder.lake}")
+    view.say("Spark, DuckDB, Polars, Trino ... read them as well")

@@ -60,6 +60,10 @@ class DemoFolder:
     def secret(self) -> Path:
         return self.root / "secret.yaml"
 
+    def shown(self, path: Path) -> str:
+        """For people who stand where they started the demo."""
+        return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
     def write_manifest(self, host: str, port: int, user: str, password: str) -> None:
         """The example with what is different here, and its Secret in a file of its own."""
         resource = example_resource()

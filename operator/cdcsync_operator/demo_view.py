@@ -96,7 +96,9 @@ class DemoView:
         try:
             yield note
         finally:
-            self._verifying = None
+            with self._lock:
+                self._verifying = None
+                self._refresh()
 
     def _refresh(self) -> None:
         if self._live is None:
