@@ -147,14 +147,22 @@ class Applier:
         return Commit(replace(state.after_batch(part.upto), epoch=self.epoch), Stamp())
 
     def _continues(self, table: StreamTable, state: TableState) -> bool:
-        """Whether the target goes on from what this run knows of it.
+        """Whether the table is still this run's; raises TransientError where the target lost what this run knows of.
 
         The reader passed nothing of this table between the position known and the batch, so a position that includes the known one has
         no gap before the batch, even where it was committed long ago: an idle table's position is stamped only now and then.
         """
         known, position = table.state.position, state.position
-        if position is None or known is None or state.nonce != table.state.nonce or not position.includes(known):
+        if state.nonce != table.state.nonce:
             table.released = True
+        elif position is None or known is None or not position.includes(known):
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                f"the target went back from {known} to {position}",
+                needed="a target that keeps what was committed",
+                remedy="none: the next run goes on from the target's position",
+                table=table.name,
+            )
         return not table.released
 
 
