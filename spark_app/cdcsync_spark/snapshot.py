@@ -62,7 +62,12 @@ def run_snapshot(context: RunContext) -> None:
 
 
 def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: SnapshotProgress) -> None:
+    """Content that the log no longer leads on from must not replace what flows (R6)."""
+    if table.published or not table.state.snapshot_complete:
+        return
     try:
+        with connect(context.source) as connection:
+            prove(connection, read_facts(connection), table.state.identity.log, table.state.low)
         table.publish(epoch)
     except PermanentError as e:
         context.failed[table.name] = e

@@ -40,9 +40,7 @@ class SnapshotTable:
         return self.feed.splits(self.state.finished.frontier)
 
     def publish(self, epoch: int) -> None:
-        """Replaces the table's old content by what was staged; a no-op where nothing waits to be published."""
-        if self.published or not self.state.snapshot_complete:
-            return
+        """Replaces the table's old content by what was staged, all of it."""
         fresh, files = self.state, self.target.staged_files()
         # the stream may use a higher epoch than this run knows of; who publishes takes the table over from it
         found = self.main.last_commit()
@@ -72,6 +70,8 @@ def open_table(
     main = sink.target(table.id)
     found = main.last_commit()
     again = found is not None and assignment.nonce > found.nonce
+    if found is not None and 0 < assignment.nonce == found.nonce:
+        sink.discard(table.id, assignment.nonce)  # a run that died after the publication left its log
     target = sink.target(table.id, side=assignment.nonce) if again else main
     state = target.prepare(first)
     feed.table, feed.planned_before = state.table, state.splits
