@@ -188,7 +188,11 @@ class EventParser:
         place = events.parse_heartbeat_v2(body) if header.kind == 41 else events.parse_heartbeat(body, header.log_pos)
         if place.file != self._file or self._inside is not _Inside.NOTHING:
             return
-        self._offset = place.offset if place.offset >> 32 else _continued(self._offset, place.offset)
+        whole = place.offset >> 32 > 0
+        offset = place.offset if whole else _continued(self._offset, place.offset)
+        if offset < self._offset or (not whole and offset - self._offset >= _FAR):
+            return  # one from behind says nothing new; taken for one beyond 4 GiB it would skip what is there
+        self._offset = offset
         yield Progress(self._here(), float(header.timestamp) if header.timestamp else None)
 
     # --- transactions -------------------------------------------------------------------------------------------
@@ -303,6 +307,10 @@ class EventParser:
 def _crc(event: Buffer, end: int) -> bool:
     view = memoryview(event)
     return zlib.crc32(view[:end]) == int.from_bytes(view[end:], "little")
+
+
+#: a heartbeat of 32 bits that seems to lead so far ahead comes from behind
+_FAR = 1 << 31
 
 
 def _continued(offset: int, log_pos: int) -> int:

@@ -344,6 +344,14 @@ def test_heartbeats() -> None:
     assert places == [4, 1000, 5 << 32, 6 << 32]
 
 
+def test_a_heartbeat_from_behind_moves_nothing() -> None:
+    """Its 32 bits would else be read as a place 4 GiB further on."""
+    _, events = Log.begun()
+    beats = [event(HEARTBEAT, FILE.encode(), end=end, time=0) for end in (1000, 900, 1100)]
+    places = [f.at.offset for f in parse("mysql", events + beats) if isinstance(f, Progress)]
+    assert places == [4, 1000, 1100]
+
+
 def test_a_heartbeat_inside_a_transaction_moves_nothing() -> None:
     log, events = Log.begun()
     events += [
