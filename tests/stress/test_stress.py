@@ -33,7 +33,7 @@ from support.workload_tables import KEYS, WALK
 
 SECONDS = float(os.environ.get("CDCSYNC_STRESS_SECONDS", "20"))
 SEED = int(os.environ.get("CDCSYNC_STRESS_SEED", "1"))
-PACE = Pace(rows=200_000, writers=16, per_second=160)
+PACE = Pace(int(os.environ.get("CDCSYNC_STRESS_ROWS", "200000")), writers=16, per_second=160)
 #: a dozen waves: enough commits to be hit
 SPEC = {"snapshot": {"chunkSize": 5000, "parallelism": 2}}
 AGAIN = "by_name"
@@ -131,7 +131,7 @@ def test_every_crash_point_is_in_a_plan() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.timeout(SECONDS + 1800)
 @pytest.mark.parametrize("variant", PLANS)
 def test_the_copy_is_right_after_any_crash(variant: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     server: Server = request.getfixturevalue(variant)
