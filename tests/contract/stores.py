@@ -1,11 +1,7 @@
-"""The places where the contract of sinks is tested: a local folder, and an S3 server of our own where one is installed.
-
-`moto_server` is looked for beside the running Python and on the PATH; without it the suite has one store less.
-"""
+"""The places where the contract of sinks is tested: a local folder, and an S3 server of our own (moto)."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -21,8 +17,8 @@ from cdcsync_spark.sinks.place import Place
 REGION = "us-east-1"
 ACCESS_KEY = "LAKEKEYID"
 SECRET_KEY = "lake-secret-value"
-MOTO = shutil.which("moto_server", path=str(Path(sys.executable).parent)) or shutil.which("moto_server")
-STORES = ("local", "s3") if MOTO else ("local",)
+MOTO = str(Path(sys.executable).parent / "moto_server")
+STORES = ("local", "s3")
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,6 @@ class S3Server:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
-    assert MOTO
     with (folder / "moto.log").open("wb") as log:
         process = subprocess.Popen([MOTO, "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT)
         try:
