@@ -97,8 +97,9 @@ class PlanShard:
     """A piece of one table's chunk plan: at most 1,000 splits in key order.
 
     Shard `number` of a table lies in `<plan_dir>/<table index, 5 digits>-<number, 5 digits>.json` (the index into
-    `RunConfig.tables`), written atomically. `last` ends the table's plan. The plan continues `frontier` (`Intervals.frontier`): a driver that finds
-    another frontier in the target plans that table itself, because the target's commit is the truth.
+    `RunConfig.tables`), written atomically. `last` ends the table's plan. The plan continues `frontier`
+    (`Intervals.frontier`): a driver that finds another frontier in the target plans that table itself, because the
+    target's commit is the truth.
     """
 
     table: str

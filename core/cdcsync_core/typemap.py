@@ -16,7 +16,13 @@ from cdcsync_core.table import BINARIES, GEOMETRIES, TEXTS, Column, SourceType, 
 #: the widest decimal that lakehouse tables know; wider ones travel as the server's text
 MAX_DECIMAL_PRECISION = 38
 
-_SIGNED = {"tinyint": pa.int8(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(), "bigint": pa.int64()}
+_SIGNED = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "mediumint": pa.int32(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+}
 _UNSIGNED = {
     "tinyint": pa.int16(),
     "smallint": pa.int32(),
