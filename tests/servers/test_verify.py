@@ -23,7 +23,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
 from cdcsync_core.table import Table
-from cdcsync_core.verification import Kind, Progress, TableResult, VerifyConfig, verdict
+from cdcsync_core.verification import Kind, Progress, Step, TableResult, VerifyConfig, verdict
 from cdcsync_spark.sinks.base import Append, Commit, Merge
 from cdcsync_spark.verify.comparison import open_comparison
 from support.fixtures import FreshDatabase
@@ -53,7 +53,9 @@ def verify(sync: SmallSync, *, patience: float = 30) -> dict[str, TableResult]:
     told: list[Progress | TableResult] = []
     results = open_comparison(config, told.append).run()
     assert not list(scratch.iterdir()), "scratch files are left"
-    assert {t.table for t in told} <= {r.table for r in results}
+    rows = {r.table: r.target_rows for r in results}
+    estimates = {t.table: t.estimate for t in told if isinstance(t, Progress) and t.step is Step.COMPARING}
+    assert estimates == {table: rows[table] for table in estimates}
     return {r.table.partition(".")[2]: r for r in results}
 
 

@@ -151,7 +151,7 @@ class Comparison:
             self.source,
             self.facts,
             self.status,
-            replica_id(metadata.namespace, f"{metadata.name}/verify"),
+            replica_id(metadata.namespace, f"{metadata.name}/verify/{os.getpid()}"),
             Path(self.config.scratch_dir),
             self.resource.spec.snapshot.max_split_seconds,
             self.config.patience,

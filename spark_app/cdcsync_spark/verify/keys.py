@@ -56,19 +56,8 @@ def refuse_other_definition(connection: Connection, table: Table) -> None:
 
 def scan_keys(snapshot: TargetSnapshot, table: Table, keys: pa.Table) -> Iterator[pa.RecordBatch]:
     """Rows of the target that may have the given keys: those with a value of each key column among them."""
-    wanted = {name: keys[name].combine_chunks() for name in table.key}
-    # files of delta-rs declare texts and binaries as views, for which Arrow cannot prune by statistics
-    pruning = [pc.field(n).isin(values) for n, values in wanted.items() if not _is_text(values.type)]
-    for batch in snapshot.scan(key_filter=reduce(and_, pruning) if pruning else None):
-        for name, values in wanted.items():
-            if _is_text(values.type):
-                batch = batch.filter(pc.is_in(batch.column(name), values))
-        if batch.num_rows:
-            yield batch
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+    wanted = [pc.field(name).isin(keys[name].combine_chunks()) for name in table.key]
+    yield from snapshot.scan(key_filter=reduce(and_, wanted))
 
 
 def matching(

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
+from cdcsync_core.status import TableStatus
 from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
@@ -147,16 +148,11 @@ class Settler:
             self.tell(suspect.name, Step.WAITING)
         deadline = time.monotonic() + self.patience
         while self.status.running and time.monotonic() < deadline:
-            suspects = [s for s in suspects if not self._has_passed(s, end)]
+            status = self.status.read()
+            suspects = [s for s in suspects if not _has_passed(s, status.table(s.name), end)]
             if not suspects:
                 return
             time.sleep(_POLL_SECONDS)
-
-    def _has_passed(self, suspect: Suspect, end: LogOffset) -> bool:
-        entry = self.status.read().table(suspect.name)
-        state = suspect.target.last_commit()
-        stuck = entry is not None and entry.failed
-        return stuck or state is None or state.position is None or position_of(state, entry).reached(end)
 
     # -- judging
 
@@ -182,6 +178,13 @@ class Settler:
                 ]
             )
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
+
+
+def _has_passed(suspect: Suspect, entry: TableStatus | None, end: LogOffset) -> bool:
+    """Also where waiting would not help: the table was stopped, or is being made anew."""
+    state = suspect.target.last_commit()
+    stopped = entry is not None and entry.failed
+    return stopped or state is None or state.position is None or position_of(state, entry).reached(end)
 
 
 def explained(source: list[bytes] | None, target: list[bytes] | None, history: KeyHistory | None) -> bool:
