@@ -61,17 +61,17 @@ def fill(server: Server, database: str, rows: int) -> None:
             cursor.execute(f"INSERT INTO customer SELECT {_ROW} FROM ({numbers % start}) numbers")
 
 
-def change(server: Server, database: str, rows: int) -> int:
-    """Changes rows 1 to `rows` in the binlog; returns the number of row images written (two an update)."""
+def change(server: Server, database: str, rows: int, turn: int) -> int:
+    """Changes rows 1 to `rows` in the binlog, in other ways for each `turn`; the number of row images (two an update)."""
     images = 0
     with server.connect(db=database, autocommit=False) as connection, connection.cursor() as cursor:
         for start in range(1, rows + 1, 500):
             span = f"c_customer_sk BETWEEN {start} AND {start + 499}"
             images += 2 * cursor.execute(
                 f"UPDATE customer SET c_birth_day = 1 + MOD(c_customer_sk, 27), c_login = 'changed', c_first_name = 'Ada', "
-                f"c_current_addr_sk = 5, c_last_review_date_sk = {start}, c_salutation = 'Dr.', c_birth_year = 1990, "
+                f"c_current_addr_sk = {turn}, c_last_review_date_sk = {start}, c_salutation = 'Dr.', c_birth_year = 1990, "
                 f"c_email_address = CONCAT('new', c_customer_sk, '@example.org') WHERE {span}"
             )
-            images += cursor.execute(f"DELETE FROM customer WHERE {span} AND MOD(c_customer_sk, 100) = 0")
+            images += cursor.execute(f"DELETE FROM customer WHERE {span} AND MOD(c_customer_sk, 100) = {turn}")
             connection.commit()
     return images

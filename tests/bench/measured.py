@@ -5,16 +5,16 @@ The machines are small and shared, so the CPU seconds are the figure and ratios 
 
 from __future__ import annotations
 
+import json
 import os
-import resource
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CONTENDERS = Path(__file__).parent / "contenders.py"
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Figures:
 
 def measure(name: str, command: Sequence[str], rows: int | None = None) -> Figures:
     """Runs `command` to its end; `rows` where it does not print them as its last line. Raises on a failure."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    process = subprocess.run(command, capture_output=True, env=_environment(), timeout=1800, check=False)
-    wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode != 0:
-        raise RuntimeError(f"{name}: exit {process.returncode}: {process.stderr.decode()[-2000:]}")
+    with tempfile.NamedTemporaryFile("r") as result:
+        accounted = [sys.executable, str(_FOLDER / "accounted.py"), result.name, *command]
+        process = subprocess.run(accounted, capture_output=True, env=_environment(), timeout=1800, check=False)
+        if process.returncode != 0:
+            raise RuntimeError(f"{name}: exit {process.returncode}: {process.stderr.decode()[-2000:]}")
+        found = json.load(result)
     handled = rows if rows is not None else int(process.stdout.split()[-1])
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Figures(name, handled, cpu, wall, after.ru_maxrss / 1024)
+    return Figures(name, handled, found["cpu"], found["wall"], found["memory"])
 
 
 def contender(name: str, *arguments: object) -> Figures:
     """One of the functions of `contenders.py`, in a process of its own."""
-    return measure(name, [sys.executable, str(CONTENDERS), name, *(str(a) for a in arguments)])
+    return measure(name, [sys.executable, str(_FOLDER / "contenders.py"), name, *(str(a) for a in arguments)])
 
 
 def table(title: str, figures: Sequence[Figures], floor: str) -> str:
@@ -62,5 +62,5 @@ def table(title: str, figures: Sequence[Figures], floor: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    tests = str(Path(__file__).parent.parent)
+    tests = str(_FOLDER.parent)
     return {**os.environ, "PYTHONPATH": tests, "PYSPARK_PYTHON": sys.executable}

@@ -75,11 +75,11 @@ def test_stream(server: Server, fresh_database: FreshDatabase, folder: Path) -> 
     source = Source(server.host, server.port, folder / "username", folder / "password", Tls("disabled"))
     with connect(source) as connection:
         start = low(source, read_facts(connection))
-    images = customers.change(server, database, ROWS)
+    images = customers.change(server, database, ROWS, turn=1)
     name = f"{database}.customer"
     ours = contender("cdcsync_binlog_arrow", server.port, folder, name, json.dumps(start.to_dict()))
     file, offset = server.binlog_status()
-    part = customers.change(server, database, REPLICATION_ROWS)
+    part = customers.change(server, database, REPLICATION_ROWS, turn=2)
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
     _show(table(f"stream, {server.variant}, row images into Arrow", [ours, theirs], "mysql_replication"))
     assert (ours.rows, theirs.rows) == (images, part)
