@@ -48,7 +48,8 @@ def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
         try:
             return run_demo(place, Size(rows, rate), DemoView(output.console), output)
         except (MariaDBUnavailable, ServerStartError) as error:
-            raise fail(Reason.SOURCE_UNREACHABLE, f"no MariaDB for the demo: {error}") from error
+            told = " ".join(str(error).split())
+            raise fail(Reason.SOURCE_UNREACHABLE, f"no MariaDB for the demo: {told}") from error
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:

@@ -84,6 +84,8 @@ class EmbeddedMariaDB:
         # A socket's path is limited to 107 bytes, so it cannot live in the data folder.
         self.socket = Path(tempfile.gettempdir()) / f"cdcsync-{uuid.uuid4().hex[:16]}.sock"
         self.log = self.datadir.with_name(f"{self.datadir.name}.log")
+        # A server that starts removes the temporary tables that it finds, those of another one, too.
+        self.tmpdir = self.datadir.with_name(f"{self.datadir.name}.tmp")
         self._process = ServerProcess(self._command, self.log)
 
     @property
@@ -102,6 +104,7 @@ class EmbeddedMariaDB:
         """Starts the server, initialising the data folder the first time; returns the port."""
         if not self.datadir.exists():
             _initialise(self.datadir, self.binaries)
+        self.tmpdir.mkdir(exist_ok=True)
         return self._process.start(port)
 
     def stop(self) -> None:
@@ -116,6 +119,7 @@ class EmbeddedMariaDB:
         """Ends the server and removes its data and its log."""
         self.kill()
         shutil.rmtree(self.datadir, ignore_errors=True)
+        shutil.rmtree(self.tmpdir, ignore_errors=True)
         self.log.unlink(missing_ok=True)
 
     def restart(self, **options: OptionValue) -> int:
@@ -140,6 +144,7 @@ class EmbeddedMariaDB:
             *_as_user(),
             f"--basedir={self.binaries.basedir}",
             f"--datadir={self.datadir}",
+            f"--tmpdir={self.tmpdir}",
             f"--bind-address={LOOPBACK}",
             f"--port={port}",
             f"--socket={self.socket}",
@@ -249,7 +254,8 @@ def _initialise(datadir: Path, binaries: MariaDBBinaries) -> None:
             "--force",
             "--innodb-log-file-size=16M",
         ]
-        result = subprocess.run(command, check=False, capture_output=True, text=True)
+        environment = {**os.environ, "TMPDIR": workspace}
+        result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         if result.returncode != 0:
             raise MariaDBUnavailable(
                 f"mariadb-install-db ended with {result.returncode} instead of 0 in {datadir}; check free space and"
