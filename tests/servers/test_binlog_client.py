@@ -190,7 +190,7 @@ def test_a_lost_position_is_named(variant: str, fresh_server: FreshServer) -> No
     first = log_end(server)
     server.run("CREATE DATABASE d", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
     last = log_end(server)
-    server.run(f"PURGE BINARY LOGS TO '{last.at.file}'")
+    server.purge_binlogs()
     places = [first.at, LogOffset(last.at.file, last.at.offset + 100_000), LogOffset("binlog.000077", 4)]
     for place in places:
         with pytest.raises(CdcError) as caught:

@@ -278,7 +278,7 @@ def test_a_purged_log(variant: str, fresh_server: FreshServer, tmp_path: Path) -
     copy.snapshot("a")
     server.run("INSERT INTO a VALUES (1000,'in the purged file')", "FLUSH BINARY LOGS", db=database)
     server.run("INSERT INTO a VALUES (1001,'after')", "FLUSH BINARY LOGS", db=database)
-    server.run(f"PURGE BINARY LOGS TO '{server.binlog_status()[0]}'")
+    server.purge_binlogs()
     with pytest.raises(CdcError) as error:
         copy.follow()
     assert error.value.reason is Reason.POSITION_LOST

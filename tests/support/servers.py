@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from support.mysql97 import EmbeddedMySQL97
 
 Flavor = Literal["mariadb", "mysql"]
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
+_PURGE_SECONDS = 60
 
 
 class _Embedded(Protocol):
@@ -133,6 +135,13 @@ class Server:
         statement = "SHOW MASTER STATUS" if self.flavor == "mariadb" else "SHOW BINARY LOG STATUS"
         file, position, *_ = self.query(statement)[0]
         return str(file), int(position)
+
+    def purge_binlogs(self) -> None:
+        """Removes every binlog file but the current one; MariaDB keeps a file until its transactions are in a checkpoint."""
+        deadline = time.monotonic() + _PURGE_SECONDS
+        while len(self.query("SHOW BINARY LOGS")) > 1:
+            assert time.monotonic() < deadline, f"the binlog files stayed for {_PURGE_SECONDS} s"
+            self.run(f"PURGE BINARY LOGS TO '{self.binlog_status()[0]}'")
 
     def stop(self) -> None:
         """An orderly shutdown."""
