@@ -1,7 +1,7 @@
 """Where a lake is: names to paths, credentials at use, files on a disk or in an object store.
 
 A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes `@` and two
-hexadecimal digits. The escape is not `%`, because delta-rs decodes percent signs in a table's place, twice for some of its
+hexadecimal digits; so does the first of `_delta_log`, which inside a lake means something else. The escape is not `%`, because delta-rs decodes percent signs in a table's place, twice for some of its
 requests: a database called `..` would leave the lake. For the same reason a lake whose own path holds a `%` is refused. On a
 store that ignores case `Orders` and `orders` meet in one folder; then the second one finds a table of another identity
 and stops with `SinkConflict`: nothing is mixed.
@@ -31,6 +31,7 @@ from deltalake.fs import DeltaStorageHandler
 from cdcsync_core.errors import CdcError, Reason, fail
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_LOG = "_delta_log"
 _CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 #: names longer than this are cut and closed with their hash; file systems allow 255 bytes
 _LONGEST = 180
@@ -48,6 +49,8 @@ _COPY_CHUNK = 8 * 2**20
 
 def segment(name: str) -> str:
     """A database's or table's name as one folder name; different names never share one (see above for case)."""
+    if name == _LOG:
+        return f"@5F{_LOG[1:]}"
     escaped = "".join(chr(b) if b in _SAFE else f"@{b:02X}" for b in name.encode())
     if len(escaped) <= _LONGEST:
         return escaped

@@ -24,6 +24,8 @@ from cdcsync_spark.sinks.place import Place, segment
         ("%2E", "@252E"),
         ("é", "@C3@A9"),
         (" ", "@20"),
+        ("_delta_log", "@5Fdelta_log"),
+        ("_delta_logs", "_delta_logs"),
     ],
 )
 def test_a_name_becomes_a_folder(name: str, folder: str) -> None:
