@@ -64,7 +64,14 @@ def parse_resource(data: Any) -> CdcSync:
     try:
         return CdcSync.model_validate({k: v for k, v in data.items() if k != "status"})
     except ValidationError as error:
-        raise _invalid([_fault(dict(e)) for e in error.errors(include_url=False)]) from None
+        raise _invalid([_fault(e) for e in _causes(error)]) from None
+
+
+def _causes(error: ValidationError) -> list[dict[str, Any]]:
+    """Without the faults that a list has only because its items have them."""
+    faults = [dict(e) for e in error.errors(include_url=False)]
+    places = [f["loc"] for f in faults]
+    return [f for f in faults if not any(p[: len(f["loc"])] == f["loc"] and p != f["loc"] for p in places)]
 
 
 def missing_secrets(resource: CdcSync, secrets: Secrets) -> list[str]:

@@ -119,6 +119,10 @@ def test_a_bad_pattern_is_refused_at_load(pattern: str) -> None:
     assert "spec.tables.include[0]" in faults(SECRET, SYNC.replace("shop\\..*", pattern))
 
 
+def test_a_list_is_not_at_fault_for_its_items() -> None:
+    assert faults(SECRET, SYNC.replace("shop\\..*", "(")).count("spec.tables.include") == 1
+
+
 def test_patterns_match_in_full_and_exclude_wins() -> None:
     tables = load_manifest([SECRET, SYNC]).resource.spec.tables
     assert tables.captures("shop.orders")
