@@ -65,6 +65,7 @@ class Gate:
 @dataclass
 class Sync:
     """One sync of `server`; `tables` are the patterns, `spec` replaces parts of the manifest's spec (nested dictionaries are merged).
+    `within` is a command that runs the program as its last words do (`unshare --mount`, say).
 
     All files lie in `folder`: the manifest, the state folder, the lake, the output.
     """
@@ -75,6 +76,7 @@ class Sync:
     name: str = "test"
     spec: Mapping[str, Any] = field(default_factory=dict)
     account: tuple[str, str] | None = None
+    within: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,17 @@ class Sync:
         self._fired = self.folder / f"fired-{number}" if gate else None
         with self.output(number).open("wb") as output:
             self._process = subprocess.Popen(
-                [*_PROGRAM, "run", "-f", str(self.manifest), "--state-dir", str(self.state_dir), "--until", until],
+                [
+                    *self.within,
+                    *_PROGRAM,
+                    "run",
+                    "-f",
+                    str(self.manifest),
+                    "--state-dir",
+                    str(self.state_dir),
+                    "--until",
+                    until,
+                ],
                 env=self._environment(gate),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -169,6 +181,11 @@ class Sync:
     def _environment(self, gate: Gate | None) -> dict[str, str]:
         armed = {_GATE: f"{gate.name}:{gate.count}:{gate.action}:{self._fired}"} if gate else {}
         return {**os.environ, _MARK: self._mark, **armed}
+
+    @property
+    def controller(self) -> psutil.Process:
+        (found,) = self.processes("controller")
+        return found
 
     def output(self, number: int) -> Path:
         """Where the `number`-th start wrote its output."""
