@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest
 
 # Each suite says its time and its slowest tests; ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
 ARGS ?=
-# Test processes at once where no server is needed; Spark and the servers fill both cores by themselves.
+# Test processes at once where no Spark is needed; Spark fills both cores by itself.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
 STRESS_SECONDS ?= 20
@@ -56,7 +56,8 @@ test-unit: setup ## tests that need no server: unit, property, contract
 
 test-servers: setup servers ## tests against real MariaDB and MySQL servers
 	@echo "test-servers: tests against real servers"
-	@$(PYTEST) tests -m "server and not stress and not bench" $(ARGS)
+	@$(PYTEST) tests -m "server and not spark and not stress and not bench" $(PARALLEL) $(ARGS)
+	@$(PYTEST) tests -m "server and spark and not stress and not bench" $(ARGS)
 
 test-stress: setup servers ## random work against real servers for a short while; longer: STRESS_SECONDS=600
 	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
