@@ -20,8 +20,9 @@ from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.assembly import Sealed, Stop
 from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
 from cdcsync_spark.spool import Spooled, disk_error
+from cdcsync_spark.wire.definition import check_table_map
 from cdcsync_spark.wire.facts import RowsEvent, TableMap
-from cdcsync_spark.wire.rows import check_table_map, decode
+from cdcsync_spark.wire.rows import decode
 
 #: bytes of the log that are decoded at once
 _PIECE_BYTES = 16 << 20

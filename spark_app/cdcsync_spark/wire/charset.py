@@ -110,6 +110,24 @@ def decoder(charset: str) -> Decode:
     return lambda raw: raw.decode(codec)
 
 
+def is_utf8(charset: str) -> bool:
+    """Whether its bytes are Arrow's."""
+    return _UNICODE.get(charset) == "utf-8"
+
+
+def is_single_byte(charset: str) -> bool:
+    """Whether each byte is a character."""
+    return charset in SINGLE_BYTE
+
+
+@cache
+def contains_ascii(charset: str) -> bool:
+    """Whether bytes below 128 are the characters that ASCII has there, wherever they stand."""
+    if charset in SINGLE_BYTE:
+        return decoder(charset)(bytes(range(128))) == bytes(range(128)).decode("ascii")
+    return charset in MULTI_BYTE
+
+
 def decode_loosely(raw: bytes, collation: int) -> str:
     """Text whose undecodable parts become U+FFFD, for SQL statements: there it means doubt."""
     try:

@@ -4,8 +4,9 @@ Rows are joined into one buffer and read column by column: `at` holds, for each 
 call reads one value of every row. A fixed width costs about 5 ns a row whatever the width is, a string about 20 ns whatever
 its length is, because numpy copies an opaque item and Arrow a slice; nothing here looks at single bytes in Python.
 
-Why it is right: behind the buffer lie `_PAD` bytes of zeros, so a number may be read with more bytes than it has and be cut after
-it; a cursor beyond that is a `DecodeError` (numpy checks each index), and `clip` keeps cursors that garbage moved inside.
+Why it is right: behind the buffer lie `_PAD` zeros, so that a value may be read with more bytes than it has and be cut after
+it. A cursor beyond the end reads a zero (`byte`) or is a `DecodeError` (`items` and what uses it: numpy checks each index); `clip`
+keeps cursors inside that garbage moved. Cursors are never negative.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Cursors = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
-#: the widest value that may be read at the end of the buffer
-_PAD = 64
+#: the widest value that may be read at the end of the buffer: the longest CHAR or BINARY
+_PAD = 256
 #: Arrow's offsets of strings have 32 bits
 MAX_SIZE = (1 << 31) - 1 - _PAD
 _WIDER = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8}
@@ -34,15 +35,15 @@ _WIDER = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8}
 class Lanes:
     """`parts` joined: a value of each row is read in one call. Raises DecodeError where they are larger than Arrow's offsets."""
 
-    __slots__ = ("_data", "bytes", "size")
+    __slots__ = ("bytes", "data", "size")
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
         self.size = sum(len(p) for p in parts)
         if self.size > MAX_SIZE:
             raise DecodeError(f"{self.size} bytes of rows to decode at once", needed=f"at most {MAX_SIZE}")
-        self._data = b"".join([*parts, bytes(_PAD)])
+        self.data = b"".join([*parts, bytes(_PAD)])
         #: the joined bytes, with the zeros behind them
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._data, np.uint8)
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
 
     def clip(self, at: Cursors) -> Cursors:
         """Keeps cursors inside, in place: one that ran away stays at the end (lengths must be clipped before they overflow)."""
@@ -50,10 +51,10 @@ class Lanes:
 
     def items(self, at: Cursors, width: int, shift: int = 0) -> Numbers:
         """`width` bytes at `at + shift` of every row, as opaque items (`V{width}`); raises DecodeError beyond the end."""
-        room = len(self._data) - shift - width + 1
+        room = len(self.data) - shift - width + 1
         if room <= 0:
             raise DecodeError(f"{width} bytes wanted where {self.size} are left")
-        window: Numbers = np.ndarray((room,), f"V{width}", buffer=self._data, offset=shift, strides=(1,))
+        window: Numbers = np.ndarray((room,), f"V{width}", buffer=self.data, offset=shift, strides=(1,))
         try:
             found: Numbers = window[at]
         except IndexError:
@@ -61,11 +62,8 @@ class Lanes:
         return found
 
     def byte(self, at: Cursors, shift: int = 0) -> npt.NDArray[np.uint8]:
-        """One byte of every row."""
-        try:
-            return self.bytes[shift:].take(at)
-        except IndexError:
-            raise DecodeError("a value beyond the end of its row") from None
+        """One byte of every row, zero beyond the end."""
+        return self.bytes[shift:].take(at, mode="clip")
 
     def little(self, at: Cursors, width: int, shift: int = 0) -> Numbers:
         """Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of numpy."""
@@ -88,19 +86,24 @@ class Lanes:
         return number >> np.uint64(64 - 8 * width) if width < 8 else number
 
     def slices(self, starts: Cursors, lengths: Cursors, valid: Flags | None = None) -> pa.BinaryArray:
-        """`lengths[i]` bytes at `starts[i]` of every row; where `valid` is False NULL (its length must be 0).
+        """`lengths[i]` bytes at `starts[i]` of every row, as `slices` of this buffer."""
+        return slices(pa.py_buffer(self.data), starts, lengths, valid)
 
-        Slices must lie in the buffer and follow one another without overlap, as the rows' values of one column do: then the
-        pieces and the gaps between them are themselves an Arrow array of slices of the buffer, of which Arrow takes every second one.
-        """
-        rows = len(starts)
-        edges = np.empty(2 * rows + 1, np.int32)
-        edges[0:-1:2] = starts
-        np.add(starts, lengths, out=edges[1::2], casting="unsafe")
-        edges[-1] = edges[-2] if rows else 0
-        both = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(edges), pa.py_buffer(self._data)])
-        taken = both.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
-        return arrow_array(pa.binary(), rows, taken.buffers()[1:], valid)
+
+def slices(data: pa.Buffer, starts: Cursors, lengths: Cursors, valid: Flags | None = None) -> pa.BinaryArray:
+    """`lengths[i]` bytes at `starts[i]` of every row; where `valid` is False NULL (its length must be 0).
+
+    Slices must lie in the buffer and follow one another without overlap, as the rows' values of one column do: then the
+    pieces and the gaps between them are themselves an Arrow array of slices of the buffer, of which Arrow takes every second one.
+    """
+    rows = len(starts)
+    edges = np.empty(2 * rows + 1, np.int32)
+    edges[0:-1:2] = starts
+    np.add(starts, lengths, out=edges[1::2], casting="unsafe")
+    edges[-1] = edges[-2] if rows else 0
+    both = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(edges), data])
+    taken = both.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
+    return arrow_array(pa.binary(), rows, taken.buffers()[1:], valid)
 
 
 def arrow_array(kind: pa.DataType, rows: int, buffers: Sequence[pa.Buffer], valid: Flags | None = None) -> pa.Array:

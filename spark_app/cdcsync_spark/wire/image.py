@@ -15,15 +15,16 @@ from cdcsync_spark.wire.facts import MappedColumn
 
 #: (fixed width, 0) or (0, width of the length before the value)
 Layout = tuple[int, int]
+_WIDEST, _WIDEST_LENGTH = 64, 4
 Raw = list[bytes | None]
 
-_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_width(precision: int, scale: int) -> int:
     """Bytes of a DECIMAL: four for nine digits, on both sides of the point, fewer for the rest."""
     whole, part = precision - scale, scale
-    return sum(digits // 9 * 4 + _DIGIT_BYTES[digits % 9] for digits in (whole, part))
+    return sum(digits // 9 * 4 + DIGIT_BYTES[digits % 9] for digits in (whole, part))
 
 
 def _fixed(width: int) -> Callable[[int], Layout]:
@@ -73,8 +74,8 @@ _LAYOUTS: dict[int, Callable[[int], Layout]] = {
 def layout(column: MappedColumn) -> Layout:
     """How long a column's values are; raises DecodeError for a type that no server documents."""
     rule = _LAYOUTS.get(column.code)
-    found = rule(column.meta) if rule else (0, 0)
-    if found == (0, 0):
+    width, prefix = found = rule(column.meta) if rule else (0, 0)
+    if not ((0 < width <= _WIDEST and not prefix) or (0 < prefix <= _WIDEST_LENGTH and not width)):
         raise DecodeError(f"the column type {column.code} with metadata {column.meta}", column=column.name or "")
     return found
 

@@ -1,36 +1,40 @@
-"""Row events of one table to one Arrow batch of changes: the plain decoder, value by value.
+"""Row events of one table to Arrow batches of changes.
 
 Why it is right: the definition that every TABLE_MAP carries is compared with the planned one before a byte is read, the images are
-cut by the event's own metadata and must end exactly with the event, and a value that cannot be read stops the table. It is the oracle of
-any faster decoder behind the same two functions.
+cut by the event's own metadata and must end exactly with the event, and a value that cannot be read stops the table. Two decoders
+fill the columns: `plain`, value by value, is the oracle of `lockstep`, which does the same to all rows at once.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.change import ChangeKind, changes_schema
-from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
-from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType, Table
+from cdcsync_core.errors import DecodeError
+from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.wire import tablemap as types
-from cdcsync_spark.wire.charset import charset_of, same_charset
-from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.image import Raw, layout, split
-from cdcsync_spark.wire.value import convert, member_names
+from cdcsync_spark.wire import columns, lockstep, value
+from cdcsync_spark.wire.definition import check_table_map
+from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.gather import Lanes
+from cdcsync_spark.wire.image import Layout, Raw, layout, split
 
-_KINDS: dict[Operation, tuple[ChangeKind, ...]] = {
-    Operation.WRITE: (ChangeKind.INSERT,),
-    Operation.UPDATE: (ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER),
-    Operation.DELETE: (ChangeKind.DELETE,),
+Decoder = Literal["lockstep", "plain"]
+_Counts = npt.NDArray[np.int64]
+
+#: the first image's kind; an update's second one is the next
+_FIRST = {
+    Operation.WRITE: ChangeKind.INSERT,
+    Operation.UPDATE: ChangeKind.UPDATE_BEFORE,
+    Operation.DELETE: ChangeKind.DELETE,
 }
-_ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 _STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 
@@ -42,58 +46,105 @@ class Decoded(NamedTuple):
     nulled: int
 
 
-def decode(table: Table, events: Sequence[RowsEvent], transactions: Sequence[int]) -> Decoded:
-    """The changes of `events` in their order; `transactions[i]` is the transaction index of `events[i]`.
-
-    Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError, always with the table's name.
-    """
-    schema = changes_schema(arrow_schema(table))
-    parts = [
-        _decode_run(table, run_map, [events[i] for i in run], [transactions[i] for i in run], schema)
-        for run_map, run in _runs(events)
-    ]
+def decode(
+    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = "lockstep"
+) -> Decoded:
+    """The changes of `events` in their order as one batch; see `batches`."""
+    parts = list(batches(table, events, transactions, decoder))
     if not parts:
-        return Decoded(pa.RecordBatch.from_pylist([], schema), 0)
+        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(arrow_schema(table))), 0)
     batch = parts[0].batch if len(parts) == 1 else pa.concat_batches([p.batch for p in parts])
     return Decoded(batch, sum(p.nulled for p in parts))
 
 
-def _runs(events: Sequence[RowsEvent]) -> Iterator[tuple[TableMap, list[int]]]:
-    """Consecutive events with one TABLE_MAP."""
+def batches(
+    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = "lockstep"
+) -> Iterator[Decoded]:
+    """The changes of `events` in their order; `transactions[i]` is the transaction index of `events[i]`.
+
+    Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError, always with the table's name.
+    """
     for event in events:
         if event.defect:
             raise event.defect
+    read = _plain if decoder == "plain" else _lockstep
     for _, group in groupby(range(len(events)), lambda i: id(events[i].map)):
         run = list(group)
-        yield events[run[0]].map, run
+        table_map = events[run[0]].map
+        with _naming(table):
+            check_table_map(table_map, table)
+            yield from read(table, table_map, [events[i] for i in run], [transactions[i] for i in run])
 
 
-def _decode_run(
-    table: Table, table_map: TableMap, events: list[RowsEvent], transactions: list[int], schema: pa.Schema
-) -> Decoded:
-    with _naming(table):
-        check_table_map(table_map, table)
+def _plain(table: Table, table_map: TableMap, events: list[RowsEvent], transactions: list[int]) -> Iterator[Decoded]:
     raw: list[Raw | None] = [None if c.name in table.excluded else [] for c in table.columns]
-    kinds: list[int] = []
-    numbers: list[int] = []
-    with _naming(table):
-        layouts = [layout(m) for m in table_map.columns]
-        for event, transaction in zip(events, transactions, strict=True):
-            images = split(event.body, layouts, raw)
-            pattern = _KINDS[event.operation]
-            if images % len(pattern):
-                raise DecodeError("an update without its after image")
-            kinds.extend(pattern * (images // len(pattern)))
-            numbers.extend([transaction] * images)
-    arrays = [pa.array(kinds, pa.int8()), pa.array(numbers, pa.int32())]
-    nulled = 0
+    layouts = [layout(m) for m in table_map.columns]
+    counts = np.array([split(event.body, layouts, raw) for event in events], np.int64)
+    frame = _Frame(table, _kinds(events, counts), _numbers(transactions, counts))
     for column, mapped, values in zip(table.columns, table_map.columns, raw, strict=True):
         if values is not None:
             with _naming(table, column.name):
-                converted = convert(column, mapped, values)
-            arrays.append(converted.values)
-            nulled += sum(kinds[i] in _STAYING for i in converted.nulled)
-    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), nulled)
+                frame.add(value.convert(column, mapped, values))
+    yield frame.decoded()
+
+
+def _lockstep(table: Table, table_map: TableMap, events: list[RowsEvent], transactions: list[int]) -> Iterator[Decoded]:
+    bodies = [event.body for event in events]
+    layouts = [layout(m) for m in table_map.columns]
+    lanes = Lanes(bodies)
+    rows = lockstep.rows(lanes, [len(body) for body in bodies], layouts)
+    kinds, numbers = _kinds(events, rows.counts), _numbers(transactions, rows.counts)
+    for part in lockstep.slices(rows, len(layouts)):
+        frame = _Frame(table, kinds[part], numbers[part])
+        _fill(frame, table_map, lanes, rows.starts[part], layouts)
+        yield frame.decoded()
+
+
+def _fill(
+    frame: _Frame, table_map: TableMap, lanes: Lanes, starts: npt.NDArray[np.int64], layouts: list[Layout]
+) -> None:
+    table = frame.table
+    found = lockstep.columns(lanes, starts, layouts)
+    for column, mapped, cells in zip(table.columns, table_map.columns, found, strict=True):
+        if column.name not in table.excluded:
+            with _naming(table, column.name):
+                frame.add(columns.convert(column, mapped, cells))
+
+
+class _Frame:
+    """A batch that is filled column by column."""
+
+    def __init__(self, table: Table, kinds: npt.NDArray[np.int8], numbers: npt.NDArray[np.int32]) -> None:
+        self.table = table
+        self._arrays = [pa.array(kinds), pa.array(numbers)]
+        self._staying = np.isin(kinds, _STAYING)
+        self._nulled = 0
+
+    def add(self, column: value.Converted) -> None:
+        self._arrays.append(column.values)
+        if column.nulled:
+            self._nulled += int(self._staying[column.nulled].sum())
+
+    def decoded(self) -> Decoded:
+        schema = changes_schema(arrow_schema(self.table))
+        return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled)
+
+
+def _kinds(events: list[RowsEvent], counts: _Counts) -> npt.NDArray[np.int8]:
+    """The kind of every image; an update's come in pairs."""
+    first = np.array([_FIRST[e.operation] for e in events], np.int8)
+    paired = first == ChangeKind.UPDATE_BEFORE
+    if (counts[paired] & 1).any():
+        raise DecodeError("an update without its after image")
+    kinds = np.repeat(first, counts)
+    # pairs begin at even places if counted within updates
+    of_update = np.repeat(paired, counts)
+    kinds[of_update] += (np.arange(int(of_update.sum())) & 1).astype(np.int8)
+    return kinds
+
+
+def _numbers(transactions: list[int], counts: _Counts) -> npt.NDArray[np.int32]:
+    return np.repeat(np.array(transactions, np.int32), counts)
 
 
 @contextmanager
@@ -102,129 +153,4 @@ def _naming(table: Table, column: str = "") -> Iterator[None]:
     try:
         yield
     except DecodeError as e:
-        raise DecodeError(e.found, needed=e.needed, table=str(table.id), column=e.column or column) from None
-
-
-def check_table_map(table_map: TableMap, table: Table) -> None:
-    """The event's definition equals the planned one: names, order, types, signedness, character sets, members.
-
-    Raises RowMetadataNotFull where the event does not say, SchemaChangeRefused where it says something else (rule R9).
-    """
-    names = [c.name for c in table_map.columns]
-    if None in names:
-        raise _metadata_missing(table)
-    planned = [c.name for c in table.columns]
-    if names != planned:
-        raise _changed(table, f"rows with the columns {', '.join(map(str, names))}", ", ".join(planned))
-    for column, mapped in zip(table.columns, table_map.columns, strict=True):
-        if column.name not in table.excluded:
-            _check_column(table, column, mapped)
-
-
-def _check_column(table: Table, column: Column, mapped: MappedColumn) -> None:
-    base = column.type.base
-    expected = _EXPECTED.get(base)
-    if expected is None or not expected(column.type, mapped):
-        what = f"rows whose column {column.name} has the type {mapped.code} with metadata {mapped.meta}"
-        raise _changed(table, what, column.type.declared)
-    if base in INTEGERS and mapped.unsigned is None:
-        raise _metadata_missing(table)
-    if base in INTEGERS and mapped.unsigned != column.type.unsigned:
-        raise _changed(
-            table, f"rows whose column {column.name} is {'un' if mapped.unsigned else ''}signed", column.type.declared
-        )
-    if base in _LABELLED:
-        _check_text(table, column, mapped)
-
-
-def _check_text(table: Table, column: Column, mapped: MappedColumn) -> None:
-    if mapped.collation is None or (column.type.members and mapped.members is None):
-        raise _metadata_missing(table)
-    charset = charset_of(mapped.collation)
-    if not same_charset(charset, column.type.charset):
-        raise _changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
-    found = member_names(mapped)
-    planned = column.type.members
-    if len(found) != len(planned) or not all(f in (p, _unescaped(p)) for f, p in zip(found, planned, strict=True)):
-        raise _changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
-
-
-def _unescaped(member: str) -> str:
-    """information_schema shows a backslash doubled, and some characters by one, depending on its server's sql_mode."""
-    return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
-
-
-def _changed(table: Table, found: str, needed: str) -> CdcError:
-    return fail(
-        Reason.SCHEMA_CHANGE_REFUSED,
-        f"{found}, without a statement in the log that changed them",
-        needed=f"the planned definition: {needed}",
-        remedy="read the table again by spec.resnapshot",
-        table=str(table.id),
-    )
-
-
-def _metadata_missing(table: Table) -> CdcError:
-    return fail(
-        Reason.ROW_METADATA_NOT_FULL,
-        "rows whose TABLE_MAP event does not name and describe the columns",
-        needed="binlog_row_metadata=FULL",
-        remedy="SET GLOBAL binlog_row_metadata = 'FULL'; then read the table again by spec.resnapshot",
-        table=str(table.id),
-    )
-
-
-_Expected = Callable[[SourceType, MappedColumn], bool]
-
-
-def _code(*codes: int) -> _Expected:
-    return lambda _, mapped: mapped.code in codes
-
-
-def _sized(code: int) -> _Expected:
-    return lambda source, mapped: mapped.code == code and mapped.meta == max(source.size, 1)
-
-
-def _fractional(new: int, old: int) -> _Expected:
-    def expected(source: SourceType, mapped: MappedColumn) -> bool:
-        digits = max(source.size, 0)
-        return (mapped.code, mapped.meta) == (new, digits) or (mapped.code == old and not digits)
-
-    return expected
-
-
-def _is_decimal(source: SourceType, mapped: MappedColumn) -> bool:
-    return mapped.code == types.DECIMAL and (mapped.meta & 0xFF, mapped.meta >> 8) == (
-        max(source.size, 1),
-        source.scale,
-    )
-
-
-_STRINGS = (types.STRING, types.VARCHAR, types.VAR_STRING, types.BLOB, types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED)
-_LABELLED = TEXTS | {"enum", "set"}
-_EXPECTED: dict[str, _Expected] = {
-    "tinyint": _code(types.TINY),
-    "smallint": _code(types.SHORT),
-    "mediumint": _code(types.INT24),
-    "int": _code(types.LONG),
-    "bigint": _code(types.LONGLONG),
-    "float": _code(types.FLOAT),
-    "double": _code(types.DOUBLE),
-    "decimal": _is_decimal,
-    "bit": _sized(types.BIT),
-    "year": _code(types.YEAR),
-    "date": _code(types.DATE, types.NEWDATE),
-    "datetime": _fractional(types.DATETIME2, types.DATETIME),
-    "timestamp": _fractional(types.TIMESTAMP2, types.TIMESTAMP),
-    "time": _fractional(types.TIME2, types.TIME),
-    **dict.fromkeys(TEXTS | BINARIES, _code(*_STRINGS)),
-    "binary": _sized(types.STRING),
-    **dict.fromkeys(GEOMETRIES, _code(types.GEOMETRY, types.BLOB)),
-    "enum": _code(types.ENUM),
-    "set": _code(types.SET),
-    "json": _code(types.JSON, types.BLOB),
-    "vector": _code(types.VECTOR, types.VARCHAR, types.BLOB),
-    "uuid": _code(types.STRING),
-    "inet4": _code(types.STRING),
-    "inet6": _code(types.STRING),
-}
+        raise DecodeError(e.found, needed=e.needed, table=e.table or str(table.id), column=e.column or column) from None

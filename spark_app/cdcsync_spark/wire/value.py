@@ -41,11 +41,9 @@ class Converted(NamedTuple):
 def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
     """The Arrow array of one column's raw values; raises DecodeError, without table and column."""
     try:
-        read = _CONVERTERS[column.type.base](column.type, mapped)
-        if mapped.code in (types.BLOB_COMPRESSED, types.VARCHAR_COMPRESSED):
-            read = _unpacked(read)
+        read = reader(column.type, mapped)
         values = [None if r is None else read(r) for r in raw]
-        array = _array(values, arrow_type(column.type))
+        made = array(values, arrow_type(column.type))
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
         raise DecodeError(f"a value that is not a {column.type.declared}: {e}") from None
     nulled = (
@@ -53,10 +51,17 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
         if None in values
         else []
     )
-    return Converted(array, nulled)
+    return Converted(made, nulled)
 
 
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+def reader(source: SourceType, mapped: MappedColumn) -> Convert:
+    """What reads one value's bytes."""
+    read = _CONVERTERS[source.base](source, mapped)
+    return _unpacked(read) if mapped.code in (types.BLOB_COMPRESSED, types.VARCHAR_COMPRESSED) else read
+
+
+def array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """An Arrow array of what `reader` returned."""
     if pa.types.is_date32(kind):
         return pa.array(values, pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind):
@@ -153,16 +158,21 @@ def _enum(_: SourceType, mapped: MappedColumn) -> Convert:
     return lambda raw: members[int.from_bytes(raw, "little")]
 
 
-def _set(_: SourceType, mapped: MappedColumn) -> Convert:
+def set_text(mapped: MappedColumn) -> Callable[[int], str]:
+    """The names of a SET's bits."""
     members = member_names(mapped)
 
-    def read(raw: bytes) -> str:
-        bits = int.from_bytes(raw, "little")
+    def read(bits: int) -> str:
         if bits >> len(members):
             raise DecodeError(f"the bits {bits:#x} of a SET with {len(members)} members")
         return ",".join(m for i, m in enumerate(members) if bits >> i & 1)
 
     return read
+
+
+def _set(_: SourceType, mapped: MappedColumn) -> Convert:
+    read = set_text(mapped)
+    return lambda raw: read(int.from_bytes(raw, "little"))
 
 
 def _json(source: SourceType, mapped: MappedColumn) -> Convert:

@@ -9,8 +9,9 @@ from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.errors import CdcError, DecodeError, Reason
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.wire.definition import check_table_map
 from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.rows import check_table_map, decode
+from cdcsync_spark.wire.rows import decode
 from cdcsync_spark.wire.tablemap import parse_map
 from support.events import ID_V, image, names, table_map
 

@@ -1,0 +1,220 @@
+"""Row images to columns, all rows in step: where each row begins, then one column of all rows after the other.
+
+Rows follow one another without a count, so where a row begins is only known once the one before it is read. Events are
+independent: one step reads a row of every event that has one left. Where few are left (a huge event has thousands of rows) each
+is walked alone, in a loop that knows the steps of each NULL bitmap by heart. So no shape of a batch is slow.
+
+Why it is right: `starts` proves that every row ends where the next begins and the last one with its event. `columns` then
+takes the same steps again over rows that are known to lie in the buffer. Its slices are small enough for a cache, and their
+Arrow columns for memory, however many columns a few bytes of NULLs stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cdcsync_core.errors import DecodeError
+from cdcsync_spark.wire.gather import Cursors, Flags, Lanes
+from cdcsync_spark.wire.image import Layout
+
+#: fewer events than this are walked one by one
+_FEW_EVENTS = 48
+#: NULL bitmaps whose steps are known; a table with more starts again
+_KNOWN_BITMAPS = 10_000
+_SLICE_BYTES = 4 << 20
+#: of a slice, rows times columns
+_SLICE_VALUES = 1 << 20
+
+
+class Cells(NamedTuple):
+    """One column of many rows: `width` bytes at `at + shift`, or `lengths` bytes where they differ. `valid` is None where no row
+    is NULL; a NULL has the length 0 and, for a fixed width, bytes that mean nothing."""
+
+    lanes: Lanes
+    at: Cursors
+    shift: int
+    width: int
+    lengths: Cursors | None
+    valid: Flags | None
+
+    @property
+    def starts(self) -> Cursors:
+        return self.at + self.shift if self.shift else self.at
+
+    @property
+    def sizes(self) -> Cursors:
+        """The length of every value."""
+        if self.lengths is not None:
+            return self.lengths
+        if self.valid is None:
+            return np.full(len(self.at), self.width, np.int64)
+        return np.multiply(self.valid, self.width, dtype=np.int64)
+
+
+class Rows(NamedTuple):
+    """`starts` of all rows in the order of the log, then the end of the last one; `counts` of each event."""
+
+    starts: Cursors
+    counts: npt.NDArray[np.int64]
+
+
+def rows(lanes: Lanes, sizes: Sequence[int], layouts: Sequence[Layout]) -> Rows:
+    """Where the rows of the joined events of `sizes` bytes begin; raises DecodeError where they do not end with their event."""
+    ends = np.cumsum(np.asarray(sizes, np.int64))
+    begins = ends - sizes
+    found: list[Cursors] = []
+    at, end = begins[begins < ends], ends[begins < ends]
+    step = _Step(lanes, layouts)
+    while len(at) >= _FEW_EVENTS:
+        found.append(at)
+        at = step.over(at)
+        if (at > end).any():
+            raise _missing(int((at - end).max()))
+        unfinished = at < end
+        if not unfinished.all():
+            at, end = at[unfinished], end[unfinished]
+    if len(at):
+        found.append(_Walk(lanes.data, layouts).starts(at.tolist(), end.tolist()))
+    starts = np.concatenate([*found, ends[-1:]])
+    starts.sort()
+    return Rows(starts, np.diff(np.searchsorted(starts[:-1], np.append(begins, ends[-1:]))))
+
+
+def _missing(count: int) -> DecodeError:
+    return DecodeError(f"{count} bytes of a row image are missing")
+
+
+class _Step:
+    """From the beginnings of rows to their ends. What fixed widths and NULLs add up to is looked up by the bytes of the bitmap."""
+
+    def __init__(self, lanes: Lanes, layouts: Sequence[Layout]) -> None:
+        self._lanes = lanes
+        self._bitmap = (len(layouts) + 7) // 8
+        #: before each length: (byte of the bitmap, what each of its values adds); then the length's (byte, mask, width)
+        self._steps: list[tuple[list[tuple[int, Cursors]], tuple[int, Cursors, int] | None]] = []
+        run: list[tuple[int, int]] = []
+        for i, (width, prefix) in enumerate(layouts):
+            if prefix:
+                shown = (np.arange(256) >> (i & 7) & 1) ^ 1
+                self._steps.append((_tables(run), (i >> 3, shown, prefix)))
+                run = []
+            else:
+                run.append((i, width))
+        self._steps.append((_tables(run), None))
+
+    def over(self, at: Cursors) -> Cursors:
+        """May lie beyond the buffer where rows are garbage; then it lies beyond their ends."""
+        lanes = self._lanes
+        nulls = [lanes.byte(at, j) for j in range(self._bitmap)]
+        at = at + self._bitmap
+        for fixed, varying in self._steps:
+            for j, widths in fixed:
+                at += widths.take(nulls[j])
+            if varying:
+                j, shown, prefix = varying
+                length = lanes.byte(at) if prefix == 1 else lanes.little(lanes.clip(at.copy()), prefix)
+                at += (length + np.int64(prefix)) * shown.take(nulls[j])
+        return at
+
+
+def _tables(run: list[tuple[int, int]]) -> list[tuple[int, Cursors]]:
+    """For columns (index, width) the sum of the widths that are there, by each byte of the bitmap that speaks of them."""
+    found: dict[int, Cursors] = {}
+    for i, width in run:
+        shown = (np.arange(256) >> (i & 7) & 1) ^ 1
+        found[i >> 3] = found.get(i >> 3, np.zeros(256, np.int64)) + shown * width
+    return list(found.items())
+
+
+class _Walk:
+    """Row after row of one event."""
+
+    def __init__(self, data: bytes, layouts: Sequence[Layout]) -> None:
+        self._data = data
+        self._layouts = layouts
+        self._bitmap = (len(layouts) + 7) // 8
+        self._known: dict[bytes, tuple[list[tuple[int, int]], int]] = {}
+
+    def starts(self, begins: Sequence[int], ends: Sequence[int]) -> Cursors:
+        found: list[Cursors] = []
+        for at, end in zip(begins, ends, strict=True):
+            found.append(np.fromiter(self._of_event(at, end), np.int64))
+        return np.concatenate(found)
+
+    def _of_event(self, at: int, end: int) -> Iterator[int]:
+        data, bitmap, known, size = self._data, self._bitmap, self._known, len(self._data)
+        while at < end:
+            yield at
+            nulls = data[at : at + bitmap]
+            steps, last = known.get(nulls) or self._learn(nulls)
+            for gap, prefix in steps:
+                at += gap
+                if at >= size:
+                    break
+                at += data[at] if prefix == 1 else int.from_bytes(data[at : at + prefix], "little")
+            at += last
+        if at > end:
+            raise _missing(at - end)
+
+    def _learn(self, nulls: bytes) -> tuple[list[tuple[int, int]], int]:
+        """For a NULL bitmap how far it is to each length, from the end of the length's value before it, and at last to the row's end."""
+        bits, gap = int.from_bytes(nulls, "little"), self._bitmap
+        steps: list[tuple[int, int]] = []
+        for i, (width, prefix) in enumerate(self._layouts):
+            if bits >> i & 1:
+                continue
+            if prefix:
+                steps.append((gap, prefix))
+                gap = prefix
+            else:
+                gap += width
+        if len(self._known) >= _KNOWN_BITMAPS:
+            self._known.clear()
+        self._known[nulls] = steps, gap
+        return steps, gap
+
+
+def slices(found: Rows, columns: int) -> Iterator[slice]:
+    """Rows that are decoded together."""
+    starts, total = found.starts, len(found.starts) - 1
+    most = max(1, _SLICE_VALUES // max(columns, 1))
+    low = 0
+    while low < total:
+        full = int(np.searchsorted(starts, starts[low] + _SLICE_BYTES))
+        high = min(low + most, max(full, low + 1), total)
+        yield slice(low, high)
+        low = high
+
+
+def columns(lanes: Lanes, starts: Cursors, layouts: Sequence[Layout]) -> Iterator[Cells]:
+    """The cells of each column, of rows that `rows` found."""
+    at, shift = starts, (len(layouts) + 7) // 8
+    byte, any_null = np.empty(0, np.uint8), 0
+    for i, (width, prefix) in enumerate(layouts):
+        if not i & 7:
+            byte = lanes.byte(starts, i >> 3)
+            any_null = int(np.bitwise_or.reduce(byte))
+        mask = 1 << (i & 7)
+        valid = (byte & np.uint8(mask)) == 0 if any_null & mask else None
+        if prefix:
+            cells = _varying(lanes, at, shift, prefix, valid)
+            at, shift = cells.at + cells.sizes, cells.shift
+            yield cells
+        else:
+            yield Cells(lanes, at, shift, width, None, valid)
+            if valid is None:
+                shift += width
+            else:
+                at = at + np.multiply(valid, width, dtype=np.int64)
+
+
+def _varying(lanes: Lanes, at: Cursors, shift: int, prefix: int, valid: Flags | None) -> Cells:
+    lengths = lanes.little(at, prefix, shift).astype(np.int64)
+    if valid is not None:
+        lengths *= valid
+        return Cells(lanes, at + np.multiply(valid, prefix, dtype=np.int64), shift, 0, lengths, valid)
+    return Cells(lanes, at, shift + prefix, 0, lengths, None)
