@@ -24,6 +24,13 @@ class RunKind(StrEnum):
     CATCH_UP = "catchUp"
 
 
+class Decoder(StrEnum):
+    """Who makes columns of rows: all rows in step, or value by value, which is the oracle and for tests only."""
+
+    LOCKSTEP = "lockstep"
+    PLAIN = "plain"
+
+
 class ExitCode(IntEnum):
     """Of drivers and of the command line alike."""
 
@@ -81,6 +88,7 @@ class RunConfig:
     scratch_dir: str
     report_fd: int = -1
     until_high: str = ""
+    decoder: Decoder = Decoder.LOCKSTEP
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"tables": [t.to_dict() for t in self.tables]}, ensure_ascii=False)
@@ -89,7 +97,8 @@ class RunConfig:
     def from_json(cls, text: str) -> RunConfig:
         data = json.loads(text)
         tables = tuple(TableAssignment.from_dict(t) for t in data.pop("tables"))
-        return cls(**(data | {"kind": RunKind(data["kind"]), "tables": tables}))
+        enums = {"kind": RunKind(data["kind"]), "decoder": Decoder(data["decoder"])}
+        return cls(**(data | enums | {"tables": tables}))
 
 
 @dataclass(frozen=True)

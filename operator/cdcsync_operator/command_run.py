@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.run import Decoder, ExitCode
 from cdcsync_core.status import Phase, Status
 from cdcsync_operator.command import manifest_option, reporting, state_dir_option
 from cdcsync_operator.goal import Until
-from cdcsync_operator.local import open_local
+from cdcsync_operator.local import DRIVER, open_local
 from cdcsync_operator.local_store import ManifestFiles
 from cdcsync_operator.output import Output
 from cdcsync_operator.run_view import open_view
@@ -27,14 +27,17 @@ from cdcsync_operator.run_view import open_view
     help="When to stop: the snapshot is complete; every table is consistent and has reached the source's position of the"
     " moment when the snapshot ended or the run began, whichever is later; never.",
 )
+# the oracle of the tests: the rows are the same, and slow
+@click.option("--decoder", type=click.Choice([d.value for d in Decoder]), default=Decoder.LOCKSTEP.value, hidden=True)
 @reporting
-def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str) -> ExitCode:
+def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str, decoder: str) -> ExitCode:
     """Run a sync here. Ctrl-C drains it; a second Ctrl-C ends it at once."""
     from cdcsync_operator.source_calls import CALLS
 
     manifest_files = ManifestFiles(files)
     manifest = manifest_files.load()
-    with open_local(manifest_files, manifest, state_dir, CALLS, on_fault=output.error) as controller:
+    driver = (*DRIVER, "--decoder", decoder)
+    with open_local(manifest_files, manifest, state_dir, CALLS, output.error, driver) as controller:
         with open_view(output, controller.source) as view:
             code = controller.run(Until(until), view.show, output.note)
             last = view.last

@@ -6,23 +6,22 @@ the controller is gone. Exit codes: 0 done, 1 a retry may cure it, 3 the user mu
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
-from cdcsync_core.run import ExitCode, RunConfig
+from cdcsync_core.run import Decoder, ExitCode, RunConfig
 from cdcsync_spark.driver import run_application
 from cdcsync_spark.progress import ControllerGone, Reporter
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m cdcsync_spark RUN.json\n")
-        return ExitCode.USAGE
-    config = RunConfig.from_json(Path(arguments[0]).read_text())
+    config = _config(arguments)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -34,6 +33,16 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"drained: {e}\n")
         return ExitCode.RETRY
     return exit_code(error)
+
+
+def _config(arguments: list[str]) -> RunConfig:
+    """Ends the process with USAGE for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m cdcsync_spark", allow_abbrev=False)
+    parser.add_argument("--decoder", type=Decoder, choices=Decoder, help="plain: the oracle, for tests")
+    parser.add_argument("run", type=Path, metavar="RUN.json")
+    chosen = parser.parse_args(arguments)
+    config = RunConfig.from_json(chosen.run.read_text())
+    return config if chosen.decoder is None else replace(config, decoder=chosen.decoder)
 
 
 def _outcome(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> CdcError | None:

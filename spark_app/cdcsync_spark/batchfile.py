@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from cdcsync_core.change import changes_schema
 from cdcsync_core.errors import CdcError
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.assembly import Sealed, Stop
 from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
 from cdcsync_spark.spool import Spooled, disk_error
-from cdcsync_spark.wire.definition import check_table_map
-from cdcsync_spark.wire.facts import RowsEvent, TableMap
-from cdcsync_spark.wire.rows import decode
+from cdcsync_spark.wire.facts import RowsEvent
+from cdcsync_spark.wire.rows import batches
 
 #: bytes of the log that are decoded at once
 _PIECE_BYTES = 16 << 20
@@ -35,10 +35,10 @@ class BatchWriter:
 
     folder: Path
     tables: Mapping[TableId, Table]
+    decoder: Decoder = Decoder.LOCKSTEP
 
     def __post_init__(self) -> None:
         self._numbers = count()
-        self._checked: dict[TableId, TableMap] = {}
 
     def write(self, sealed: Sealed) -> LogBatch:
         """Raises CdcError where the disk fails; a table's own failure is in its `TableBatch.stop`."""
@@ -72,19 +72,11 @@ class BatchWriter:
         written = nulled = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for indexes, events in _pieces(rows):
-                for event in events:
-                    self._check(table, event)
-                decoded = decode(table, events, indexes)
-                writer.write_batch(decoded.batch)
-                written += decoded.batch.num_rows
-                nulled += decoded.nulled
+                for decoded in batches(table, events, indexes, self.decoder):
+                    writer.write_batch(decoded.batch)
+                    written += decoded.batch.num_rows
+                    nulled += decoded.nulled
         return written, nulled
-
-    def _check(self, table: Table, event: RowsEvent) -> None:
-        """Once for each description that the log gives; the parser hands out one object for equal ones."""
-        if self._checked.get(table.id) is not event.map:
-            check_table_map(event.map, table)
-            self._checked[table.id] = event.map
 
 
 def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[RowsEvent]]]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, Position
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
@@ -53,6 +54,7 @@ class ReaderSettings:
     heartbeat_seconds: float
     max_batch_bytes: int
     folder: Path
+    decoder: Decoder = Decoder.LOCKSTEP
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class LogReader:
         self._open_dump = open_dump
         spool = Spool(str(settings.folder), settings.max_batch_bytes)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
-        self._writer = BatchWriter(settings.folder, settings.tables)
+        self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder)
         self._changed = threading.Condition()
         self._full: LogBatch | None = None
         self._fatal: CdcError | None = None

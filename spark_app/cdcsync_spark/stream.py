@@ -144,6 +144,7 @@ class StreamRun:
             heartbeat_seconds=self.context.resource.spec.source.heartbeat_interval,
             max_batch_bytes=self.context.resource.spec.stream.max_batch_bytes,
             folder=folder,
+            decoder=self.context.config.decoder,
         )
 
     def _on_batch(self, rows: DataFrame, _: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.errors import DecodeError
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.wire import columns, lockstep, value
@@ -26,7 +27,6 @@ from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.gather import Lanes
 from cdcsync_spark.wire.image import Layout, Raw, layout, split
 
-Decoder = Literal["lockstep", "plain"]
 _Counts = npt.NDArray[np.int64]
 
 #: the first image's kind; an update's second one is the next
@@ -47,7 +47,7 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = "lockstep"
+    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = Decoder.LOCKSTEP
 ) -> Decoded:
     """The changes of `events` in their order as one batch; see `batches`."""
     parts = list(batches(table, events, transactions, decoder))
@@ -58,7 +58,7 @@ def decode(
 
 
 def batches(
-    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = "lockstep"
+    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = Decoder.LOCKSTEP
 ) -> Iterator[Decoded]:
     """The changes of `events` in their order; `transactions[i]` is the transaction index of `events[i]`.
 
@@ -67,7 +67,7 @@ def batches(
     for event in events:
         if event.defect:
             raise event.defect
-    read = _plain if decoder == "plain" else _lockstep
+    read = _plain if decoder is Decoder.PLAIN else _lockstep
     for _, group in groupby(range(len(events)), lambda i: id(events[i].map)):
         run = list(group)
         table_map = events[run[0]].map

@@ -8,7 +8,7 @@ import pytest
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import DecodeError, PermanentError, Reason, TransientError, fail, from_json
-from cdcsync_core.run import PlanShard, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.run import Decoder, PlanShard, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.table import Column, SourceType, Table, TableId
 
 TABLE = Table(
@@ -31,6 +31,7 @@ def test_a_run_comes_back_from_its_file() -> None:
         "/scratch",
         7,
         "binlog.000001:400",
+        Decoder.PLAIN,
     )
     assert RunConfig.from_json(config.to_json()) == config
 
