@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.binlog import BinlogClient
 from cdcsync_spark.wire.facts import Fact, RowsEvent
@@ -56,7 +57,12 @@ def definition(server: Server, database: str, name: str, key: tuple[str, ...] = 
 
 
 def changes(server: Server, table: Table, start: Position) -> Decoded:
-    """The changes of one table from `start` to the end of the log, transactions numbered by event."""
+    """The changes of one table from `start` to the end of the log, transactions numbered by event; both decoders agree."""
     facts = read_log(server, start, wanted=lambda t: t == table.id)
     events = [f for f in facts if isinstance(f, RowsEvent)]
-    return decode(table, events, list(range(len(events))))
+    numbers = list(range(len(events)))
+    found, expected = (decode(table, events, numbers, decoder) for decoder in Decoder)
+    found.batch.validate(full=True)
+    assert found.batch.equals(expected.batch)
+    assert found.nulled == expected.nulled
+    return found

@@ -123,9 +123,10 @@ def is_single_byte(charset: str) -> bool:
 @cache
 def contains_ascii(charset: str) -> bool:
     """Whether bytes below 128 are the characters that ASCII has there, wherever they stand."""
-    if charset in SINGLE_BYTE:
-        return decoder(charset)(bytes(range(128))) == bytes(range(128)).decode("ascii")
-    return charset in MULTI_BYTE
+    if charset not in SINGLE_BYTE:
+        return charset in MULTI_BYTE
+    codec, replaced = SINGLE_BYTE[charset]
+    return min(replaced, default=128) >= 128 and bytes(range(128)).decode(codec).isascii()
 
 
 def decode_loosely(raw: bytes, collation: int) -> str:

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.table import Column, SourceType
+from cdcsync_core.table import Column, SourceType, TableId
 from cdcsync_spark.wire import tablemap as types
-from cdcsync_spark.wire.facts import MappedColumn
-from cdcsync_spark.wire.value import convert
+from cdcsync_spark.wire.columns import convert as convert_cells
+from cdcsync_spark.wire.facts import MappedColumn, TableMap
+from cdcsync_spark.wire.gather import Lanes
+from cdcsync_spark.wire.image import layout
+from cdcsync_spark.wire.lockstep import columns, rows
+from cdcsync_spark.wire.value import Converted, convert
+from support.images import image
 
 UTF8, LATIN1, UCS2, BINARY = 45, 8, 35, 63
 
@@ -189,11 +194,24 @@ LABELS = [
 ]
 
 
+def _in_step(column: Column, mapped: MappedColumn, raw: list[bytes | None]) -> Converted:
+    """What the lock-step decoder makes of the same values, of a table of this column alone."""
+    body = b"".join(image(TableMap(1, TableId("shop", "t"), (mapped,)), [r]) for r in raw)
+    layouts, lanes = [layout(mapped)], Lanes([body])
+    cells = next(columns(lanes, rows(lanes, [len(body)], layouts).starts[:-1], layouts))
+    return convert_cells(column, mapped, cells)
+
+
 def _convert(declared: str, mapped: MappedColumn, raw: bytes) -> Any:
-    converted = convert(Column("c", SourceType.parse(declared, "x")), mapped, [raw, None])
+    column = Column("c", SourceType.parse(declared, "x"))
+    converted = convert(column, mapped, [raw, None])
     value, null = converted.values.to_pylist()
     assert null is None
     assert converted.nulled == ([0] if value is None else [])
+    in_step = _in_step(column, mapped, [None, raw, raw])
+    assert in_step.values.to_pylist() == [None, value, value]
+    assert in_step.values.type == converted.values.type
+    assert list(in_step.nulled) == ([1, 2] if value is None else [])
     return value
 
 
@@ -237,5 +255,7 @@ def test_labels(declared: str, code: int, meta: int, raw: bytes, expected: str) 
     ],
 )
 def test_what_no_server_writes_is_an_error(declared: str, mapped: MappedColumn, raw: bytes) -> None:
-    with pytest.raises(DecodeError):
-        convert(Column("c", SourceType.parse(declared, "x")), mapped, [raw])
+    column = Column("c", SourceType.parse(declared, "x"))
+    for decode in (convert, _in_step):
+        with pytest.raises(DecodeError):
+            decode(column, mapped, [raw])

@@ -1,0 +1,90 @@
+"""The lock-step decoder and the plain one, its oracle: the same batch or an error from both, whatever the table, its rows, or the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdcsync_core.errors import DecodeError
+from cdcsync_core.run import Decoder
+from cdcsync_core.table import Table
+from cdcsync_spark.wire.facts import Operation, RowsEvent
+from cdcsync_spark.wire.rows import Decoded, decode
+from support.images import KINDS, Kind, image, rows_event, table_of
+
+
+def _outcome(table: Table, events: Sequence[RowsEvent], decoder: Decoder) -> Decoded | None:
+    """None for a DecodeError; any other exception fails the test."""
+    try:
+        return decode(table, events, list(range(len(events))), decoder)
+    except DecodeError:
+        return None
+
+
+def _agree(table: Table, events: Sequence[RowsEvent]) -> Decoded | None:
+    found = _outcome(table, events, Decoder.LOCKSTEP)
+    expected = _outcome(table, events, Decoder.PLAIN)
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        found.batch.validate(full=True)
+        assert found.batch.schema == expected.batch.schema
+        assert found.batch.to_pydict() == expected.batch.to_pydict()
+        assert found.nulled == expected.nulled
+    return found
+
+
+def _rows(data: st.DataObject, kinds: Sequence[Kind], most: int) -> list[list[bytes | None]]:
+    cells = [st.none() | k.stored for k in kinds]
+    return data.draw(st.lists(st.tuples(*cells).map(list), min_size=1, max_size=most))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[f"{k.declared}-{k.code}-{k.charset}" for k in KINDS])
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_every_type(kind: Kind, data: st.DataObject) -> None:
+    """Before and after another column that varies, so that a wrong length shows."""
+    kinds = [kind, KINDS[-1], kind]
+    table, table_map = table_of(kinds)
+    body = b"".join(image(table_map, row) for row in _rows(data, kinds, 12))
+    assert _agree(table, [rows_event(table_map, body)]) is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_tables_of_any_columns_in_events_of_any_size(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=20))
+    excluded = frozenset(f"c{i}" for i in data.draw(st.sets(st.integers(1, len(kinds)))) if i < len(kinds))
+    table, table_map = table_of(kinds, excluded)
+    events = []
+    for operation in data.draw(st.lists(st.sampled_from(Operation), max_size=5)):
+        images = [image(table_map, row) for row in _rows(data, kinds, 4)]
+        body = b"".join(images * 2 if operation is Operation.UPDATE else images)
+        events.append(rows_event(table_map, body, operation))
+    assert _agree(table, events) is not None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_images(data: st.DataObject) -> None:
+    """Bytes are changed, cut or added, in one of a few events or of very many."""
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6))
+    table, table_map = table_of(kinds)
+    body = bytearray(b"".join(image(table_map, row) for row in _rows(data, kinds, 3)))
+    whole = bytes(body)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(body)))
+        body[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
+    bodies = [whole] * data.draw(st.sampled_from([0, 60]))
+    bodies.insert(data.draw(st.integers(0, len(bodies))), bytes(body))
+    _agree(table, [rows_event(table_map, b) for b in bodies])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.binary(max_size=60))
+def test_images_of_any_bytes(data: st.DataObject, body: bytes) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
+    table, table_map = table_of(kinds)
+    _agree(table, [rows_event(table_map, body)] * data.draw(st.sampled_from([1, 60])))
