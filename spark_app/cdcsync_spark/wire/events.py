@@ -6,7 +6,9 @@ A body is an event without its 19-byte header and without its checksum. Sources:
 
 from __future__ import annotations
 
+import struct
 import uuid
+from functools import lru_cache
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
@@ -19,6 +21,16 @@ from cdcsync_spark.wire.cursor import Buffer, Cursor
 STANDALONE, GROUP_COMMIT, PREPARED_XA, COMPLETED_XA = 1, 2, 64, 128
 
 _Q_FLAGS2, _Q_SQL_MODE, _Q_AUTO_INCREMENT, _Q_CHARSET, _Q_TIME_ZONE, _Q_CATALOG = 0, 1, 3, 4, 5, 6
+
+
+#: flags, UUID, number; then the type of logical timestamps, which is 2, and two of them
+_GTID, _LOGICAL_CLOCK = struct.Struct("<B16sQ"), b"\2"
+#: sequence, domain, flags
+_MARIADB_GTID = struct.Struct("<QIB")
+#: thread and duration, the database's length, the error, the length of the status variables
+_QUERY = struct.Struct("<8xB2xH")
+#: the end of the database's name, and the statement
+_BEGIN = b"\0BEGIN"
 
 
 class MySqlGtid(NamedTuple):
@@ -73,15 +85,20 @@ def parse_rotate(body: Buffer) -> Place:
 
 def parse_gtid(body: Buffer, anonymous: bool) -> MySqlGtid:
     """GTID_LOG_EVENT and ANONYMOUS_GTID_LOG_EVENT."""
-    cursor = Cursor(body)
-    cursor.skip(1)
-    source = str(uuid.UUID(bytes=cursor.take(16)))
-    number = cursor.uint(8)
+    if len(body) < _GTID.size:
+        raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_GTID.size}")
+    _, source, number = _GTID.unpack_from(body)
     committed = 0
-    if cursor and cursor.byte() == 2:  # the type of the logical timestamps that follow
+    if body[_GTID.size : _GTID.size + 1] == _LOGICAL_CLOCK:
+        cursor = Cursor(body, _GTID.size + 1)
         cursor.skip(16)
         committed = _commit_timestamp(cursor)
-    return MySqlGtid(None if anonymous else _gtid(source, number), committed)
+    return MySqlGtid(None if anonymous else _gtid(_uuid_text(source), number), committed)
+
+
+@lru_cache(maxsize=1024)
+def _uuid_text(raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw))
 
 
 def _commit_timestamp(cursor: Cursor) -> int:
@@ -134,10 +151,10 @@ def _gtid(source: str, number: int) -> Gtid:
 
 def parse_mariadb_gtid(body: Buffer, server: int) -> MariaDbGtid:
     """`server` is the header's server id."""
-    cursor = Cursor(body)
-    sequence = cursor.uint(8)
-    domain = cursor.uint(4)
-    return MariaDbGtid(domain, server, sequence, cursor.byte())
+    if len(body) < _MARIADB_GTID.size:
+        raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_MARIADB_GTID.size}")
+    sequence, domain, flags = _MARIADB_GTID.unpack_from(body)
+    return MariaDbGtid(domain, server, sequence, flags)
 
 
 def parse_gtid_list(body: Buffer) -> dict[int, str]:
@@ -148,6 +165,14 @@ def parse_gtid_list(body: Buffer) -> dict[int, str]:
         domain, server = cursor.uint(4), cursor.uint(4)
         last[domain] = f"{domain}-{server}-{cursor.uint(8)}"
     return last
+
+
+def is_begin(body: Buffer) -> bool:
+    """Whether a QUERY event is exactly BEGIN, which every transaction has: no status variable needs to be read for it."""
+    if len(body) < _QUERY.size or body[-len(_BEGIN) :] != _BEGIN:
+        return False
+    database, status = _QUERY.unpack_from(body)
+    return len(body) == _QUERY.size + int(status) + int(database) + len(_BEGIN)
 
 
 def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Query:

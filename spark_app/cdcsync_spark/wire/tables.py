@@ -8,6 +8,7 @@ TABLE_MAPs are parsed once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
@@ -15,7 +16,7 @@ from cdcsync_core.table import TableId
 from cdcsync_spark.wire.compression import unpack_mariadb
 from cdcsync_spark.wire.cursor import Buffer, Cursor
 from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.tablemap import parse_map, parse_name
+from cdcsync_spark.wire.tablemap import Named, parse_map, parse_name
 
 #: TABLE_MAPs that are kept parsed; a log with more wanted tables parses some again
 _KEPT_MAPS = 4096
@@ -39,34 +40,63 @@ class _Unreadable(NamedTuple):
     defect: CdcError
 
 
+class _Map:
+    """A TABLE_MAP, and how rows events of it begin that have one or two whole bitmaps (all bits set, the unused ones, too)."""
+
+    __slots__ = ("map", "whole")
+
+    def __init__(self, table_map: TableMap) -> None:
+        self.map = table_map
+        columns = len(table_map.columns)
+        width = bytes([columns]) if columns < 251 else b"\xfc" + columns.to_bytes(2, "little")
+        bitmap = b"\xff" * ((columns + 7) // 8)
+        self.whole = (b"", width + bitmap, width + bitmap * 2)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A TABLE_MAP event; `map` once its rows were wanted."""
+
+    named: Named
+    map: _Map | None = None
+
+
 class MappedTables:
     """What the TABLE_MAP events since the file's beginning said."""
 
     def __init__(self, mariadb: bool, wanted: Callable[[TableId], bool]) -> None:
         self._mariadb = mariadb
         self._wanted = wanted
-        self._maps: dict[int, TableMap | _Unreadable | None] = {}
-        self._parsed: dict[bytes, TableMap] = {}
+        self._maps: dict[int, _Map | _Unreadable | None] = {}
+        self._known: dict[bytes, _Known] = {}
 
     def forget(self) -> None:
         """Another file begins."""
         self._maps.clear()
 
-    def learn(self, body: Buffer, position: str) -> None:
-        """A TABLE_MAP event."""
-        named = parse_name(body)
-        self._maps[named.number] = self._map(named.table, bytes(body), position) if self._wanted(named.table) else None
-
-    def _map(self, table: TableId, body: bytes, position: str) -> TableMap | _Unreadable:
-        known = self._parsed.get(body)
-        if known is None:
+    def learn(self, body: Buffer, file: str, offset: int) -> None:
+        """A TABLE_MAP event, which ends at `offset` of `file`."""
+        raw = bytes(body)
+        known = self._known.get(raw) or self._learn(raw)
+        if not self._wanted(known.named.table):
+            self._maps[known.named.number] = None
+            return
+        if known.map is None:
             try:
-                known = parse_map(body, self._mariadb)
+                known.map = _Map(parse_map(raw, self._mariadb))
             except DecodeError as e:
-                return _Unreadable(table, DecodeError(e.found, needed=e.needed, table=str(table), position=position))
-            if len(self._parsed) >= _KEPT_MAPS:
-                self._parsed.clear()
-            self._parsed[body] = known
+                table = known.named.table
+                at = f"{file}:{offset}"
+                self._maps[known.named.number] = _Unreadable(
+                    table, DecodeError(e.found, needed=e.needed, table=str(table), position=at)
+                )
+                return
+        self._maps[known.named.number] = known.map
+
+    def _learn(self, raw: bytes) -> _Known:
+        if len(self._known) >= _KEPT_MAPS:
+            self._known.clear()
+        known = self._known[raw] = _Known(parse_name(raw))
         return known
 
     def rows(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
@@ -86,21 +116,32 @@ class MappedTables:
             cursor.skip(cursor.uint(2) - 2)
         if isinstance(known, _Unreadable):
             return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
-        return _rows_event(known, form, cursor, length)
+        return _rows_event(known, form, body, cursor, length)
 
 
-def _rows_event(table_map: TableMap, form: _Form, cursor: Cursor, length: int) -> RowsEvent:
+def _rows_event(known: _Map, form: _Form, body: Buffer, cursor: Cursor, length: int) -> RowsEvent:
+    table_map = known.map
     table = table_map.table
     if form.partial:
         return RowsEvent(table, table_map, form.operation, b"", length, _partial_json(str(table)))
-    width = cursor.lenenc()
-    bitmaps = [cursor.take((width + 7) // 8) for _ in range(2 if form.operation is Operation.UPDATE else 1)]
-    every = (1 << width) - 1
-    if width != len(table_map.columns) or any(int.from_bytes(b, "little") & every != every for b in bitmaps):
+    count = 2 if form.operation is Operation.UPDATE else 1
+    # the width and its bitmaps are the same in almost all events
+    begin, end = cursor.at, cursor.at + len(known.whole[count])
+    if body[begin:end] == known.whole[count]:
+        cursor.at = end
+    elif not _is_whole(cursor, count, len(table_map.columns)):
         return RowsEvent(table, table_map, form.operation, b"", length, _incomplete_image(str(table)))
-    raw = cursor.rest()
+    raw = bytes(body[cursor.at :])
     images = unpack_mariadb(raw) if form.compressed else raw
     return RowsEvent(table, table_map, form.operation, images, length - len(raw) + len(images))
+
+
+def _is_whole(cursor: Cursor, count: int, columns: int) -> bool:
+    """Whether `count` bitmaps say that every column is there."""
+    width = cursor.lenenc()
+    bitmaps = [cursor.take((width + 7) // 8) for _ in range(count)]
+    every = (1 << width) - 1
+    return width == columns and all(int.from_bytes(b, "little") & every == every for b in bitmaps)
 
 
 _NO_MAP = TableMap(0, TableId("", ""), ())
