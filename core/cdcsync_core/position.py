@@ -20,13 +20,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, TypeVar
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 
 _FILE = re.compile(r".+\.(\d+)")
+
+
+@lru_cache(maxsize=1024)
+def _number(file: str) -> int:
+    """A file's number, -1 for what is none; a log has few files and many places in them."""
+    match = _FILE.fullmatch(file)
+    return int(match[1]) if match else -1
 
 
 @dataclass(frozen=True)
@@ -37,19 +44,19 @@ class LogOffset:
     offset: int
 
     def __post_init__(self) -> None:
-        if not _FILE.fullmatch(self.file) or self.offset < 4:
+        if _number(self.file) < 0 or self.offset < 4:
             raise ValueError(
                 f"not a place in a binlog: {self.file!r}:{self.offset}; needed name.000001 and an offset >= 4"
             )
 
     @property
     def number(self) -> int:
-        match = _FILE.fullmatch(self.file)
-        assert match
-        return int(match[1])
+        return _number(self.file)
 
     def covers(self, other: LogOffset) -> bool:
         """True if everything before `other` is also before this."""
+        if self.file == other.file:
+            return self.offset >= other.offset
         return (self.number, self.offset) >= (other.number, other.offset)
 
     def __str__(self) -> str:

@@ -16,8 +16,9 @@ set, so that everything before the furthest place stays known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid
@@ -51,7 +52,7 @@ class Sealed:
     stops: dict[TableId, Stop]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Open:
     """The transaction that is being read."""
 
@@ -125,35 +126,31 @@ class Assembly:
 
     def feed(self, fact: facts.Fact) -> None:
         """Raises CdcError for what stops all tables."""
-        match fact:
-            case facts.RowsEvent():
-                self._spool.add_to(self._open.rows, fact, self._open.barrier)
-                self.size += fact.size
-            case facts.TransactionEnd():
-                self._end(fact)
-            case facts.Progress():
-                self._progress(fact.at, fact.timestamp)
-            case facts.TransactionBegin():
-                self._open = _Open()
-            case facts.Statement():
-                self._open.statements.append(fact)
-            case facts.TransactionRollback():
-                self._rollback(fact)
-            case facts.Savepoint():
-                self._savepoint(fact.name)
-            case facts.RollbackTo():
-                self._rollback_to(fact.name)
-            case facts.XaPrepare():
-                self._open.prepared = fact.xid
-            case facts.XaEnd():
-                self._open.ended.append(fact)
-            case facts.Incident():
-                raise PermanentError(
-                    Reason.LOG_INCOMPLETE,
-                    f"the server reports an incident in its log: {fact.text}",
-                    needed="a log that holds every change",
-                    remedy="read all tables again: spec.resnapshot",
-                )
+        _READERS[type(fact)](self, fact)
+
+    def _row_event(self, event: facts.RowsEvent) -> None:
+        self._spool.add_to(self._open.rows, event, self._open.barrier)
+        self.size += event.size
+
+    def _begin(self, _: facts.TransactionBegin) -> None:
+        self._open = _Open()
+
+    def _statement(self, statement: facts.Statement) -> None:
+        self._open.statements.append(statement)
+
+    def _xa_prepare(self, prepare: facts.XaPrepare) -> None:
+        self._open.prepared = prepare.xid
+
+    def _xa_end(self, end: facts.XaEnd) -> None:
+        self._open.ended.append(end)
+
+    def _incident(self, incident: facts.Incident) -> None:
+        raise PermanentError(
+            Reason.LOG_INCOMPLETE,
+            f"the server reports an incident in its log: {incident.text}",
+            needed="a log that holds every change",
+            remedy="read all tables again: spec.resnapshot",
+        )
 
     def _end(self, end: facts.TransactionEnd) -> None:
         self._sealed_at.covers(end.id)  # a transaction of the other kind is refused before anything of it is kept
@@ -174,12 +171,12 @@ class Assembly:
         self._progress(rollback.id.end, rollback.timestamp)
         self._mark = rollback.mark
 
-    def _savepoint(self, name: str) -> None:
-        self._open.savepoints[name.lower()] = self._open.barrier = len(self._open.rows)
+    def _savepoint(self, savepoint: facts.Savepoint) -> None:
+        self._open.savepoints[savepoint.name.lower()] = self._open.barrier = len(self._open.rows)
 
-    def _rollback_to(self, name: str) -> None:
+    def _rollback_to(self, rollback: facts.RollbackTo) -> None:
         """Savepoints are compared without case; which letters with accents are equal only the server knows."""
-        known = self._open.savepoints
+        name, known = rollback.name, self._open.savepoints
         unclear = len(known) > 1 and not all(n.isascii() for n in (name, *known))
         if name.lower() not in known or unclear:
             raise PermanentError(
@@ -208,7 +205,7 @@ class Assembly:
         kept = False
         for item in rows:
             table = item.head.table
-            if table in self._stopped or self._has(table, transaction):
+            if (self._stopped and table in self._stopped) or (self._ahead and self._has(table, transaction)):
                 continue
             if item.head.defect is not None:
                 self._stop(table, item.head.defect)
@@ -258,6 +255,21 @@ class Assembly:
 
     def _flowing(self, transaction: TransactionId) -> list[TableId]:
         return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+
+
+_READERS: dict[type, Callable[[Assembly, Any], None]] = {
+    facts.RowsEvent: Assembly._row_event,
+    facts.TransactionBegin: Assembly._begin,
+    facts.TransactionEnd: Assembly._end,
+    facts.TransactionRollback: Assembly._rollback,
+    facts.Statement: Assembly._statement,
+    facts.Progress: lambda a, p: a._progress(p.at, p.timestamp),
+    facts.Savepoint: Assembly._savepoint,
+    facts.RollbackTo: Assembly._rollback_to,
+    facts.XaPrepare: Assembly._xa_prepare,
+    facts.XaEnd: Assembly._xa_end,
+    facts.Incident: Assembly._incident,
+}
 
 
 def _begun(position: Position) -> tuple[str, int]:

@@ -13,6 +13,7 @@ import socket
 import struct
 import uuid
 from collections.abc import Iterator
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from cdcsync_spark.wire.parser import Flavor
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCKING, _HEARTBEAT_V2 = 1, 2
 _OK, _END, _ERROR = 0x00, 0xFE, 0xFF
+_LONGEST_END = 9
 #: a payload of this size continues in the next packet
 _FULL_PACKET = 0xFFFFFF
 _BUFFER = 1 << 18
@@ -37,7 +39,7 @@ _ER_FATAL_READING_BINLOG = 1236
 
 
 class BinlogClient:
-    """One dump. Use as a context manager; `events` once.
+    """One dump. Use as a context manager; `events` or `arrivals` once.
 
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from where: a
     `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set). `replica_id` is the same for successive runs.
@@ -76,7 +78,12 @@ class BinlogClient:
         self.close()
 
     def events(self) -> Iterator[memoryview]:
-        """Raw events, header and checksum included; each is valid until the next is asked for.
+        """The events of `arrivals` one by one; each is valid until the next is asked for."""
+        for arrived in self.arrivals():
+            yield from arrived
+
+    def arrivals(self) -> Iterator[list[memoryview]]:
+        """Raw events, header and checksum included, as many as have arrived; they are valid until the next are asked for.
 
         Raises `CdcError`: PositionLost, PrivilegeMissing, SourceUnreachable. Ends when `close` is called, and in non-blocking mode
         at the end of the log.
@@ -140,21 +147,27 @@ class BinlogClient:
             )
         return min(later, key=lambda f: f.number)
 
-    def _received(self) -> Iterator[memoryview]:
+    def _received(self) -> Iterator[list[memoryview]]:
         sock = self._connection._sock  # type: ignore[attr-defined]
         sock.settimeout(self._silence)
         packets = _Packets(sock)
         while True:
-            packet = packets.next()
-            status = packet[0] if packet else _ERROR
-            if status == _OK:
-                yield packet[1:]
-            elif status == _END and len(packet) < 9:
-                if self._nonblocking:
-                    return
-                raise fail(Reason.SOURCE_UNREACHABLE, "the server ended the dump", needed="an endless one")
-            else:
-                raise _server_error(packet, self._start)
+            arrived = packets.arrived()
+            events = [p[1:] for p in takewhile(_is_event, arrived)]
+            yield events
+            if len(events) < len(arrived):  # the server says nothing after it
+                return self._end(arrived[len(events)])
+
+    def _end(self, packet: memoryview) -> None:
+        """The end that was asked for; raises CdcError for any other."""
+        if not packet or packet[0] != _END or len(packet) >= _LONGEST_END:
+            raise _server_error(packet, self._start)
+        if not self._nonblocking:
+            raise fail(Reason.SOURCE_UNREACHABLE, "the server ended the dump", needed="an endless one")
+
+
+def _is_event(packet: memoryview) -> bool:
+    return len(packet) > 0 and packet[0] == _OK
 
 
 class _Packets:
@@ -166,8 +179,22 @@ class _Packets:
         self._low = 0
         self._high = 0
 
-    def next(self) -> memoryview:
-        """The next payload, joined if it spans packets; valid until the next call."""
+    def arrived(self) -> list[memoryview]:
+        """At least one payload, which is waited for, and those that lie whole in the buffer behind it; valid until the next call."""
+        found = [self._next()]
+        buffer, low, high = self._buffer, self._low, self._high
+        while high - low >= 4:
+            length = buffer[low] | buffer[low + 1] << 8 | buffer[low + 2] << 16
+            end = low + 4 + length
+            if end > high or length == _FULL_PACKET:
+                break
+            found.append(buffer[low + 4 : end])
+            low = end
+        self._low = low
+        return found
+
+    def _next(self) -> memoryview:
+        """The next payload, joined if it spans packets."""
         payload = self._packet()
         if len(payload) < _FULL_PACKET:
             return payload

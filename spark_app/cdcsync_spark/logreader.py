@@ -4,9 +4,9 @@ The thread fills a batch; when it is full it decodes it and waits until it is ta
 then. A lost connection is made again from the last whole transaction, for a bounded time: the rows of the transaction that
 was being read come again.
 
-Why it is right: everything that both threads touch is touched under one lock. Batches are taken in the order of the log, because
-nothing is read between the sealing of a full batch and its hand-over. What was whole before an error is handed over before
-the error, and after an error nothing is: what a failed batch held would be missing.
+Why it is right: everything that both threads touch is touched under one lock, which is held for the events that arrived together.
+Batches are taken in the order of the log, because nothing is read between the sealing of a full batch and its hand-over. What was
+whole before an error is handed over before the error, and after an error nothing is: what a failed batch held would be missing.
 """
 
 from __future__ import annotations
@@ -197,15 +197,16 @@ class LogReader:
     def _consume(self, dump: Dump) -> None:
         if self._has_ended():
             return
-        for event in dump.client.events():
+        for arrived in dump.client.arrivals():
             if self._asked:
                 time.sleep(_YIELD_SECONDS)
             with self._changed:
-                if self._has_ended():
-                    return
-                self._feed(dump.parser, event)
-                if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
-                    self._hand_over()
+                for event in arrived:
+                    if self._has_ended():
+                        return
+                    self._feed(dump.parser, event)
+                    if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
+                        self._hand_over()
 
     def _feed(self, parser: EventParser, event: memoryview) -> None:
         if event[_KIND] == _FORMAT_DESCRIPTION:

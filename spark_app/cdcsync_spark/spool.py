@@ -14,7 +14,7 @@ import errno
 import os
 import tempfile
 import weakref
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.wire.facts import RowsEvent
@@ -49,8 +49,7 @@ _EVENT_BYTES = 400
 _JOINED_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Spooled:
+class Spooled(NamedTuple):
     """An event whose body is in memory, or `length` bytes at `offset` of a segment."""
 
     head: RowsEvent
@@ -62,7 +61,7 @@ class Spooled:
         """The event with its body."""
         if self.segment is None:
             return self.head
-        return replace(self.head, body=self.segment.read(self.offset, self.length))
+        return self.head._replace(body=self.segment.read(self.offset, self.length))
 
     def joined(self, other: Spooled) -> Spooled | None:
         """Both as one event; None where they are not one after the other, or not alike."""
@@ -72,7 +71,7 @@ class Spooled:
         alike = self.head.map is other.head.map and self.head.operation is other.head.operation
         if not follows or not alike or self.length + other.length > _JOINED_BYTES:
             return None
-        return replace(self, length=self.length + other.length)
+        return self._replace(length=self.length + other.length)
 
 
 class Spool:
@@ -87,7 +86,7 @@ class Spool:
     def add_to(self, rows: list[Spooled], event: RowsEvent, barrier: int = 0) -> None:
         """Appends to `rows`, of which those before index `barrier` stay as they are; raises TransactionTooLarge for a full disk."""
         added = self._spooled(event)
-        joined = rows[-1].joined(added) if len(rows) > barrier else None
+        joined = rows[-1].joined(added) if added.segment and len(rows) > barrier else None
         if joined is None:
             rows.append(added)
         else:
@@ -103,7 +102,7 @@ class Spool:
             offset = self._segment.append(event.body)
         except OSError as e:
             raise disk_error(e, self._folder) from e
-        return Spooled(replace(event, body=b""), self._segment, offset, len(event.body))
+        return Spooled(event._replace(body=b""), self._segment, offset, len(event.body))
 
     def rotate(self) -> None:
         """What is added from now on does not share a file with what was added before."""

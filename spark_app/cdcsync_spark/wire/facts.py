@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid
@@ -51,8 +52,7 @@ class TableMap:
     columns: tuple[MappedColumn, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsEvent:
+class RowsEvent(NamedTuple):
     """The row images of one rows event, of one table and one operation; `body` is owned and outlives the parser's input.
 
     `size` is the event's bytes in the log, unpacked where the log is compressed. `defect` is why the rows

@@ -51,7 +51,7 @@ class Reader:
 
     def feed(self, *found: Fact | Iterable[Fact]) -> Reader:
         for one in found:
-            for fact in one if isinstance(one, Iterable) else [one]:
+            for fact in [one] if isinstance(one, facts.RowsEvent) or not isinstance(one, Iterable) else one:
                 self.assembly.feed(fact)
         return self
 

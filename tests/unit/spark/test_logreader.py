@@ -76,11 +76,11 @@ class _FakeClient:
     script: Script
     connection: Connection
 
-    def events(self) -> Iterator[memoryview]:
+    def arrivals(self) -> Iterator[list[memoryview]]:
         for number in range(len(self.connection.events)):
             if self.script.closed.is_set():
                 return
-            yield memoryview(bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little"))
+            yield [memoryview(bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little"))]
             self.script.seen.release()
         if self.connection.end is not None:
             raise self.connection.end

@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +69,7 @@ def test_events_of_other_tables_and_operations_are_kept_apart(tmp_path: Path) ->
     spool.add_to(found, rows(A, b"1"))
     spool.add_to(found, rows(B, b"2"))
     spool.add_to(found, rows(B, b"3"))
-    spool.add_to(found, replace(rows(B, b"4"), operation=Operation.DELETE))
+    spool.add_to(found, rows(B, b"4")._replace(operation=Operation.DELETE))
     assert [(i.head.table, i.head.operation, i.event().body) for i in found] == [
         (A, Operation.WRITE, b"1"),
         (B, Operation.WRITE, b"23"),
