@@ -88,7 +88,7 @@ class LogBatch:
 
 def write_transactions(path: str, transactions: list[TransactionId]) -> None:
     with open(path, "w") as file:
-        json.dump([[str(t.end), str(t.gtid) if t.gtid else None] for t in transactions], file)
+        file.write(json.dumps([[str(t.end), str(t.gtid) if t.gtid else None] for t in transactions]))
 
 
 def read_transactions(path: str) -> list[TransactionId]:

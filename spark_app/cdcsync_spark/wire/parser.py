@@ -122,11 +122,16 @@ class EventParser:
         try:
             view = memoryview(event)
             header = _header(view)
-            body = view[_HEADER.size : self._checked(header, view)]
-            self._move(header)
-            if header.kind == _PAYLOAD:
-                return self._placed_payload(body)
-            return self._handle(header, body)
+            if self._checksum and header.kind not in _CHECKED_APART:
+                end = header.length - _CHECKSUM
+                if end < _HEADER.size or zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
+                    raise _damaged(header)
+            else:
+                end = self._checked(header, view)
+            if header.log_pos and header.kind not in _PLACED_BY_BODY:
+                self._move(header)
+            handler = _HANDLERS.get(header.kind, EventParser._other)
+            return handler(self, header, view[_HEADER.size : end])
         except DecodeError as e:
             raise self._placed(e) from None
 
@@ -136,34 +141,21 @@ class EventParser:
 
     def _move(self, header: _Header) -> None:
         """To the event's end. Made up events have none, rotations and heartbeats say it in their bodies."""
-        if not header.log_pos or header.kind in _PLACED_BY_BODY:
-            return
         place = _continued(self._offset, header.log_pos)
         if place >> 32 != self._offset >> 32 and place - self._offset > header.length:
             raise DecodeError(f"an event that ends at {header.log_pos}, before the one before it")
         self._offset = place
 
-    def _handle(self, header: _Header, body: memoryview) -> Iterable[Fact]:
-        handler = _HANDLERS.get(header.kind)
-        if handler:
-            return handler(self, header, body)
-        if header.kind not in _SILENT and not header.flags & _IGNORABLE:
-            raise DecodeError(
-                f"an event of the unknown kind {header.kind}", needed="a kind that MySQL 9 or MariaDB 11 documents"
-            )
-        return ()
+    def _other(self, header: _Header, _: memoryview) -> Iterable[Fact]:
+        if header.kind in _SILENT or header.flags & _IGNORABLE:
+            return ()
+        raise DecodeError(
+            f"an event of the unknown kind {header.kind}", needed="a kind that MySQL 9 or MariaDB 11 documents"
+        )
 
     def _checked(self, header: _Header, event: memoryview) -> int:
-        """Where the body ends; the checksum after it is right."""
+        """Where the body ends, of the events that come before it is known whether there are checksums, and of logs without."""
         end = len(event) - _CHECKSUM
-        if self._checksum and header.kind not in (_FORMAT, _ROTATE):
-            if end < _HEADER.size or not _crc(event, end):
-                raise _damaged(header)
-            return end
-        return self._checked_first(header, event, end)
-
-    def _checked_first(self, header: _Header, event: memoryview, end: int) -> int:
-        """Of the events that come before it is known whether there are checksums, and of logs without."""
         if header.kind == _FORMAT:
             self._checksum = events.parse_checksum(event[_HEADER.size :])
         if header.kind == _ROTATE and not header.log_pos:
@@ -311,14 +303,15 @@ class EventParser:
             found += self._end(header)
         return found
 
-    def _placed_payload(self, body: memoryview) -> Iterator[Fact]:
+    def _payload(self, _: _Header, body: memoryview) -> Iterator[Fact]:
         """A compressed transaction, which may be larger than memory: its facts are generated."""
         try:
             for event in unpack_payload(body):
                 inner = _header(memoryview(event))
                 if inner.kind not in _IN_PAYLOAD:
                     raise DecodeError(f"an event of kind {inner.kind} in a compressed transaction")
-                yield from self._handle(inner, memoryview(event)[_HEADER.size :])
+                handler = _HANDLERS.get(inner.kind, EventParser._other)
+                yield from handler(self, inner, memoryview(event)[_HEADER.size :])
         except DecodeError as e:
             raise self._placed(e) from None
 
@@ -372,6 +365,7 @@ def _opens_transaction(sql: str) -> bool:
 
 
 _PLACED_BY_BODY = frozenset({_ROTATE, 27, 41})
+_CHECKED_APART = frozenset({_ROTATE, _FORMAT})
 # STOP, INTVAR, APPEND_BLOCK, RAND, USER_VAR, BEGIN_LOAD_QUERY, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT,
 # VIEW_CHANGE; MariaDB: ANNOTATE_ROWS, BINLOG_CHECKPOINT, START_ENCRYPTION (the dump is sent decrypted, and its checksums prove it)
 _SILENT = frozenset({3, 5, 9, 13, 14, 17, 28, 29, 35, 36, 37, 160, 161, 164})
@@ -388,6 +382,7 @@ _HANDLERS: dict[int, _Handler] = {
     33: EventParser._gtid_event,
     34: EventParser._gtid_event,
     38: EventParser._xa_prepare,
+    _PAYLOAD: EventParser._payload,
     41: EventParser._heartbeat,
     42: EventParser._gtid_event,
     162: EventParser._mariadb_gtid,
