@@ -24,8 +24,8 @@ from cdcsync_spark.spool import Spooled, disk_error
 from cdcsync_spark.wire.facts import RowsEvent
 from cdcsync_spark.wire.rows import batches
 
-#: bytes of the log that are decoded at once
-_PIECE_BYTES = 16 << 20
+#: bytes of the log that are read at once; their columns are made in smaller parts
+_PIECE_BYTES = 8 << 20
 _PIECE_EVENTS = 20_000
 
 

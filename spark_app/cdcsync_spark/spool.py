@@ -45,8 +45,9 @@ class _Segment:
 
 #: what an event costs besides its body: the event, its place in lists, Python's heads of both
 _EVENT_BYTES = 400
-#: events on disk are joined up to this size
-_JOINED_BYTES = 1 << 20
+#: events on disk are joined up to this size, or this part of what lies before them: small ones are decoded in step, and few are kept
+_JOINED_BYTES = 1 << 16
+_JOINED_PART = 1 << 14
 
 
 class Spooled(NamedTuple):
@@ -69,7 +70,8 @@ class Spooled(NamedTuple):
             self.segment is not None and self.segment is other.segment and self.offset + self.length == other.offset
         )
         alike = self.head.map is other.head.map and self.head.operation is other.head.operation
-        if not follows or not alike or self.length + other.length > _JOINED_BYTES:
+        longest = max(_JOINED_BYTES, other.offset // _JOINED_PART)
+        if not follows or not alike or self.length + other.length > longest:
             return None
         return self._replace(length=self.length + other.length)
 

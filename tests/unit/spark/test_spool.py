@@ -58,10 +58,13 @@ def test_on_disk_successive_events_of_one_table_are_one(tmp_path: Path) -> None:
 
 
 def test_joined_events_stay_small(tmp_path: Path) -> None:
-    """They are decoded piece by piece."""
-    found = added(Spool(str(tmp_path), 0), [b"x" * 300_000] * 10)
-    assert max(item.length for item in found) <= 1 << 20
-    assert len(found) == 4
+    """They are decoded piece by piece and in step: up to 64 KiB, of a transaction of more than a GiB a 16,384th part."""
+    found = added(Spool(str(tmp_path), 0), [b"x" * 30_000] * 10)
+    assert [item.length for item in found] == [60_000] * 5
+    late = found[0]._replace(offset=16 << 30), found[1]._replace(offset=(16 << 30) + 60_000)
+    joined = late[0].joined(late[1])
+    assert joined is not None
+    assert joined.length == 120_000
 
 
 def test_events_of_other_tables_and_operations_are_kept_apart(tmp_path: Path) -> None:
