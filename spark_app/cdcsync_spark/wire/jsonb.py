@@ -9,111 +9,160 @@ from __future__ import annotations
 
 import base64
 import re
+import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.cursor import Cursor
 from cdcsync_spark.wire.number import decimal_text, shortest_double
 from cdcsync_spark.wire.temporal import packed_date_text, packed_datetime_text, packed_time_text
 
 _MAX_DEPTH = 200
 _BASE64_LINE = 76
-_LITERAL = {0: "null", 1: "true", 2: "false"}
-_OBJECTS, _ARRAYS = (0, 1), (2, 3)
-_LITERAL_TYPE, _INT16, _UINT16, _INT32, _UINT32 = 4, 5, 6, 7, 8
-_INTEGERS = {5: (2, True), 6: (2, False), 7: (4, True), 8: (4, False), 9: (8, True), 10: (8, False)}
+_LITERALS = {0: "null", 1: "true", 2: "false"}
+_OBJECTS, _CONTAINERS = (0, 1), (0, 1, 2, 3)
+_LITERAL, _INT16, _UINT16, _INT32, _UINT32 = 4, 5, 6, 7, 8
 _DOUBLE, _STRING, _OPAQUE = 11, 12, 15
+#: numbers by their kind
+_NUMBERS = {
+    5: struct.Struct("<h"),
+    6: struct.Struct("<H"),
+    7: struct.Struct("<i"),
+    8: struct.Struct("<I"),
+    9: struct.Struct("<q"),
+}
+_NUMBERS[10] = struct.Struct("<Q")
+#: keys whose text is kept are not longer
+_SHORT_KEY = 64
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\f": "\\f", "\n": "\\n", "\r": "\\r"}
+
+
+class _Form:
+    """How a container is written: small ones have offsets of 2 bytes, large ones of 4."""
+
+    def __init__(self, width: int, letter: str) -> None:
+        self.width = width
+        self.head = struct.Struct(f"<{letter}{letter}")
+        self.key = struct.Struct(f"<{letter}H")
+        self.element = struct.Struct(f"<B{letter}")
+        self.inlined = frozenset({_LITERAL, _INT16, _UINT16} | ({_INT32, _UINT32} if width == 4 else set()))
+
+
+_FORMS = (_Form(2, "H"), _Form(4, "I"))
 
 
 def json_text(raw: bytes) -> str:
     """`raw` is a JSON column's value in a row image; raises DecodeError."""
     if not raw:
         return "null"
-    return _Document(raw).value(raw[0], 1, 0)
+    try:
+        return _Document(raw).value(raw[0], 1, 0)
+    except (IndexError, struct.error):
+        raise DecodeError(f"a JSON value that ends before its {len(raw)} bytes do") from None
+    except UnicodeDecodeError as e:
+        raise DecodeError(f"a string in a JSON value that is not UTF-8: {e}") from None
 
 
 def quote(text: str) -> str:
     """A JSON string as the server quotes it."""
-    return '"' + _ESCAPED.sub(lambda m: _ESCAPES.get(m[0]) or f"\\u{ord(m[0]):04x}", text) + '"'
+    if _ESCAPED.search(text):
+        text = _ESCAPED.sub(lambda m: _ESCAPES.get(m[0]) or f"\\u{ord(m[0]):04x}", text)
+    return f'"{text}"'
+
+
+@lru_cache(maxsize=4096)
+def _short_key(raw: bytes) -> str:
+    return quote(raw.decode())
 
 
 class _Document:
-    """One value; `_left` bounds the work, because every element of a sound document takes bytes of its own."""
+    """One value; `_left` bounds the work and what is printed, because in a sound document every value and key has bytes of its own."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
         self._left = len(raw)
 
-    def value(self, kind: int, at: int, depth: int) -> str:
-        self._left -= 1
-        if depth > _MAX_DEPTH or self._left < 0:
+    def _spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
             raise DecodeError("a JSON value that nests or repeats without end")
-        if kind in _OBJECTS or kind in _ARRAYS:
+
+    def _bytes(self, at: int, count: int) -> bytes:
+        self._spend(count)
+        if at + count > len(self._raw):
+            raise DecodeError(f"{count} bytes of a JSON value wanted where {len(self._raw) - at} are left")
+        return self._raw[at : at + count]
+
+    def value(self, kind: int, at: int, depth: int) -> str:
+        if kind == _STRING:
+            length, at = self._length(at)
+            return quote(self._bytes(at, length).decode())
+        if kind in _CONTAINERS:
             return self._container(kind, at, depth)
-        cursor = Cursor(self._raw, at)
-        if kind in _INTEGERS:
-            width, signed = _INTEGERS[kind]
-            return str(int.from_bytes(cursor.take(width), "little", signed=signed))
-        reader = _SCALARS.get(kind)
-        if reader is None:
-            raise DecodeError(f"a JSON value of the kind {kind}")
-        return reader(cursor)
+        number = _NUMBERS.get(kind)
+        if number:
+            return str(number.unpack_from(self._raw, at)[0])
+        if kind == _DOUBLE:
+            return shortest_double(self._bytes(at, 8))
+        if kind == _OPAQUE:
+            length, start = self._length(at + 1)
+            return _opaque(self._raw[at], self._bytes(start, length))
+        if kind == _LITERAL:
+            return _literal(self._raw[at])
+        raise DecodeError(f"a JSON value of the kind {kind}")
 
     def _container(self, kind: int, at: int, depth: int) -> str:
-        width = 4 if kind & 1 else 2
-        cursor = Cursor(self._raw, at)
-        count, size = cursor.uint(width), cursor.uint(width)
-        if at + size > len(self._raw):
-            raise DecodeError(f"a JSON value of {size} bytes where {len(self._raw) - at} are left")
-        keys = [(cursor.uint(width), cursor.uint(2)) for _ in range(count)] if kind in _OBJECTS else []
-        elements = [self._element(cursor, at, width, depth) for _ in range(count)]
-        if kind in _ARRAYS:
-            return "[" + ", ".join(elements) + "]"
-        names = [quote(Cursor(self._raw, at + offset).text(length)) for offset, length in keys]
-        return "{" + ", ".join(f"{n}: {e}" for n, e in zip(names, elements, strict=True)) + "}"
+        raw, form = self._raw, _FORMS[kind & 1]
+        count, size = form.head.unpack_from(raw, at)
+        if at + size > len(raw) or depth > _MAX_DEPTH:
+            raise DecodeError(f"a JSON value of {size} bytes, {depth} deep, where {len(raw) - at} bytes are left")
+        self._spend(count)
+        first = at + form.head.size
+        if kind not in _OBJECTS:
+            return "[" + ", ".join(self._elements(first, count, at, form, depth)) + "]"
+        keys = raw[first : first + count * form.key.size]
+        names = [self._key(at + offset, length) for offset, length in form.key.iter_unpack(keys)]
+        elements = self._elements(first + len(keys), count, at, form, depth)
+        return "{" + ", ".join([f"{n}: {e}" for n, e in zip(names, elements, strict=True)]) + "}"
 
-    def _element(self, cursor: Cursor, start: int, width: int, depth: int) -> str:
-        """An entry of a container: kind, and the value itself if it is small enough, else where it is."""
-        kind = cursor.byte()
-        inlined = kind in (_LITERAL_TYPE, _INT16, _UINT16) or (width == 4 and kind in (_INT32, _UINT32))
-        here = cursor.skip(width)
-        at = here if inlined else start + int.from_bytes(self._raw[here : here + width], "little")
-        return self.value(kind, at, depth + 1)
+    def _key(self, at: int, length: int) -> str:
+        raw = self._bytes(at, length)
+        return _short_key(raw) if length <= _SHORT_KEY else quote(raw.decode())
+
+    def _elements(self, first: int, count: int, start: int, form: _Form, depth: int) -> list[str]:
+        """Entries of kind and number, which is the value itself if it is small enough, else where it is, seen from `start`."""
+        entries = self._raw[first : first + count * form.element.size]
+        if len(entries) < count * form.element.size:
+            raise DecodeError(f"a JSON value with {count} elements and without room for them")
+        found = []
+        at = first + 1
+        for kind, number in form.element.iter_unpack(entries):
+            found.append(self.value(kind, at if kind in form.inlined else start + number, depth + 1))
+            at += form.element.size
+        return found
+
+    def _length(self, at: int) -> tuple[int, int]:
+        """A length and where it ends: seven bits a byte, the lowest first; the highest bit says that more follow."""
+        length = 0
+        for shift in range(0, 35, 7):
+            byte = self._raw[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return length, at
+        raise DecodeError("a length in a JSON value that does not end")
 
 
-def _length(cursor: Cursor) -> int:
-    """Seven bits a byte, the lowest first; the highest bit says that more follow."""
-    length = 0
-    for shift in range(0, 35, 7):
-        byte = cursor.byte()
-        length |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return length
-    raise DecodeError("a length in a JSON value that does not end")
-
-
-def _literal(cursor: Cursor) -> str:
-    number = cursor.byte()
-    if number not in _LITERAL:
+def _literal(number: int) -> str:
+    if number not in _LITERALS:
         raise DecodeError(f"the JSON literal {number}")
-    return _LITERAL[number]
+    return _LITERALS[number]
 
 
-def _string(cursor: Cursor) -> str:
-    return quote(cursor.text(_length(cursor)))
-
-
-def _double(cursor: Cursor) -> str:
-    return shortest_double(cursor.take(8))
-
-
-def _opaque(cursor: Cursor) -> str:
+def _opaque(kind: int, data: bytes) -> str:
     """A value of a column type that JSON has not."""
-    kind = cursor.byte()
-    data = cursor.take(_length(cursor))
     printer = _PRINTERS.get(kind)
     if printer:
         return printer(data)
@@ -137,12 +186,6 @@ def _packed(printer: Callable[[int], str]) -> Callable[[bytes], str]:
     return text
 
 
-_SCALARS: dict[int, Callable[[Cursor], str]] = {
-    _LITERAL_TYPE: _literal,
-    _DOUBLE: _double,
-    _STRING: _string,
-    _OPAQUE: _opaque,
-}
 _PRINTERS: dict[int, Callable[[bytes], str]] = {
     246: _decimal,
     7: _packed(packed_datetime_text),

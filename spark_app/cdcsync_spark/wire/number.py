@@ -6,6 +6,7 @@ Sources: MySQL `strings/decimal.cc` (decimal2bin, decimal2string), `strings/dtoa
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from cdcsync_core.errors import DecodeError
 
@@ -22,30 +23,37 @@ def decimal_text(raw: bytes, precision: int, scale: int) -> str:
     """
     if not raw or not 0 <= scale <= precision:
         raise DecodeError(f"a DECIMAL({precision},{scale}) of {len(raw)} bytes")
-    negative = not raw[0] & 0x80
-    data = bytes([raw[0] ^ 0x80]) + raw[1:]
+    width, groups = _groups(precision, scale)
+    if len(raw) != width:
+        raise DecodeError(f"a decimal of {len(raw)} bytes", needed=f"{width}")
+    negative = raw[0] < 0x80
+    number = int.from_bytes(raw, "big") ^ (0x80 << 8 * (width - 1))
     if negative:
-        data = bytes(b ^ 0xFF for b in data)
-    whole_digits = precision - scale
-    groups = [whole_digits % 9, *[9] * (whole_digits // 9), *[9] * (scale // 9), scale % 9]
-    digits = _digits(data, [g for g in groups if g])
-    whole, part = digits[:whole_digits].lstrip("0") or "0", digits[whole_digits:]
-    sign = "-" if negative and digits.strip("0") else ""
-    return f"{sign}{whole}.{part}" if scale else f"{sign}{whole}"
+        number ^= (1 << 8 * width) - 1
+    digits = "".join([_digits(number >> shift & mask, count) for shift, mask, count in groups])
+    whole = digits[: precision - scale].lstrip("0") or "0"
+    sign = "-" if negative and number else ""
+    return f"{sign}{whole}.{digits[precision - scale :]}" if scale else f"{sign}{whole}"
 
 
-def _digits(data: bytes, groups: list[int]) -> str:
-    at, out = 0, []
-    for count in groups:
-        width = _DIGIT_BYTES[count]
-        text = str(int.from_bytes(data[at : at + width], "big")).zfill(count)
-        at += width
-        if len(text) != count:
-            raise DecodeError(f"a decimal with {text} in place of {count} digits")
-        out.append(text)
-    if at != len(data):
-        raise DecodeError(f"a decimal of {len(data)} bytes", needed=f"{at}")
-    return "".join(out)
+@lru_cache(maxsize=1024)
+def _groups(precision: int, scale: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """The width in bytes, and for each group of digits how far its bits lie from the end, their mask, and how many digits it has."""
+    whole = precision - scale
+    counts = [c for c in (whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9) if c]
+    shift = width = sum(_DIGIT_BYTES[c] for c in counts)
+    found = []
+    for count in counts:
+        shift -= _DIGIT_BYTES[count]
+        found.append((8 * shift, (1 << 8 * _DIGIT_BYTES[count]) - 1, count))
+    return width, found
+
+
+def _digits(number: int, count: int) -> str:
+    text = str(number).zfill(count)
+    if len(text) != count:
+        raise DecodeError(f"a decimal with {text} in place of {count} digits")
+    return text
 
 
 def shortest_double(raw: bytes) -> str:
