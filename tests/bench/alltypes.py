@@ -56,12 +56,15 @@ _MARIADB = [
 ]
 _DIGITS = "(" + " UNION ALL ".join(f"SELECT {i} v" for i in range(10)) + ")"
 _STEP = 1000
-NUMBER = len(_COLUMNS) + 1
+
+
+def columns(server: Server) -> int:
+    return len(_columns(server)) + 1
 
 
 def create(server: Server, database: str) -> None:
-    columns = ", ".join(f"{name} {kind}" for name, kind, _ in _columns(server))
-    server.run(f"CREATE TABLE alltypes (id INT NOT NULL PRIMARY KEY, {columns}) CHARACTER SET utf8mb4", db=database)
+    defined = ", ".join(f"{name} {kind}" for name, kind, _ in _columns(server))
+    server.run(f"CREATE TABLE alltypes (id INT NOT NULL PRIMARY KEY, {defined}) CHARACTER SET utf8mb4", db=database)
 
 
 def insert(server: Server, database: str, first: int, rows: int) -> None:

@@ -20,6 +20,8 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, low
 
 _CHUNK = 50_000
+#: how often the stream asks for a batch; whoever asks at once gets what has arrived, which is little
+_INTERVAL_SECONDS = 0.2
 
 
 def _source(port: str, folder: str) -> Source:
@@ -134,12 +136,14 @@ def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
         while True:
             batch = reader.take()
             if batch is None:
-                time.sleep(0.01)
+                time.sleep(_INTERVAL_SECONDS)
                 continue
             if batch.fatal:
                 raise batch.fatal
             handled += sum(t.rows for t in batch.tables)
             for part in batch.tables:
+                if part.stop:
+                    raise part.stop
                 Path(part.file).unlink()
             if batch.end.reached(goal):
                 reader.stop()

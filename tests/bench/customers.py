@@ -75,3 +75,15 @@ def change(server: Server, database: str, rows: int, turn: int) -> int:
             images += cursor.execute(f"DELETE FROM customer WHERE {span} AND MOD(c_customer_sk, 100) = {turn}")
             connection.commit()
     return images
+
+
+def change_one_by_one(server: Server, database: str, rows: int) -> int:
+    """Updates rows 1 to `rows`, each in a transaction of its own; the number of row images."""
+    with server.connect(db=database) as connection, connection.cursor() as cursor:
+        return sum(
+            2
+            * cursor.execute(
+                f"UPDATE customer SET c_birth_day = NULL, c_login = 'one{key}' WHERE c_customer_sk = {key}"
+            )
+            for key in range(1, rows + 1)
+        )

@@ -62,5 +62,5 @@ def table(title: str, figures: Sequence[Figures], floor: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    tests = str(_FOLDER.parent)
-    return {**os.environ, "PYTHONPATH": tests, "PYSPARK_PYTHON": sys.executable}
+    paths = [str(_FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import customers
+from bench import alltypes, customers
 from bench.measured import Figures, contender, measure, table
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.server import read_facts
@@ -25,6 +25,10 @@ from support.servers import Server
 ROWS = int(os.environ.get("CDCSYNC_BENCH_ROWS", "200000"))
 #: mysql-replication is slow: it gets a part of the changes
 REPLICATION_ROWS = 10_000
+#: how often all rows are changed: two images each time
+TURNS = 5
+#: what a reader may take, whatever it reads
+MEMORY_MIB = 300
 JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
 RESULTS = Path(__file__).parents[2] / ".cache" / "bench.txt"
 
@@ -40,10 +44,14 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 def folder(server: Server, tmp_path: Path) -> Path:
+    return _account(server, tmp_path)
+
+
+def _account(server: Server, folder: Path) -> Path:
     server.create_user("bench", "bench", ["ALL"])
-    (tmp_path / "username").write_text("bench")
-    (tmp_path / "password").write_text("bench")
-    return tmp_path
+    (folder / "username").write_text("bench")
+    (folder / "password").write_text("bench")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -72,17 +80,65 @@ def test_snapshot(server: Server, fresh_database: FreshDatabase, folder: Path, j
 def test_stream(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
     database = fresh_database(server)
     customers.fill(server, database, ROWS)
-    source = Source(server.host, server.port, folder / "username", folder / "password", Tls("disabled"))
-    with connect(source) as connection:
-        start = low(source, read_facts(connection))
-    images = customers.change(server, database, ROWS, turn=1)
+    start = _now(server, folder)
+    images = sum(customers.change(server, database, ROWS, turn) for turn in range(TURNS))
     name = f"{database}.customer"
-    ours = contender("cdcsync_binlog_arrow", server.port, folder, name, json.dumps(start.to_dict()))
+    ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
     file, offset = server.binlog_status()
-    part = customers.change(server, database, REPLICATION_ROWS, turn=2)
+    part = customers.change(server, database, REPLICATION_ROWS, TURNS)
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
     _show(table(f"stream, {server.variant}, row images into Arrow", [ours, theirs], "mysql_replication"))
     assert (ours.rows, theirs.rows) == (images, part)
+
+
+def test_stream_of_all_types(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
+    database = fresh_database(server)
+    alltypes.create(server, database)
+    start, (file, offset) = _now(server, folder), server.binlog_status()
+    alltypes.insert(server, database, 1, REPLICATION_ROWS)
+    name = f"{database}.alltypes"
+    theirs = contender("mysql_replication", server.port, folder, name, file, offset)
+    alltypes.insert(server, database, REPLICATION_ROWS + 1, ROWS // 2)
+    ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
+    title = f"stream, {server.variant}, rows of all types ({alltypes.columns(server)} columns) into Arrow"
+    _show(table(title, [ours, theirs], "mysql_replication"))
+    assert (ours.rows, theirs.rows) == (REPLICATION_ROWS + ROWS // 2, REPLICATION_ROWS)
+
+
+def test_stream_of_single_rows(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
+    """Each row in a transaction of its own: the cost of an event, five of them a row."""
+    database = fresh_database(server)
+    customers.fill(server, database, REPLICATION_ROWS)
+    start, (file, offset) = _now(server, folder), server.binlog_status()
+    images = customers.change_one_by_one(server, database, REPLICATION_ROWS)
+    name = f"{database}.customer"
+    ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
+    theirs = contender("mysql_replication", server.port, folder, name, file, offset)
+    _show(table(f"stream, {server.variant}, transactions of one row", [ours, theirs], "mysql_replication"))
+    assert (ours.rows, theirs.rows) == (images, images)
+
+
+def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
+    """A reader's memory does not grow with a transaction: here one of 25 times ROWS rows."""
+    server = mariadb1011
+    folder = _account(server, tmp_path)
+    database = fresh_database(server)
+    server.run("CREATE TABLE wide (id INT PRIMARY KEY, a INT, b INT, c VARCHAR(40))", db=database)
+    start = _now(server, folder)
+    rows = 25 * ROWS
+    filled = f"INSERT INTO wide SELECT seq, seq * 2, NULL, CONCAT('number ', seq) FROM seq_1_to_{rows}"
+    server.run(filled, db=database)
+    figures = contender("cdcsync_binlog_arrow", server.port, folder, f"{database}.wide", start)
+    _show(table(f"stream, {server.variant}, one transaction", [figures], figures.name))
+    assert figures.rows == rows
+    assert figures.memory < MEMORY_MIB
+
+
+def _now(server: Server, folder: Path) -> str:
+    """The position of the log's end, as JSON."""
+    source = Source(server.host, server.port, folder / "username", folder / "password", Tls("disabled"))
+    with connect(source) as connection:
+        return json.dumps(low(source, read_facts(connection)).to_dict())
 
 
 def _client(server: Server, database: str) -> Figures:
