@@ -22,7 +22,7 @@ from cdcsync_spark.wire.compression import unpack_column
 from cdcsync_spark.wire.decimals import decimal_texts, decimals128
 from cdcsync_spark.wire.facts import MappedColumn
 from cdcsync_spark.wire.gather import Lanes, Numbers, arrow_array, numbers, slices
-from cdcsync_spark.wire.jsonb import json_text
+from cdcsync_spark.wire.jsoncolumn import json_texts
 from cdcsync_spark.wire.lockstep import Cells
 from cdcsync_spark.wire.value import Converted
 
@@ -180,7 +180,7 @@ def _set(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 def _json(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
     if mapped.code != types.JSON:
         return _text(source, mapped, cells)
-    return pa.array([None if r is None else json_text(r) for r in _raw(cells).to_pylist()], pa.string())
+    return json_texts(cells)
 
 
 def _vector(source: SourceType, _: MappedColumn, cells: Cells) -> pa.Array:
