@@ -1,7 +1,7 @@
 """Sealed transactions to Arrow files, table by table, in bounded memory.
 
 A table whose rows cannot be decoded exactly stops; none of its rows of this batch are used, because its position must not
-pass what it does not have.
+pass what it does not have. The error names the end of the transaction that the rows are of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdcsync_core.change import changes_schema
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, DecodeError
+from cdcsync_core.position import TransactionId
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
@@ -60,23 +61,48 @@ class BatchWriter:
         stop = sealed.stops.get(table)
         rows = sealed.rows.get(table, [])
         try:
-            written, nulled = self._rows(self.tables[table], rows, path) if rows else (0, 0)
+            written, nulled = self._rows(self.tables[table], rows, sealed.transactions, path) if rows else (0, 0)
         except CdcError as e:
             path.unlink(missing_ok=True)
             stop, written, nulled = Stop(e, sealed.start), 0, 0
         upto = stop.upto if stop else sealed.end
         return TableBatch(str(table), str(path) if written else "", written, nulled, upto, stop.error if stop else None)
 
-    def _rows(self, table: Table, rows: list[tuple[int, Spooled]], path: Path) -> tuple[int, int]:
+    def _rows(
+        self, table: Table, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path
+    ) -> tuple[int, int]:
         schema = changes_schema(arrow_schema(table))
         written = nulled = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for indexes, events in _pieces(rows):
-                for decoded in batches(table, events, indexes, self.decoder):
-                    writer.write_batch(decoded.batch)
-                    written += decoded.batch.num_rows
-                    nulled += decoded.nulled
+                try:
+                    for decoded in batches(table, events, indexes, self.decoder):
+                        writer.write_batch(decoded.batch)
+                        written += decoded.batch.num_rows
+                        nulled += decoded.nulled
+                except DecodeError as e:
+                    at = transactions[indexes[self._first_bad(table, events)]].end
+                    raise DecodeError(e.found, needed=e.needed, table=e.table, position=str(at)) from None
         return written, nulled
+
+    def _first_bad(self, table: Table, events: list[RowsEvent]) -> int:
+        """Which of the events, not all of which can be decoded, is the first that cannot: found by halves."""
+        low, high = 0, len(events)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._decodes(table, events[low:middle]):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _decodes(self, table: Table, events: list[RowsEvent]) -> bool:
+        try:
+            for _ in batches(table, events, [0] * len(events), self.decoder):
+                continue
+        except DecodeError:
+            return False
+        return True
 
 
 def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[RowsEvent]]]:

@@ -148,6 +148,19 @@ def test_a_table_that_cannot_be_decoded_uses_nothing_of_the_batch(
     assert len([p for p in writer.folder.iterdir() if p.suffix == ".arrow"]) == 1
 
 
+@pytest.mark.parametrize("bad", [0, 1, 30, 59])
+def test_the_error_names_the_transaction_of_the_first_rows_that_cannot_be_decoded(
+    writer: BatchWriter, bad: int
+) -> None:
+    events = [(i, event(ORDERS, image(i, i) if i not in (bad, 59) else b"\x00\x01")) for i in range(60)]
+    batch = writer.write(
+        replace(sealed({ORDERS: events}), transactions=[TransactionId(at(1000 + i)) for i in range(60)])
+    )
+    stop = part(batch, ORDERS).stop
+    assert stop is not None
+    assert f"(at binlog.000001:{1000 + bad})" in stop.found
+
+
 def test_undecodable_rows_before_a_ddl_hide_no_position(writer: BatchWriter) -> None:
     """The stop by the DDL lies further than what the table has then."""
     stop = Stop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
