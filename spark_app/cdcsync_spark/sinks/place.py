@@ -1,10 +1,10 @@
 """Where a lake is: names to paths, credentials at use, files on a disk or in an object store.
 
 A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes `@` and two
-hexadecimal digits; so does the first of `_delta_log`, which inside a lake means something else. The escape is not `%`, because delta-rs decodes percent signs in a table's place, twice for some of its
-requests: a database called `..` would leave the lake. For the same reason a lake whose own path holds a `%` is refused. On a
-store that ignores case `Orders` and `orders` meet in one folder; then the second one finds a table of another identity
-and stops with `SinkConflict`: nothing is mixed.
+hexadecimal digits; so does the first of `_delta_log`, which inside a lake means something else. The escape is not `%`, because
+delta-rs decodes percent signs in a table's place, twice for some of its requests: a database called `..` would leave the lake. For
+the same reason a lake whose own path holds a `%` is refused. On a store that ignores case `Orders` and `orders` meet in one folder;
+then the second one finds a table of another identity and stops with `SinkConflict`: nothing is mixed.
 
 Credentials are read from their files whenever a client is made, so a rotated key is taken up, and no object here holds one.
 """
