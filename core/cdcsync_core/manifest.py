@@ -69,9 +69,9 @@ def parse_resource(data: Any) -> CdcSync:
 
 def _causes(error: ValidationError) -> list[dict[str, Any]]:
     """Without the faults that a list has only because its items have them."""
-    faults = [dict(e) for e in error.errors(include_url=False)]
+    faults = error.errors(include_url=False)
     places = [f["loc"] for f in faults]
-    return [f for f in faults if not any(p[: len(f["loc"])] == f["loc"] and p != f["loc"] for p in places)]
+    return [dict(f) for f in faults if not any(p[: len(f["loc"])] == f["loc"] and p != f["loc"] for p in places)]
 
 
 def missing_secrets(resource: CdcSync, secrets: Secrets) -> list[str]:
