@@ -4,7 +4,7 @@ Rows are joined into one buffer and read column by column: `at` holds, for each 
 call reads one value of every row. A fixed width costs about 5 ns a row whatever the width is, a string about 20 ns whatever
 its length is, because numpy copies an opaque item and Arrow a slice; nothing here looks at single bytes in Python.
 
-Why it is right: behind the buffer lie `_PAD` zeros, so that a value may be read with more bytes than it has and be cut after
+Why it is right: behind the buffer lie `PAD` zeros, so that a value may be read with more bytes than it has and be cut after
 it. A cursor beyond the end reads a zero (`byte`) or is a `DecodeError` (`items` and what uses it: numpy checks each index); `clip`
 keeps cursors inside that garbage moved. Cursors are never negative.
 """
@@ -12,7 +12,7 @@ keeps cursors inside that garbage moved. Cursors are never negative.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +26,37 @@ Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
 #: the widest value that may be read at the end of the buffer: the longest CHAR or BINARY
-_PAD = 256
+PAD = 256
 #: Arrow's offsets of strings have 32 bits
-MAX_SIZE = (1 << 31) - 1 - _PAD
+MAX_SIZE = (1 << 31) - 1 - PAD
 _WIDER = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8}
 
 
 class Lanes:
     """`parts` joined: a value of each row is read in one call. Raises DecodeError where they are larger than Arrow's offsets."""
 
-    __slots__ = ("bytes", "data", "size")
+    __slots__ = ("bytes", "data", "lasting", "size")
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
-        self.size = sum(len(p) for p in parts)
-        if self.size > MAX_SIZE:
-            raise DecodeError(f"{self.size} bytes of rows to decode at once", needed=f"at most {MAX_SIZE}")
-        self.data = b"".join([*parts, bytes(_PAD)])
-        #: the joined bytes, with the zeros behind them
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
+        size = sum(len(p) for p in parts)
+        if size > MAX_SIZE:
+            raise DecodeError(f"{size} bytes of rows to decode at once", needed=f"at most {MAX_SIZE}")
+        self._take(b"".join([*parts, bytes(PAD)]), size, lasting=True)
+
+    @classmethod
+    def over(cls, data: npt.NDArray[np.uint8], size: int, *, lasting: bool) -> Self:
+        """The first `size` bytes of `data`, without a copy; `PAD` bytes of anything follow them. `lasting`: they will not change, so
+        that an array may hold on to them."""
+        lanes = cls.__new__(cls)
+        lanes._take(data, size, lasting)
+        return lanes
+
+    def _take(self, data: Any, size: int, lasting: bool) -> None:
+        self.data = data
+        self.size = size
+        self.lasting = lasting
+        #: the joined bytes, with the padding behind them
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
 
     def clip(self, at: Cursors) -> Cursors:
         """Keeps cursors inside, in place: one that ran away stays at the end (lengths must be clipped before they overflow)."""
@@ -86,7 +99,10 @@ class Lanes:
         return number >> np.uint64(64 - 8 * width) if width < 8 else number
 
     def slices(self, starts: Cursors, lengths: Cursors, valid: Flags | None = None) -> pa.BinaryArray:
-        """`lengths[i]` bytes at `starts[i]` of every row, as `slices` of this buffer."""
+        """`lengths[i]` bytes at `starts[i]` of every row, as `slices` of this buffer; a single one, which may be huge, is not copied."""
+        if len(starts) == 1 and self.lasting:
+            raw = pa.py_buffer(self.data).slice(int(starts[0]), int(lengths[0]))
+            return arrow_array(pa.binary(), 1, [pa.py_buffer(np.array([0, lengths[0]], np.int32)), raw], valid)
         return slices(pa.py_buffer(self.data), starts, lengths, valid)
 
 
