@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +18,11 @@ import pyarrow.compute as pc
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.table import GEOMETRIES, Column, Table, quote
 from cdcsync_core.typemap import arrow_schema, arrow_type
+from cdcsync_spark.wire.binaryrow import Decoded
 
 Cell = bytes | None
 #: month or day zero, or the year 0: no date of the calendar
 _NO_DATE = re.compile(rb"0000-|....-00-|....-..-00")
-
-
-class Decoded(NamedTuple):
-    """`nulled` counts the dates that became NULL because they were zero, partial or impossible."""
-
-    batch: pa.RecordBatch
-    nulled: int
 
 
 def select_expression(column: Column) -> str:

@@ -44,7 +44,7 @@ def _calendar() -> tuple[Numbers, Numbers]:
     return before, days
 
 
-def _days(year: Cursors, month: Cursors, day: Cursors) -> tuple[Cursors, Flags]:
+def days(year: Cursors, month: Cursors, day: Cursors) -> tuple[Cursors, Flags]:
     """Days since 1970, and which ones exist."""
     before, days = _calendar()
     months = np.where((month > 12) | (year > 9999), 0, year * 13 + month)
@@ -52,14 +52,14 @@ def _days(year: Cursors, month: Cursors, day: Cursors) -> tuple[Cursors, Flags]:
     return before.take(months) + day, exists
 
 
-def _finished(values: Numbers, kind: pa.DataType, exists: Flags, valid: Flags | None) -> Instants:
+def finished(values: Numbers, kind: pa.DataType, exists: Flags, valid: Flags | None) -> Instants:
     if valid is not None:
         shown = exists & valid
         return Instants(numbers(values, kind, shown), valid & ~exists)
     return Instants(numbers(values, kind, None if exists.all() else exists), ~exists)
 
 
-def _refuse(bad: Flags, valid: Flags | None, what: str) -> None:
+def refuse(bad: Flags, valid: Flags | None, what: str) -> None:
     if valid is not None:
         bad = bad & valid
     if bad.any():
@@ -69,12 +69,12 @@ def _refuse(bad: Flags, valid: Flags | None, what: str) -> None:
 def dates(cells: Cells, kind: pa.DataType) -> Instants:
     """DATE."""
     number = cells.lanes.little(cells.at, 3, cells.shift).astype(np.int64)
-    days, exists = _days(number >> 9, number >> 5 & 15, number & 31)
-    return _finished(days.astype(np.int32), kind, exists, cells.valid)
+    day, exists = days(number >> 9, number >> 5 & 15, number & 31)
+    return finished(day.astype(np.int32), kind, exists, cells.valid)
 
 
-def _micros(days: Cursors, hour: Numbers, minute: Numbers, second: Numbers) -> Cursors:
-    return days * _DAY + ((hour * 60 + minute) * 60 + second) * _MICROS
+def micros(day: Cursors, hour: Numbers, minute: Numbers, second: Numbers) -> Cursors:
+    return day * _DAY + ((hour * 60 + minute) * 60 + second) * _MICROS
 
 
 def _whole(cells: Cells, whole: int, number: Cursors) -> tuple[Cursors, Cursors]:
@@ -86,13 +86,13 @@ def _whole(cells: Cells, whole: int, number: Cursors) -> tuple[Cursors, Cursors]
 def datetimes2(cells: Cells, kind: pa.DataType) -> Instants:
     """DATETIME."""
     number, micro = _whole(cells, 5, cells.lanes.big(cells.at, cells.width, cells.shift).astype(np.int64))
-    _refuse(number >> 39 == 0, cells.valid, "a DATETIME before the year 0")
-    _refuse(micro >= _MICROS, cells.valid, "a fraction of more than a second")
+    refuse(number >> 39 == 0, cells.valid, "a DATETIME before the year 0")
+    refuse(micro >= _MICROS, cells.valid, "a fraction of more than a second")
     hour, minute, second = number >> 12 & 31, number >> 6 & 63, number & 63
-    _refuse((hour > 23) | (minute > 59) | (second > 59), cells.valid, "an impossible time of day")
+    refuse((hour > 23) | (minute > 59) | (second > 59), cells.valid, "an impossible time of day")
     months = number >> 22 & 0x1FFFF
-    days, exists = _days(months // 13, months % 13, number >> 17 & 31)
-    return _finished(_micros(days, hour, minute, second) + micro, kind, exists, cells.valid)
+    day, exists = days(months // 13, months % 13, number >> 17 & 31)
+    return finished(micros(day, hour, minute, second) + micro, kind, exists, cells.valid)
 
 
 def datetimes(cells: Cells, kind: pa.DataType) -> Instants:
@@ -100,23 +100,23 @@ def datetimes(cells: Cells, kind: pa.DataType) -> Instants:
     number = cells.lanes.little(cells.at, 8, cells.shift)
     day, clock = (number // 1_000_000).astype(np.int64), (number % 1_000_000).astype(np.int64)
     hour, minute, second = clock // 10000, clock // 100 % 100, clock % 100
-    _refuse((hour > 23) | (minute > 59) | (second > 59), cells.valid, "an impossible time of day")
-    days, exists = _days(day // 10000, day // 100 % 100, day % 100)
-    return _finished(_micros(days, hour, minute, second), kind, exists, cells.valid)
+    refuse((hour > 23) | (minute > 59) | (second > 59), cells.valid, "an impossible time of day")
+    day, exists = days(day // 10000, day // 100 % 100, day % 100)
+    return finished(micros(day, hour, minute, second), kind, exists, cells.valid)
 
 
 def timestamps2(cells: Cells, kind: pa.DataType) -> Instants:
     """TIMESTAMP."""
     seconds, micro = _whole(cells, 4, cells.lanes.big(cells.at, cells.width, cells.shift).astype(np.int64))
     exists = seconds != 0
-    _refuse((micro >= _MICROS) & exists, cells.valid, "a fraction of more than a second")
-    return _finished(seconds * _MICROS + micro, kind, exists, cells.valid)
+    refuse((micro >= _MICROS) & exists, cells.valid, "a fraction of more than a second")
+    return finished(seconds * _MICROS + micro, kind, exists, cells.valid)
 
 
 def timestamps(cells: Cells, kind: pa.DataType) -> Instants:
     """TIMESTAMP of old tables."""
     seconds = cells.lanes.little(cells.at, 4, cells.shift).astype(np.int64)
-    return _finished(seconds * _MICROS, kind, seconds != 0, cells.valid)
+    return finished(seconds * _MICROS, kind, seconds != 0, cells.valid)
 
 
 def times2(cells: Cells, digits: int) -> pa.Array:
@@ -124,7 +124,7 @@ def times2(cells: Cells, digits: int) -> pa.Array:
     zero = 0x800000 << 8 * (cells.width - 3)
     number = cells.lanes.big(cells.at, cells.width, cells.shift).astype(np.int64) - zero
     whole, micro = _whole(cells, 3, np.abs(number))
-    return _clocks(number < 0, (whole >> 12 & 0x3FF, whole >> 6 & 63, whole & 63), micro, digits, cells.valid)
+    return clocks(number < 0, (whole >> 12 & 0x3FF, whole >> 6 & 63, whole & 63), micro, digits, cells.valid)
 
 
 def times(cells: Cells) -> pa.Array:
@@ -132,16 +132,16 @@ def times(cells: Cells) -> pa.Array:
     number = cells.lanes.signed(cells.at, 3, cells.shift).astype(np.int64)
     magnitude = np.abs(number)
     clock = magnitude // 10000, magnitude // 100 % 100, magnitude % 100
-    return _clocks(number < 0, clock, np.zeros_like(number), 0, cells.valid)
+    return clocks(number < 0, clock, np.zeros_like(number), 0, cells.valid)
 
 
-def _clocks(
+def clocks(
     negative: Flags, clock: tuple[Cursors, Cursors, Cursors], micro: Cursors, digits: int, valid: Flags | None
 ) -> pa.Array:
     """The server's text, written into a row of `_CLOCK_WIDTH` bytes each and cut from it."""
     hour, minute, second = clock
-    _refuse(micro >= _MICROS, valid, "a fraction of more than a second")
-    _refuse((minute > 59) | (second > 59), valid, "an impossible time")
+    refuse(micro >= _MICROS, valid, "a fraction of more than a second")
+    refuse((minute > 59) | (second > 59), valid, "an impossible time")
     shape = np.tile(np.frombuffer(b"-0000:00:00.000000", np.uint8), (len(hour), 1))
     for number, low, count in ((hour, 1, 4), (minute, 6, 2), (second, 9, 2), (micro, 12, _MAX_DIGITS if digits else 0)):
         for place in range(low + count - 1, low - 1, -1):
