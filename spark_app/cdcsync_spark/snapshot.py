@@ -150,7 +150,13 @@ class SnapshotRun:
         for number, item in enumerate(wave):
             table = self.tables[item.table]
             reader = SplitReader(
-                self.context.source, self.context.facts.log, table.state.table, item.split, low, seconds
+                self.context.source,
+                self.context.facts.log,
+                table.state.table,
+                item.split,
+                low,
+                seconds,
+                self.context.config.decoder,
             )
             tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
         return tasks

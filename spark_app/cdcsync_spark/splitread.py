@@ -8,7 +8,7 @@ with the last row: rows go to a local file first, staging to a store follows lat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -20,13 +20,16 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import Position
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.splitquery import where
-from cdcsync_spark.textrows import Cell, decode, select_list
+from cdcsync_spark import preparedselect, textrows
+from cdcsync_spark.textrows import Cell
+from cdcsync_spark.wire.binaryrow import Decoded
 
 _ROWS = 2_000
 _BYTES = 8 << 20
@@ -43,6 +46,7 @@ class SplitReader:
     split: Split
     low: Position
     max_seconds: int
+    decoder: Decoder = Decoder.LOCKSTEP
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
 
@@ -60,14 +64,13 @@ class SplitReader:
                 raise map_error(e, f"reading {self.table.id}") from e
 
     def _select(self, connection: pymysql.Connection) -> Iterator[pa.RecordBatch]:
-        sql = f"SELECT {select_list(self.table)} FROM {self.table.id.quoted} WHERE {where(self.table, self.split)}"
-        with _raw(connection), SSCursor(connection) as cursor:
-            cursor.execute(sql)
-            for rows in pieces(iter(cursor.fetchone, None)):
-                decoded = decode(self.table, rows)
-                self.rows += len(rows)
-                self.nulled += decoded.nulled
-                yield decoded.batch
+        read = READERS[self.decoder]
+        for decoded in read(
+            connection, self.table, f"FROM {self.table.id.quoted} WHERE {where(self.table, self.split)}"
+        ):
+            self.rows += decoded.batch.num_rows
+            self.nulled += decoded.nulled
+            yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:
         found = read_table(connection, self.table.id, self.table.excluded)
@@ -79,6 +82,23 @@ class SplitReader:
                 remedy=f"read the table again: spec.resnapshot: [{{table: {self.table.id}, nonce: N+1}}]",
                 table=str(self.table.id),
             )
+
+
+def _read_in_step(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:
+    return preparedselect.read_select(connection, table, f"SELECT {preparedselect.select_list(table)} {rest}")
+
+
+def _read_plain(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:
+    with _raw(connection), SSCursor(connection) as cursor:
+        cursor.execute(f"SELECT {textrows.select_list(table)} {rest}")
+        for rows in pieces(iter(cursor.fetchone, None)):
+            yield textrows.decode(table, rows)
+
+
+READERS: dict[Decoder, Callable[[pymysql.Connection, Table, str], Iterator[Decoded]]] = {
+    Decoder.LOCKSTEP: _read_in_step,
+    Decoder.PLAIN: _read_plain,
+}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import pytest
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, LogOffset, Position
-from cdcsync_core.run import PlanShard, TableAssignment
+from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark import snapshot
 from cdcsync_spark.context import RunContext
@@ -126,7 +126,13 @@ class World:
             yield
 
         context = SimpleNamespace(
-            config=SimpleNamespace(id=f"run-{self.epoch}", epoch=self.epoch, plan_dir=str(plans), tables=assignments),
+            config=SimpleNamespace(
+                id=f"run-{self.epoch}",
+                epoch=self.epoch,
+                plan_dir=str(plans),
+                tables=assignments,
+                decoder=Decoder.LOCKSTEP,
+            ),
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
                     snapshot=SimpleNamespace(chunk_size=10, parallelism=parallelism, max_split_seconds=60)
