@@ -19,6 +19,7 @@ from cdcsync_core.typemap import arrow_schema
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server
+from support.snapshots import assert_same
 
 pytestmark = pytest.mark.server
 
@@ -213,6 +214,8 @@ def _assert_same(server: Server, database: str, statements: Sequence[str]) -> No
         assert decoded.batch.column(i + 2).to_pylist() == wanted, (column.name, column.type.declared)
         nulled += sum(row[i] is not None and w is None for row, w in zip(expected, wanted, strict=True))
     assert decoded.nulled == nulled
+    snapshot = assert_same(server, table)
+    assert snapshot.combine_chunks().equals(pa.table(decoded.batch.columns[2:], schema=snapshot.schema))
 
 
 def _selected(name: str, base: str) -> str:
