@@ -53,9 +53,8 @@ def pymysql_arrow(port: str, folder: str, table: str) -> int:
         cursor.execute(f"SELECT * FROM {table}")
         handled = 0
         while rows := cursor.fetchmany(10_000):
-            handled += pa.table(
-                [pa.array(c) for c in zip(*rows, strict=True)], names=[str(i) for i in range(18)]
-            ).num_rows
+            arrays = [pa.array(column) for column in zip(*rows, strict=True)]
+            handled += pa.table(arrays, names=[str(i) for i in range(len(arrays))]).num_rows
         return handled
 
 
@@ -82,13 +81,13 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
             return sum(result.rows for result in run_wave(spark, tasks, lambda _: None))
 
 
-def spark_jdbc_parquet(port: str, folder: str, table: str, jar: str) -> int:
-    """Spark's own JDBC reader, two partitions by the key, to Parquet."""
+def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -> int:
+    """Spark's own JDBC reader, two partitions by `key`, to Parquet."""
     from cdcsync_spark.session import start_session
 
     source = _source(port, folder)
     with connect(source) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT MIN(c_customer_sk), MAX(c_customer_sk), COUNT(*) FROM {table}")
+        cursor.execute(f"SELECT MIN({key}), MAX({key}), COUNT(*) FROM {table}")
         first, last, count = cursor.fetchall()[0]
     with tempfile.TemporaryDirectory() as scratch:
         extra = {"spark.jars": jar}
@@ -96,7 +95,7 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, jar: str) -> int:
             rows = spark.read.jdbc(
                 f"jdbc:mysql://127.0.0.1:{port}/?permitMysqlScheme&sslMode=disable&allowPublicKeyRetrieval=true",
                 table,
-                column="c_customer_sk",
+                column=key,
                 lowerBound=first,
                 upperBound=last,
                 numPartitions=2,
