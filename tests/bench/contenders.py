@@ -41,7 +41,7 @@ def cdcsync_snapshot_arrow(port: str, folder: str, table: str) -> int:
     return sum(
         batch.num_rows
         for split in splits
-        for batch in SplitReader(source, facts.log, definition, split, start, 60).batches()
+        for batch in SplitReader(source, facts.log, definition, split, start, 600).batches()
     )
 
 
@@ -49,13 +49,21 @@ def pymysql_arrow(port: str, folder: str, table: str) -> int:
     """PyMySQL's server-side cursor into Arrow, in one process."""
     from pymysql.cursors import SSCursor
 
-    with connect(_source(port, folder)) as connection, connection.cursor(SSCursor) as cursor:
+    with connect(_source(port, folder), max_seconds=1800) as connection, connection.cursor(SSCursor) as cursor:
         cursor.execute(f"SELECT * FROM {table}")
         handled = 0
         while rows := cursor.fetchmany(10_000):
-            arrays = [pa.array(column) for column in zip(*rows, strict=True)]
+            arrays = [_inferred(column) for column in zip(*rows, strict=True)]
             handled += pa.table(arrays, names=[str(i) for i in range(len(arrays))]).num_rows
         return handled
+
+
+def _inferred(column: tuple[Any, ...]) -> pa.Array:
+    """Arrow's own guess, which does not know numbers beyond 63 bits."""
+    try:
+        return pa.array(column)
+    except OverflowError:
+        return pa.array(column, pa.uint64())
 
 
 def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
@@ -74,11 +82,22 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
         target = DeltaSink(Place.parse(lake), "bench/bench").target(options.table)
         partitions: list[Any] = SnapshotReader(options, _CHUNK, 60).partitions()
         tasks = [
-            SplitTask(0, SplitReader(source, p.log, p.table, p.split, p.low, 60), target, f"bench-{i}")
+            SplitTask(0, SplitReader(source, p.log, p.table, p.split, p.low, 600), target, f"bench-{i}")
             for i, p in enumerate(partitions)
         ]
         with start_session("bench", cores=2, memory="2g", scratch_dir=lake, streaming=False, extra={}) as spark:
             return sum(result.rows for result in run_wave(spark, tasks, lambda _: None))
+
+
+def spark_session() -> int:
+    """What the two before and after it pay before the first row: a session and a task in Python."""
+    from cdcsync_spark.session import start_session
+
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        start_session("bench", cores=2, memory="2g", scratch_dir=scratch, streaming=False, extra={}) as spark,
+    ):
+        return int(spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id long").count())
 
 
 def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -> int:
