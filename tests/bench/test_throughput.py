@@ -132,11 +132,11 @@ def test_stream_of_all_types(server: Server, fresh_database: FreshDatabase, fold
     alltypes.insert(server, database, 1, REPLICATION_ROWS)
     name = f"{database}.alltypes"
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
-    alltypes.insert(server, database, REPLICATION_ROWS + 1, ROWS // 2)
+    alltypes.insert(server, database, REPLICATION_ROWS + 1, ROWS)
     ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
     title = f"stream, {server.variant}, rows of all types ({alltypes.columns(server)} columns) into Arrow"
     _show(table(title, [ours, theirs], "mysql_replication"))
-    assert (ours.rows, theirs.rows) == (REPLICATION_ROWS + ROWS // 2, REPLICATION_ROWS)
+    assert (ours.rows, theirs.rows) == (REPLICATION_ROWS + ROWS, REPLICATION_ROWS)
 
 
 def test_stream_of_single_rows(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:

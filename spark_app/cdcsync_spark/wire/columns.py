@@ -21,7 +21,7 @@ from cdcsync_spark.wire import tablemap as types
 from cdcsync_spark.wire.compression import unpack_column
 from cdcsync_spark.wire.decimals import decimal_texts, decimals128
 from cdcsync_spark.wire.facts import MappedColumn
-from cdcsync_spark.wire.gather import Lanes, Numbers, arrow_array, numbers, slices
+from cdcsync_spark.wire.gather import Lanes, Numbers, arrow_array, numbers, slices, strings
 from cdcsync_spark.wire.jsoncolumn import json_texts
 from cdcsync_spark.wire.lockstep import Cells
 from cdcsync_spark.wire.value import Converted
@@ -158,7 +158,7 @@ def _members(names: list[str], index: Numbers, cells: Cells) -> pa.Array:
     if int(index.max(initial=0)) >= len(names):
         raise DecodeError(f"the member {int(index.max())} of {len(names) - 1}")
     chosen = numbers(index.astype(np.int32), pa.int32(), cells.valid)
-    return pa.array(names, pa.string()).take(chosen)
+    return strings(names).take(chosen)
 
 
 def _enum(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
@@ -174,7 +174,7 @@ def _set(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
         return _one_by_one(source, mapped, cells)
     read = value.set_text(mapped)
     bits = cells.lanes.little(cells.at, cells.width, cells.shift).astype(np.uint64)
-    return texts.each_once(numbers(bits, pa.uint64(), cells.valid), read, arrow_type(source))
+    return texts.each_once(numbers(bits, pa.uint64(), cells.valid), read)
 
 
 def _json(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
@@ -214,13 +214,13 @@ def _fixed_text(text: Numbers, cells: Cells) -> pa.Array:
 
 def _inet4(_: SourceType, __: MappedColumn, cells: Cells) -> pa.Array:
     raw = _fits(cells, 4)
-    names = pa.array([str(i) for i in range(256)])
+    names = strings([str(i) for i in range(256)])
     octets = [names.take(numbers(raw[:, i].astype(np.int16), pa.int16(), cells.valid)) for i in range(4)]
     return pc.binary_join_element_wise(*octets, ".")
 
 
-def _inet6(source: SourceType, _: MappedColumn, cells: Cells) -> pa.Array:
-    return texts.each_once(_raw(cells), value.mariadb_inet6_text, arrow_type(source))
+def _inet6(_: SourceType, __: MappedColumn, cells: Cells) -> pa.Array:
+    return texts.each_once(_raw(cells), value.mariadb_inet6_text)
 
 
 _Convert = Callable[[SourceType, MappedColumn, Cells], pa.Array | instants.Instants]

@@ -38,7 +38,7 @@ class Lanes:
     __slots__ = ("bytes", "data", "lasting", "size")
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
-        size = sum(len(p) for p in parts)
+        size = sum(map(len, parts))
         if size > MAX_SIZE:
             raise DecodeError(f"{size} bytes of rows to decode at once", needed=f"at most {MAX_SIZE}")
         self._take(b"".join([*parts, bytes(PAD)]), size, lasting=True)
@@ -118,7 +118,7 @@ def slices(data: pa.Buffer, starts: Cursors, lengths: Cursors, valid: Flags | No
     np.add(starts, lengths, out=edges[1::2], casting="unsafe")
     edges[-1] = edges[-2] if rows else 0
     both = pa.Array.from_buffers(pa.binary(), 2 * rows, [None, pa.py_buffer(edges), data])
-    taken = both.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
+    taken = both.take(indices(np.arange(0, 2 * rows, 2)))
     return arrow_array(pa.binary(), rows, taken.buffers()[1:], valid)
 
 
@@ -131,6 +131,21 @@ def arrow_array(kind: pa.DataType, rows: int, buffers: Sequence[pa.Buffer], vali
 def numbers(values: Numbers, kind: pa.DataType, valid: Flags | None = None) -> pa.Array:
     """An Arrow array over numpy's values without a copy; `kind` has their width."""
     return arrow_array(kind, len(values), [pa.py_buffer(np.ascontiguousarray(values))], valid)
+
+
+def indices(order: Numbers) -> pa.Int32Array:
+    """For Arrow's `take`: `pa.array` would import pandas to see whether it is given one of its columns."""
+    return numbers(order.astype(np.int32), pa.int32())
+
+
+def strings(values: Sequence[str]) -> pa.StringArray:
+    """Python's texts as Arrow has them; as with `indices`, without pandas."""
+    raw = [v.encode() for v in values]
+    offsets = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum([len(r) for r in raw], out=offsets[1:])
+    if offsets[-1] > MAX_SIZE:
+        raise DecodeError(f"{offsets[-1]} bytes of text at once", needed=f"at most {MAX_SIZE}")
+    return arrow_array(pa.string(), len(raw), [pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(raw))])
 
 
 def utf8(raw: pa.BinaryArray) -> pa.StringArray:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.decimals import decimal_texts
-from cdcsync_spark.wire.gather import Cursors, Flags, Lanes, numbers, utf8
+from cdcsync_spark.wire.gather import Cursors, Flags, Lanes, indices, numbers, strings, utf8
 from cdcsync_spark.wire.image import decimal_width
 from cdcsync_spark.wire.jsonb import json_text, quote
 from cdcsync_spark.wire.lockstep import Cells
@@ -29,7 +29,7 @@ _MAX_DEPTH = 8
 _MAX_MEMBERS = 256
 _DECIMAL = 246
 _MAX_PRECISION, _MAX_SCALE = 65, 30
-_LITERALS = pa.array(["null", "true", "false"])
+_LITERALS = strings(["null", "true", "false"])
 _INLINED = (4, 5, 6)
 _INLINED_LARGE = (4, 5, 6, 7, 8)
 
@@ -46,7 +46,7 @@ def json_texts(cells: Cells) -> pa.StringArray:
     # an empty value is a JSON null
     place = np.full(len(sizes), len(written), np.int32)
     place[written] = np.arange(len(written), dtype=np.int32)
-    return pa.concat_arrays([texts, pa.array(["null"])]).take(numbers(place, pa.int32(), cells.valid))
+    return pa.concat_arrays([texts, strings(["null"])]).take(numbers(place, pa.int32(), cells.valid))
 
 
 class _Documents:
@@ -71,7 +71,7 @@ class _Documents:
             return found
         raw = self._lanes.slices(self._begins[odd], self._sizes[odd]).to_pylist()
         ids[odd] = len(ids) + np.arange(len(odd))
-        return pa.concat_arrays([found, pa.array([json_text(r) for r in raw], pa.string())]).take(pa.array(ids))
+        return pa.concat_arrays([found, strings([json_text(r) for r in raw])]).take(indices(ids))
 
     def _values(self, ids: Cursors, kinds: _Kinds, at: Cursors, depth: int) -> pa.StringArray:
         """The texts of values of any kinds."""
@@ -102,19 +102,20 @@ class _Documents:
         width, signed = {5: (2, True), 6: (2, False), 7: (4, True), 8: (4, False), 9: (8, True), 10: (8, False)}[kind]
         at, _lengths = self._checked(ids, at, np.full(len(ids), width))
         read = self._lanes.signed if signed else self._lanes.little
-        return pa.array(read(at, width)).cast(pa.string())
+        found = read(at, width)
+        return numbers(found, pa.from_numpy_dtype(found.dtype)).cast(pa.string())
 
     def _literal(self, _: int, ids: Cursors, at: Cursors, __: int) -> pa.StringArray:
         at, _lengths = self._checked(ids, at, np.ones(len(ids), np.int64))
         which = self._lanes.byte(at)
         self._odd[ids[which > 2]] = True
-        return _LITERALS.take(pa.array(np.minimum(which, 2)))
+        return _LITERALS.take(indices(np.minimum(which, 2)))
 
     def _double(self, _: int, ids: Cursors, at: Cursors, __: int) -> pa.StringArray:
         at, lengths = self._checked(ids, at, np.full(len(ids), 8))
         if (lengths == 0).any():
             return self._leave(ids)
-        return each_once(self._lanes.slices(at, lengths), shortest_double, pa.string())
+        return each_once(self._lanes.slices(at, lengths), shortest_double)
 
     def _string(self, _: int, ids: Cursors, at: Cursors, __: int) -> pa.StringArray:
         lengths, at = self._length(at)
@@ -128,7 +129,7 @@ class _Documents:
         except DecodeError:
             return self._leave(ids)
         if _needs_escapes(raw):
-            return pa.array([quote(t) for t in text.to_pylist()], pa.string())
+            return strings([quote(t) for t in text.to_pylist()])
         return pc.binary_join_element_wise('"', text, '"', "")
 
     def _length(self, at: Cursors) -> tuple[Cursors, Cursors]:
@@ -210,7 +211,7 @@ class _Documents:
 def _by_group(groups: npt.NDArray[np.integer], texts: Callable[[int, Cursors], pa.StringArray]) -> pa.StringArray:
     """`texts` of the rows of each group, in the order of the rows."""
     if not len(groups):
-        return pa.array([], pa.string())
+        return strings([])
     first = int(groups[0])
     if (groups == first).all():
         return texts(first, np.arange(len(groups)))
@@ -218,7 +219,7 @@ def _by_group(groups: npt.NDArray[np.integer], texts: Callable[[int, Cursors], p
     found = pa.concat_arrays([texts(int(groups[p[0]]), p) for p in parts])
     order = np.empty(len(groups), np.int64)
     order[np.concatenate(parts)] = np.arange(len(groups))
-    return found.take(pa.array(order))
+    return found.take(indices(order))
 
 
 def _needs_escapes(raw: pa.BinaryArray) -> bool:

@@ -18,16 +18,20 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_spark.wire.facts import MappedColumn
 from cdcsync_spark.wire.gather import Cursors, Flags, Lanes
 from cdcsync_spark.wire.image import Layout
+from cdcsync_spark.wire.tablemap import STRING
 
 #: fewer events than this are walked one by one
 _FEW_EVENTS = 48
 #: NULL bitmaps whose steps are known; a table with more starts again
 _KNOWN_BITMAPS = 10_000
 _SLICE_BYTES = 4 << 20
-#: of a slice, rows times columns
-_SLICE_VALUES = 1 << 20
+#: of a slice as columns, roughly
+_SLICE_ARROW_BYTES = 16 << 20
+#: of a value: a cursor, an offset, a number
+_VALUE_BYTES = 16
 
 
 class Cells(NamedTuple):
@@ -178,10 +182,15 @@ class _Walk:
         return steps, gap
 
 
-def slices(found: Rows, columns: int) -> Iterator[slice]:
-    """Rows that are decoded together."""
+def arrow_width(columns: Sequence[MappedColumn]) -> int:
+    """About how many bytes a row may take as columns, where the log has few for it: a NULL, a BINARY without its zeros."""
+    return sum(_VALUE_BYTES + (c.meta if c.code == STRING else 0) for c in columns)
+
+
+def slices(found: Rows, width: int) -> Iterator[slice]:
+    """Rows that are decoded together; `width` is their `arrow_width`."""
     starts, total = found.starts, len(found.starts) - 1
-    most = max(1, _SLICE_VALUES // max(columns, 1))
+    most = max(1, _SLICE_ARROW_BYTES // width)
     low = 0
     while low < total:
         full = int(np.searchsorted(starts, starts[low] + _SLICE_BYTES))

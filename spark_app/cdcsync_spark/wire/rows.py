@@ -25,6 +25,7 @@ from cdcsync_spark.wire import columns, lockstep, value
 from cdcsync_spark.wire.definition import check_table_map
 from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.gather import Lanes
+from cdcsync_spark.wire.gather import numbers as as_array
 from cdcsync_spark.wire.image import Layout, Raw, layout, split
 
 _Counts = npt.NDArray[np.int64]
@@ -94,7 +95,7 @@ def _lockstep(table: Table, table_map: TableMap, events: list[RowsEvent], transa
     lanes = Lanes(bodies)
     rows = lockstep.rows(lanes, [len(body) for body in bodies], layouts)
     kinds, numbers = _kinds(events, rows.counts), _numbers(transactions, rows.counts)
-    for part in lockstep.slices(rows, len(layouts)):
+    for part in lockstep.slices(rows, lockstep.arrow_width(table_map.columns)):
         frame = _Frame(table, kinds[part], numbers[part])
         _fill(frame, table_map, lanes, rows.starts[part], layouts)
         yield frame.decoded()
@@ -116,7 +117,7 @@ class _Frame:
 
     def __init__(self, table: Table, kinds: npt.NDArray[np.int8], numbers: npt.NDArray[np.int32]) -> None:
         self.table = table
-        self._arrays = [pa.array(kinds), pa.array(numbers)]
+        self._arrays = [as_array(kinds, pa.int8()), as_array(numbers, pa.int32())]
         self._staying = np.isin(kinds, _STAYING)
         self._nulled = 0
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.charset import charset_of, contains_ascii, decoder, is_single_byte, is_utf8
 from cdcsync_spark.wire.facts import MappedColumn
-from cdcsync_spark.wire.gather import Numbers, is_ascii, utf8
+from cdcsync_spark.wire.gather import Numbers, is_ascii, strings, utf8
 
 #: of longer data the lengths of all characters would take too much memory; its values are few
 _LONG = 8 << 20
@@ -39,13 +39,13 @@ def decoded(raw: pa.BinaryArray, name: str) -> pa.StringArray:
         return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     if is_single_byte(name) and raw.buffers()[2].size <= _LONG:
         return _single_bytes(raw, name)
-    return each_once(raw, read, pa.string())
+    return each_once(raw, read)
 
 
-def each_once(values: pa.Array, read: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
+def each_once(values: pa.Array, read: Callable[[Any], str]) -> pa.StringArray:
     """`read` of every value that is not NULL; equal values are read once."""
     encoded = values.dictionary_encode()
-    return pa.array([read(v) for v in encoded.dictionary.to_pylist()], kind).take(encoded.indices)
+    return strings([read(v) for v in encoded.dictionary.to_pylist()]).take(encoded.indices)
 
 
 def without_trailing_blanks(text: pa.StringArray) -> pa.StringArray:
