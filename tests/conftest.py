@@ -26,7 +26,13 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 # A folder's tests all carry the marker that `make` selects them by.
-FOLDER_MARKERS = {"servers": "server", "stress": "stress", "bench": "bench"}
+FOLDER_MARKERS = {
+    "servers": "server",
+    "stress": "stress",
+    "bench": "bench",
+    "apiserver": "apiserver",
+    "cluster": "cluster",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

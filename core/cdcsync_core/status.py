@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pydantic.alias_generators import to_camel
 
 from cdcsync_core.chunk import WHOLE
@@ -65,10 +65,13 @@ class Condition(StatusPart):
 
 
 class RunRef(StatusPart):
+    """`report` is the number of the driver's last report that is in this status; 0 where reports are not numbered."""
+
     id: str
     epoch: int
     pod: str = ""
     started_at: str = ""
+    report: int = 0
 
 
 class Runs(StatusPart):
@@ -109,6 +112,12 @@ class TableCounts(StatusPart):
     failed: int = 0
     unassigned: int = 0
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ready(self) -> str:
+        """For a column of `kubectl get`."""
+        return f"{self.streaming}/{self.total}"
+
 
 class SnapshotProgress(StatusPart):
     splits_total: int = 0
@@ -117,6 +126,12 @@ class SnapshotProgress(StatusPart):
     rows_per_second: float = 0
     started_at: str | None = None
     finished_at: str | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def percent(self) -> str:
+        """For a column of `kubectl get`; rounded down, so that 100 % means all."""
+        return f"{100 * self.splits_finished // self.splits_total} %" if self.splits_total else ""
 
 
 class TableStatus(StatusPart):
@@ -299,7 +314,7 @@ def _essence(status: Status) -> tuple[Any, ...]:
         status.observed_generation,
         status.phase,
         tuple((c.type, c.status, c.reason) for c in status.conditions),
-        status.runs,
+        tuple((ref.id, ref.epoch) for k in RunKind if (ref := status.runs.get(k))),
         status.restarts,
         tuple((t.name, t.phase, t.nonce, t.reason) for t in status.table_status),
     )

@@ -42,9 +42,9 @@ def test_the_names_are_those_of_the_interface() -> None:
     assert data["phase"] == "Pending"
     assert list(data["runs"]) == ["snapshot", "stream", "catchUp"]
     assert list(data["restarts"]) == ["consecutive", "reason", "nextAttemptAt"]
-    assert list(data["tables"]) == ["total", "snapshotting", "catchingUp", "streaming", "failed", "unassigned"]
+    assert list(data["tables"]) == ["total", "snapshotting", "catchingUp", "streaming", "failed", "unassigned", "ready"]
     assert list(data["snapshot"]) == [
-        "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt",
+        "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt", "percent",
     ]  # fmt: skip
     assert Status.model_validate(json.loads(json.dumps(data))).to_dict() == data
 

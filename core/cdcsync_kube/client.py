@@ -1,0 +1,156 @@
+"""The API server over HTTPS: JSON in, JSON out. The only code that speaks to it, for the operator and for drivers.
+
+Why it exists: both need a dozen calls on plain objects; a generated client costs tens of megabytes in every driver.
+Why it is right: a connection belongs to one thread; a kept one that the server has closed meanwhile is opened again, once, for calls
+that may be repeated (all but POST, whose repeat would answer 409 for our own object: the caller decides what that means). Every call
+has a timeout. The token is read again for each call, because the kubelet rotates it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+TIMEOUT = 30.0
+Object = dict[str, Any]
+
+
+class ApiError(Exception):
+    """The server refused, or could not be reached (`status` 0). `reason` is the API's word (`AlreadyExists`, ...)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status, self.reason, self.message = status, reason, message
+        super().__init__(f"{status} {reason}: {message}" if status else message)
+
+    @property
+    def gone(self) -> bool:
+        return self.status == http.client.NOT_FOUND
+
+    @property
+    def conflict(self) -> bool:
+        """Somebody else was first: the object exists, or has changed."""
+        return self.status == http.client.CONFLICT
+
+    @property
+    def transient(self) -> bool:
+        return self.status in (0, 408, 409, 429) or self.status >= 500
+
+
+class Api:
+    """One server. `token()` is asked before each call, "" for none."""
+
+    def __init__(self, server: str, tls: ssl.SSLContext | None, token: Callable[[], str]) -> None:
+        parts = urllib.parse.urlsplit(server)
+        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self._base, self._tls, self._token = parts.path.rstrip("/"), tls, token
+        self._kept = threading.local()
+        self._opened: set[http.client.HTTPConnection] = set()
+        self.calls = 0
+
+    def close(self) -> None:
+        """Ends the connections of all threads; none of them may be in a call."""
+        for connection in list(self._opened):
+            self._close(connection)
+
+    def get(self, path: str, **query: str) -> Object:
+        return self._call("GET", path, query)
+
+    def items(self, path: str, **query: str) -> Iterator[Object]:
+        """The objects of a list, page by page."""
+        token = ""
+        while True:
+            page = self.get(path, limit="500", **({"continue": token} if token else {}), **query)
+            yield from page.get("items", [])
+            token = page.get("metadata", {}).get("continue", "")
+            if not token:
+                return
+
+    def create(self, path: str, body: Object) -> Object:
+        return self._call("POST", path, {}, body)
+
+    def replace(self, path: str, body: Object) -> Object:
+        """Refused with a conflict if the body's resourceVersion is not the newest."""
+        return self._call("PUT", path, {}, body)
+
+    def merge(self, path: str, body: Object) -> Object:
+        """A JSON merge patch (RFC 7386)."""
+        return self._call("PATCH", path, {}, body, "application/merge-patch+json")
+
+    def delete(self, path: str, body: Object | None = None, **query: str) -> None:
+        """What is not there any more counts as deleted."""
+        try:
+            self._call("DELETE", path, query, body)
+        except ApiError as error:
+            if not error.gone:
+                raise
+
+    def _call(
+        self, method: str, path: str, query: dict[str, str], body: Object | None = None, kind: str = "application/json"
+    ) -> Object:
+        target = self._base + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        headers = {"Accept": "application/json", "User-Agent": "cdcsync", "Content-Type": kind}
+        if token := self._token():
+            headers["Authorization"] = f"Bearer {token}"
+        status, text = self._send(method, target, content, headers)
+        if status >= http.client.BAD_REQUEST:
+            raise _refusal(status, text)
+        try:
+            return dict(json.loads(text)) if text else {}
+        except ValueError:
+            raise ApiError(0, "", "the API server's answer is not JSON") from None
+
+    def _send(self, method: str, target: str, content: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        connection = kept or self._open()
+        try:
+            return self._exchange(connection, method, target, content, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self._close(connection)
+            if kept is None or method == "POST":
+                raise ApiError(0, "", f"the API server does not answer: {type(error).__name__}: {error}") from None
+        return self._send(method, target, content, headers)
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: dict[str, str],
+    ) -> tuple[int, bytes]:
+        self.calls += 1
+        connection.request(method, target, content, headers)
+        response = connection.getresponse()
+        text = response.read()
+        self._kept.connection = connection
+        if response.will_close:
+            self._close(connection)
+        return response.status, text
+
+    def _open(self) -> http.client.HTTPConnection:
+        connection = (
+            http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT)
+            if self._tls is None
+            else http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT, context=self._tls)
+        )
+        self._opened.add(connection)
+        return connection
+
+    def _close(self, connection: http.client.HTTPConnection) -> None:
+        self._kept.connection = None
+        self._opened.discard(connection)
+        connection.close()
+
+
+def _refusal(status: int, text: bytes) -> ApiError:
+    try:
+        said = json.loads(text)
+        return ApiError(status, str(said.get("reason", "")), str(said.get("message", "")))
+    except (ValueError, AttributeError):
+        return ApiError(status, "", text[:500].decode(errors="replace"))

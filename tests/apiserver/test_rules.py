@@ -1,0 +1,120 @@
+"""Every rule of the CRD, met by a manifest that breaks it, on a real API server: what it refuses and in which words."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdcsync_core.manifest import parse_resource
+from cdcsync_kube.client import Api, ApiError, Object
+
+CRD = Path(__file__).resolve().parents[2] / "crds" / "cdcsync.yaml"
+SHOP: Object = {
+    "apiVersion": "cdcsync.io/v1alpha1",
+    "kind": "CdcSync",
+    "metadata": {"name": "shop"},
+    "spec": {
+        "source": {"host": "mysql.shop.svc", "credentialsSecretRef": {"name": "shop-mysql"}},
+        "tables": {"include": [r"shop\..*"]},
+        "sink": {"delta": {"path": "s3://lake/cdc"}},
+    },
+}
+
+#: path, value, and what the refusal says
+BROKEN = [
+    ("metadata.name", "s" * 41, "metadata.name has at most 40 characters"),
+    ("metadata.name", "shop.orders", "metadata.name has no dot"),
+    ("spec.source.tls", {"mode": "verify-ca"}, "tls.caSecretRef is needed where tls.mode is"),
+    ("spec.source.tls", {"mode": "verify-identity", "caSecretRef": {}}, "tls.caSecretRef is needed where tls.mode is"),
+    ("spec.source.tls", {"caSecretRef": {"key": "ca"}}, "caSecretRef.name is needed where caSecretRef.key is given"),
+    ("spec.source.heartbeatInterval", "11m", "heartbeatInterval is between 1s and 10m"),
+    ("spec.source.heartbeatInterval", 0, "heartbeatInterval is between 1s and 10m"),
+    ("spec.stream", {"interval": "50ms"}, "interval is between 100ms and 1h"),
+    ("spec.stream", {"maxBatchBytes": "1Ki"}, "maxBatchBytes is between 4Ki and 16Gi"),
+    ("spec.driver", {"memory": "100Mi"}, "memory is between 512Mi and 16Ti"),
+    ("spec.executors", {"memory": 1024}, "memory is between 512Mi and 16Ti"),
+    ("spec.tables.include", ["shop\\.(a"], "not a regular expression in RE2 syntax"),
+    ("spec.tables", {"include": ["a"], "exclude": ["(?=a)"]}, "not a regular expression in RE2 syntax"),
+    ("spec.sink.delta.path", "s3://key:word@lake/cdc", "sink.delta.path holds no credentials"),
+    ("spec.sparkConf", {"hadoop.x": "1"}, "sparkConf has keys that begin with spark."),
+    ("spec.sparkConf", {"spark.kubernetes.namespace": "x"}, "sparkConf may not set spark.kubernetes.*"),
+    ("spec.sparkConf", {"spark.driver.extraJavaOptions": "x"}, "sparkConf may not set spark.kubernetes.*"),
+    ("spec.sparkConf", {"spark.jars.packages": "x"}, "sparkConf may not set spark.kubernetes.*"),
+    ("spec.sparkConf", {"spark.plugins": "x"}, "sparkConf may not set spark.kubernetes.*"),
+    ("spec.autoRestart", {"backoff": {"initial": "5m", "max": 60}}, "autoRestart.backoff.max is at least"),
+    ("spec.autoRestart", {"backoff": {"initial": "1ms"}}, "initial is between 100ms and 1h"),
+    ("spec.autoRestart", {"backoff": {"max": "25h"}}, "max is between 100ms and 24h"),
+    # no rule, but the schema itself
+    ("spec.state", "stopped", 'supported values: "running", "paused"'),
+    ("spec.snapshot", {"maxRowsPerSecond": 5}, "unknown field"),
+    ("spec.tables.overrides", [{"table": "a.b"}, {"table": "a.b"}], "Duplicate value"),
+    ("spec.stream.interval", "5 minutes", "should match"),
+]  # fmt: skip
+#: what is changed from the first value to the second, and what the refusal says
+FROZEN = [
+    ("spec.sink.delta.path", "s3://lake/cdc", "s3://lake/other", "sink.delta.path cannot be changed"),
+    ("spec.resnapshot", [{"table": "a.b", "nonce": 2}], [{"table": "a.b", "nonce": 1}], "resnapshot nonces only grow"),
+]
+
+
+def changed(path: str, value: Any) -> Object:
+    document = copy.deepcopy(SHOP)
+    *parents, last = path.split(".")
+    node = document
+    for name in parents:
+        node = node.setdefault(name, {})
+    node[last] = value
+    return document
+
+
+def path_of(namespace: str, name: str = "") -> str:
+    return f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs" + (f"/{name}" if name else "")
+
+
+@pytest.mark.parametrize(("path", "value", "said"), BROKEN, ids=[f"{p}={str(v)[:30]}" for p, v, _ in BROKEN])
+def test_a_broken_manifest_is_refused_in_words(api: Api, namespace: str, path: str, value: Any, said: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        api.create(path_of(namespace) + "?fieldValidation=Strict", changed(path, value))
+    assert caught.value.status in (400, 422)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(("path", "before", "after", "said"), FROZEN, ids=[f[0] for f in FROZEN])
+def test_what_cannot_be_changed_is_refused_in_words(
+    api: Api, namespace: str, path: str, before: Any, after: Any, said: str
+) -> None:
+    api.create(path_of(namespace), changed(path, before))
+    with pytest.raises(ApiError) as caught:
+        api.merge(path_of(namespace, "shop"), {"spec": changed(path, after)["spec"]})
+    assert said in caught.value.message
+
+
+def test_every_rule_is_broken_by_a_test() -> None:
+    def messages(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            yield from (rule["message"] for rule in node.get("x-kubernetes-validations", []))
+        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            yield from messages(child)
+
+    said = [s for *_, s in BROKEN] + [s for *_, s in FROZEN]
+    untested = [m for m in messages(yaml.safe_load(CRD.read_text())) if not any(m.startswith(s) for s in said)]
+    assert untested == []
+
+
+def test_what_the_server_stores_is_what_the_controller_reads(api: Api, namespace: str) -> None:
+    """Defaults filled in by the server and by the model are the same."""
+    stored = api.create(path_of(namespace), SHOP)
+    assert stored["status"] == {"observedGeneration": -1}
+    assert parse_resource(stored).spec == parse_resource(SHOP).spec
+
+
+def test_the_examples_are_accepted(api: Api, namespace: str) -> None:
+    for path in sorted((CRD.parents[1] / "examples").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] == "CdcSync":
+                api.create(path_of(namespace) + "?fieldValidation=Strict", document)

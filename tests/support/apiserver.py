@@ -1,0 +1,136 @@
+"""A real API server with its etcd on loopback: no kubelet, no controllers; what a manifest, a rule or a status write meets first.
+
+Two processes of the node binary (tests/cluster/node), about 6 seconds to start. Everything is in one folder and ends with the test.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import yaml
+
+from cdcsync_kube.client import Api, ApiError
+
+ROOT = Path(__file__).resolve().parents[2]
+NODE = ROOT / ".cache" / "node" / "node"
+CRD = ROOT / "crds" / "cdcsync.yaml"
+
+
+@contextmanager
+def api_server(folder: Path) -> Iterator[Api]:
+    """As an administrator, with the CRD established."""
+    etcd, peer, port = _free_ports(3)
+    token = secrets.token_hex(16)
+    (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
+    _service_account_keys(folder)
+    with ExitStack() as stack:
+        stack.enter_context(_process(folder, "etcd", *_etcd(folder, etcd, peer)))
+        stack.enter_context(_process(folder, "kube-apiserver", *_apiserver(folder, etcd, port)))
+        api = _wait(folder, port, token)
+        stack.callback(api.close)
+        establish(api, CRD)
+        yield api
+
+
+def establish(api: Api, path: Path) -> None:
+    """Creates a CRD and waits until its resources are served."""
+    document = yaml.safe_load(path.read_text())
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+    name, group = document["metadata"]["name"], document["spec"]["group"]
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+        conditions = {c["type"]: c for c in found.get("status", {}).get("conditions") or []}
+        if conditions.get("NonStructuralSchema", {}).get("status") == "True":
+            raise AssertionError(conditions["NonStructuralSchema"]["message"])
+        if conditions.get("Established", {}).get("status") == "True" and _served(api, group, document):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the CRD was not established in 30 s")
+
+
+def _served(api: Api, group: str, document: dict[str, object]) -> bool:
+    spec = document["spec"]
+    assert isinstance(spec, dict)
+    try:
+        api.get(f"/apis/{group}/{spec['versions'][0]['name']}/{spec['names']['plural']}")
+    except ApiError:
+        return False
+    return True
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def _service_account_keys(folder: Path) -> None:
+    key = folder / "sa.key"
+    subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", "rsa", "-in", key, "-pubout", "-out", folder / "sa.pub"], check=True, capture_output=True
+    )
+
+
+def _etcd(folder: Path, port: int, peer: int) -> list[str]:
+    client, between = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+    return [
+        "--name=node", f"--data-dir={folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn",
+        f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={between}", f"--initial-advertise-peer-urls={between}", f"--initial-cluster=node={between}",
+    ]  # fmt: skip
+
+
+def _apiserver(folder: Path, etcd: int, port: int) -> list[str]:
+    return [
+        f"--etcd-servers=http://127.0.0.1:{etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+        f"--secure-port={port}", f"--cert-dir={folder / 'certs'}", f"--token-auth-file={folder / 'tokens.csv'}",
+        "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder / 'sa.pub'}",
+        f"--service-account-signing-key-file={folder / 'sa.key'}", "--authorization-mode=RBAC", "--profiling=false",
+        "--service-cluster-ip-range=10.253.0.0/16", "--disable-admission-plugins=ServiceAccount", "--anonymous-auth=false",
+    ]  # fmt: skip
+
+
+@contextmanager
+def _process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
+    with (folder / f"{program}.log").open("wb") as log:
+        process = subprocess.Popen([NODE, program, *arguments], stdout=log, stderr=log, cwd=folder)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait(folder: Path, port: int, token: str) -> Api:
+    """The server is its own certificate's authority."""
+    deadline = time.monotonic() + 90
+    certificate = folder / "certs" / "apiserver.crt"
+    said = "no certificate"
+    while time.monotonic() < deadline:
+        try:
+            tls = ssl.create_default_context(cafile=str(certificate))
+            tls.check_hostname = False
+        except OSError:
+            time.sleep(0.1)
+            continue
+        api = Api(f"https://127.0.0.1:{port}", tls, lambda: token)
+        try:
+            api.get("/api/v1/namespaces/default")
+        except ApiError as error:
+            said = str(error)
+            api.close()
+            time.sleep(0.1)
+            continue
+        return api
+    raise AssertionError(f"the API server did not start: {said}; {(folder / 'kube-apiserver.log').read_text()[-2000:]}")

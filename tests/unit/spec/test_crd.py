@@ -1,0 +1,153 @@
+"""The CRD says what the models say: no field is known to one and unknown to the other, and bounds and defaults are the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from cdcsync_core.quantity import parse_seconds, parse_size
+from cdcsync_core.spec import Spec
+from cdcsync_core.status import Status
+
+ROOT = Path(__file__).resolve().parents[3]
+CRD = ROOT / "crds" / "cdcsync.yaml"
+#: `kubectl apply` keeps a copy of the document in an annotation of at most so many bytes
+APPLY_LIMIT = 256 * 1024
+
+#: the API server may not know the host's address, or takes a form that the model has filled in before it checks
+REQUIRED_BY_THE_MODEL_ONLY = {
+    "source.tls", "source.tls.mode", "source.tls.caSecretRef.name", "source.tls.clientCertSecretRef.name",
+}  # fmt: skip
+#: left to the model, so that an empty reference stays empty
+DEFAULT_BY_THE_MODEL_ONLY = {"source.tls.caSecretRef.key"}
+#: the same language of table names; `(?s)` is not a pattern of JSON schema
+SAME_PATTERN = {r"(?s)^.+\..+$": r"^[\s\S]+\.[\s\S]+$"}
+
+
+def version() -> dict[str, Any]:
+    return yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
+
+
+def schema_of(part: str) -> dict[str, Any]:
+    return version()["schema"]["openAPIV3Schema"]["properties"][part]
+
+
+def pairs(
+    model: type[BaseModel], crd: dict[str, Any], mode: Any
+) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Every (path, schema of the model, schema of the CRD), from the top."""
+    schema = model.model_json_schema(by_alias=True, mode=mode)
+    definitions = schema.get("$defs", {})
+
+    def resolved(node: dict[str, Any]) -> dict[str, Any]:
+        options = [o for o in node.get("anyOf", []) if o.get("type") != "null"]
+        if len(options) == 1:
+            node = {k: v for k, v in node.items() if k != "anyOf"} | options[0]
+        if "$ref" in node:
+            node = definitions[node["$ref"].rpartition("/")[2]] | {k: v for k, v in node.items() if k != "$ref"}
+        return node
+
+    def walk(path: str, mine: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Any]:
+        mine = resolved(mine)
+        yield path, mine, theirs
+        for name, node in mine.get("properties", {}).items():
+            if name in theirs.get("properties", {}):
+                yield from walk(f"{path}.{name}".lstrip("."), node, theirs["properties"][name])
+        if isinstance(mine.get("items"), dict) and "items" in theirs:
+            yield from walk(f"{path}[]", mine["items"], theirs["items"])
+
+    yield from walk("", schema, crd)
+
+
+SPEC = list(pairs(Spec, schema_of("spec"), "validation"))
+STATUS = list(pairs(Status, schema_of("status"), "serialization"))
+OBJECTS = [(p, m, c) for p, m, c in [*SPEC, *STATUS] if "properties" in m]
+SCALARS = [(p, m, c) for p, m, c in SPEC if m.get("type") in ("integer", "string", "boolean", "number", "array")]
+
+
+@pytest.mark.parametrize(("path", "model", "crd"), OBJECTS, ids=[p or "(top)" for p, _, _ in OBJECTS])
+def test_fields_are_the_same(path: str, model: dict[str, Any], crd: dict[str, Any]) -> None:
+    assert sorted(crd["properties"]) == sorted(model["properties"])
+
+
+@pytest.mark.parametrize(("path", "model", "crd"), [o for o in SPEC if "properties" in o[1]])
+def test_required_fields_are_the_same(path: str, model: dict[str, Any], crd: dict[str, Any]) -> None:
+    wanted = [n for n in model.get("required", []) if f"{path}.{n}".lstrip(".") not in REQUIRED_BY_THE_MODEL_ONLY]
+    assert sorted(crd.get("required", [])) == sorted(wanted)
+
+
+@pytest.mark.parametrize(("path", "model", "crd"), SCALARS, ids=[p for p, _, _ in SCALARS])
+def test_bounds_patterns_and_defaults_are_the_same(path: str, model: dict[str, Any], crd: dict[str, Any]) -> None:
+    if crd.get("x-kubernetes-int-or-string"):
+        check_quantity(model, crd)
+        return
+    for name in ("type", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"):
+        if name in model:
+            assert crd.get(name) == model[name], name
+    if "pattern" in model:
+        assert crd["pattern"] == SAME_PATTERN.get(model["pattern"], model["pattern"])
+    choices = model.get("enum", [model["const"]] if "const" in model else None)
+    assert crd.get("enum") == choices
+    default = model.get("default")
+    if default not in (None, []) and path not in DEFAULT_BY_THE_MODEL_ONLY:
+        assert crd["default"] == default
+
+
+def check_quantity(model: dict[str, Any], crd: dict[str, Any]) -> None:
+    """A size or a duration: a text with a unit, whose bounds are in a rule and in its message."""
+    parse = parse_size if model["type"] == "integer" else parse_seconds
+    assert parse(crd["default"]) == model["default"]
+    (rule,) = crd["x-kubernetes-validations"]
+    least, most = re.search(r"is between (\S+) and (\S+)$", rule["message"]).groups()  # type: ignore[union-attr]
+    assert (parse(least), parse(most)) == (model["ge"], model["le"])
+    assert re.findall(r"'(\d+[a-zA-Z]+)'", rule["rule"]) == [least, most]
+
+
+def test_state_that_a_driver_wrote_is_never_pruned() -> None:
+    """R4: positions and finished intervals are values that only their owners know the form of."""
+    for path, model, crd in STATUS:
+        inner = crd.get("items", crd)
+        if model.get("additionalProperties") is True:
+            assert inner.get("x-kubernetes-preserve-unknown-fields"), path
+
+
+def test_every_text_list_and_map_of_the_spec_has_a_bound() -> None:
+    def unbounded(path: str, node: dict[str, Any]) -> Iterator[str]:
+        bound = {"string": "maxLength", "array": "maxItems"}.get(node.get("type", ""))
+        if (bound and bound not in node and "enum" not in node) or (
+            "additionalProperties" in node and "maxProperties" not in node
+        ):
+            yield path
+        for name, child in node.get("properties", {}).items():
+            yield from unbounded(f"{path}.{name}", child)
+        if "items" in node:
+            yield from unbounded(f"{path}[]", node["items"])
+
+    assert list(unbounded("spec", schema_of("spec"))) == []
+
+
+def test_nothing_unseen_passes_for_healthy() -> None:
+    assert schema_of("status")["default"] == {"observedGeneration": -1}
+
+
+def test_plain_apply_works() -> None:
+    assert len(CRD.read_bytes()) < APPLY_LIMIT // 4
+
+
+def test_columns_are_those_of_the_interface() -> None:
+    columns = version()["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if not c.get("priority")] == [
+        "Phase",
+        "Ready",
+        "Tables",
+        "Snapshot",
+        "Lag",
+        "Age",
+    ]
+    assert [c["name"] for c in columns if c.get("priority")] == ["Source", "Sink", "Position", "Message"]
