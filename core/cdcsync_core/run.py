@@ -76,6 +76,7 @@ class RunConfig:
     a target is exceeded by one); `plan_dir` holds the plan shards of the snapshot (see `PlanShard`); `secrets_dir` holds
     `<secret name>/<key>` files, read again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
     `report_fd` is the inherited descriptor for reports, -1 for none. `until_high` ends a catch-up run: `file:offset` to reach, or "".
+    `spark` are the settings of a Spark that has executors; none: everything is in the driver.
     """
 
     id: str
@@ -89,6 +90,7 @@ class RunConfig:
     report_fd: int = -1
     until_high: str = ""
     decoder: Decoder = Decoder.LOCKSTEP
+    spark: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"tables": [t.to_dict() for t in self.tables]}, ensure_ascii=False)

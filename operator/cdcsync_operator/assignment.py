@@ -15,7 +15,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
-from cdcsync_operator.seen import TableSeen
+from cdcsync_operator.seen import RunSeen, TableSeen
 
 TableNonces = tuple[tuple[str, int], ...]
 
@@ -103,6 +103,20 @@ def asked_again(table: TableStatus) -> TableStatus:
     if not table.failed or table.low is not None:
         return table
     return table.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
+
+
+#: who owns a table that two runs have: the one that brings it forward, then the one that reads it, then the stream
+_OWNERSHIP = (RunKind.CATCH_UP, RunKind.SNAPSHOT, RunKind.STREAM)
+
+
+def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
+    """Run id -> the tables whose reports count, each table once."""
+    taken: frozenset[str] = frozenset()
+    owned: dict[str, frozenset[str]] = {}
+    for run in sorted(runs, key=lambda r: _OWNERSHIP.index(r.kind)):
+        owned[run.id] = run.names - taken
+        taken |= run.names
+    return owned
 
 
 def fingerprint(spec: Spec, kind: RunKind) -> str:

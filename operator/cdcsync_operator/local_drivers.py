@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdcsync_core.chunk import Bound, Intervals, Split
+from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
-from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment, TablePhase
+from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
 from cdcsync_core.table import Table
+from cdcsync_operator.assignment import owned_tables
 from cdcsync_operator.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
-from cdcsync_operator.planning import Planner, TablePlan
+from cdcsync_operator.planning import PlanFolder, Planner, table_plans
 from cdcsync_operator.seen import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
 from cdcsync_operator.state_folder import StateFolder
 
@@ -28,8 +29,6 @@ from cdcsync_operator.state_folder import StateFolder
 _GRACE = 30.0
 _KEPT_LOGS = 20
 _JOIN_SECONDS = 2.0
-#: who owns a table that two runs have: the one that brings it forward, then the one that reads it, then the stream
-_OWNERSHIP = (RunKind.CATCH_UP, RunKind.SNAPSHOT, RunKind.STREAM)
 
 
 class _Inbox:
@@ -97,7 +96,7 @@ class LocalDrivers:
     # -- the port
 
     def merged(self, status: Status) -> Status:
-        owned = self._owned()
+        owned = owned_tables(r.seen() for r in self._runs.values())
         for run in self._runs.values():
             tables = frozenset(name for name, _ in run.action.tables)
             for report in run.inbox.take():
@@ -177,23 +176,15 @@ class LocalDrivers:
         if run.drained_at is not None and self.clock() - run.drained_at > run.grace:
             run.process.kill()
 
-    def _owned(self) -> Mapping[str, frozenset[str]]:
-        """Run id -> the tables whose reports count."""
-        taken: frozenset[str] = frozenset()
-        owned: dict[str, frozenset[str]] = {}
-        for run in sorted(self._runs.values(), key=lambda r: _OWNERSHIP.index(r.action.kind)):
-            names = frozenset(name for name, _ in run.action.tables)
-            owned[run.action.id] = names - taken
-            taken |= names
-        return owned
-
     def _begin_plan(
         self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...], status: Status, folder: Path
     ) -> Planner | None:
         if action.kind is not RunKind.SNAPSHOT:
             return None
-        plans = tuple(TablePlan(i, t.table, _frontier(status, t)) for i, t in enumerate(tables))
-        planner = Planner(folder, plans, lambda table, frontier: self.splits(resource, table, frontier))
+        plans = table_plans(status, tables)
+        planner = Planner(
+            action.id, PlanFolder(folder), plans, lambda table, frontier: self.splits(resource, table, frontier)
+        )
         planner.start()
         return planner
 
@@ -213,12 +204,3 @@ class LocalDrivers:
         logs = sorted(self.folder.logs.glob("*.log"), key=lambda p: p.stat().st_mtime)
         for path in logs[:-_KEPT_LOGS]:
             path.unlink()
-
-
-def _frontier(status: Status, assignment: TableAssignment) -> Bound:
-    """Where the table's finished part ends, as far as the status knows; a table that is read again begins anew."""
-    entry = status.table(str(assignment.table.id))
-    if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.nonce != assignment.nonce:
-        return None
-    finished = Intervals.from_list(list(entry.finished))
-    return None if finished.complete else finished.frontier

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.chunk import Bound, Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
-from cdcsync_core.run import PlanShard
+from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
+from cdcsync_core.status import Status
 from cdcsync_core.table import Table
 from cdcsync_operator.state_folder import write_atomically
 
@@ -36,32 +37,65 @@ class TablePlan:
     frontier: Bound
 
 
+class PlanSink(Protocol):
+    """Where a plan's shards go, whole and in order; either call may raise OSError or CdcError."""
+
+    def write(self, table_index: int, shard: PlanShard) -> None: ...
+
+    def finish(self) -> None:
+        """The plan has no more shards."""
+
+
+@dataclass(frozen=True)
+class PlanFolder:
+    """Shards as files, as a driver reads them."""
+
+    folder: Path
+
+    def write(self, table_index: int, shard: PlanShard) -> None:
+        write_atomically(self.folder / PlanShard.filename(table_index, shard.number), shard.to_json())
+
+    def finish(self) -> None:
+        """Each table's last shard says so."""
+
+
 class Planner(threading.Thread):
-    """Writes the shards of one run into `folder`. `splits(table, frontier)` connects and yields splits in key order."""
+    """Writes the shards of one run into `sink`. `splits(table, frontier)` connects and yields splits in key order."""
 
     def __init__(
-        self, folder: Path, tables: tuple[TablePlan, ...], splits: Callable[[Table, Bound], Iterator[Split]]
+        self,
+        name: str,
+        sink: PlanSink,
+        tables: tuple[TablePlan, ...],
+        splits: Callable[[Table, Bound], Iterator[Split]],
     ) -> None:
-        super().__init__(name=f"planner {folder.parent.name}", daemon=True)
-        self._folder, self._tables, self._splits = folder, tables, splits
+        super().__init__(name=f"planner {name}", daemon=True)
+        self._sink, self._tables, self._splits = sink, tables, splits
         self._stopping = threading.Event()
+        self._begun: set[int] = set()
         self.error: CdcError | None = None
 
     def stop(self) -> None:
         self._stopping.set()
 
     def run(self) -> None:
-        for table in self._tables:
-            try:
-                self._plan(table)
-            except CdcError as error:
-                self._give_up(table, error)
-            except OSError as error:
-                if not self._stopping.is_set():  # else the run's folder is gone already
-                    self.error = fail(Reason.INTERNAL_ERROR, f"the chunk plan cannot be written: {error}")
-                return
-            if self._stopping.is_set():
-                return
+        try:
+            for table in self._tables:
+                self._plan_or_leave(table)
+                if self._stopping.is_set():
+                    return
+            self._sink.finish()
+        except CdcError as error:
+            self.error = error
+        except OSError as error:
+            if not self._stopping.is_set():  # else the run's folder is gone already
+                self.error = fail(Reason.INTERNAL_ERROR, f"the chunk plan cannot be written: {error}")
+
+    def _plan_or_leave(self, table: TablePlan) -> None:
+        try:
+            self._plan(table)
+        except CdcError as error:
+            self._give_up(table, error)
 
     def _plan(self, table: TablePlan) -> None:
         """A lost connection is made again; the plan goes on where it stood."""
@@ -89,13 +123,13 @@ class Planner(threading.Thread):
                 frontier, splits, since, number = split.end, [], time.monotonic(), number + 1
 
     def _write(self, table: TablePlan, shard: PlanShard) -> None:
-        write_atomically(self._folder / PlanShard.filename(table.index, shard.number), shard.to_json())
+        self._sink.write(table.index, shard)
+        self._begun.add(table.index)
 
     def _give_up(self, table: TablePlan, error: CdcError) -> None:
         """Before the first shard the driver takes over; after it the run is ended and the rest is planned anew."""
-        first = self._folder / PlanShard.filename(table.index, 0)
-        if not first.exists() and not self._stopping.is_set():
-            write_atomically(first, PlanShard(str(table.table.id), 0, _NOWHERE, (), True).to_json())
+        if table.index not in self._begun and not self._stopping.is_set():
+            self._write(table, PlanShard(str(table.table.id), 0, _NOWHERE, (), True))
         else:
             self.error = error
 
@@ -103,3 +137,17 @@ class Planner(threading.Thread):
 def _shard(table: TablePlan, number: int, frontier: Bound, splits: list[Split]) -> PlanShard:
     listed = None if frontier is None else list(frontier)
     return PlanShard(str(table.table.id), number, listed, tuple(splits), last=splits[-1].end is None)
+
+
+def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[TablePlan, ...]:
+    """What is to be planned of a run's tables: each from where its finished part ends, as far as the status knows."""
+    return tuple(TablePlan(i, t.table, _frontier(status, t)) for i, t in enumerate(tables))
+
+
+def _frontier(status: Status, assignment: TableAssignment) -> Bound:
+    """A table that is read again begins anew."""
+    entry = status.table(str(assignment.table.id))
+    if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.nonce != assignment.nonce:
+        return None
+    finished = Intervals.from_list(list(entry.finished))
+    return None if finished.complete else finished.frontier

@@ -30,12 +30,12 @@ class Look:
 
 
 class TableRecord:
-    """Table definitions by name, in a file."""
+    """Table definitions by name, in a file; without one, as long as this object lives."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._tables: dict[str, Table] = {}
-        if path.exists():
+        if path is not None and path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
             self._tables = {name: Table.from_dict(data) for name, data in stored.items()}
 
@@ -43,6 +43,8 @@ class TableRecord:
         if tables.items() <= self._tables.items():
             return
         self._tables |= tables
+        if self._path is None:
+            return
         text = json.dumps({name: table.to_dict() for name, table in sorted(self._tables.items())}, ensure_ascii=False)
         write_atomically(self._path, text)
 

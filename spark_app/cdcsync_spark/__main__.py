@@ -17,7 +17,7 @@ from pathlib import Path
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.run import Decoder, ExitCode, RunConfig
 from cdcsync_spark.driver import run_application
-from cdcsync_spark.progress import ControllerGone, Reporter
+from cdcsync_spark.progress import ControllerGone, Reporter, Reports
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +25,11 @@ def main(arguments: list[str]) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    reporter = Reporter(config.id, config.report_fd)
+    return run(config, Reporter(config.id, config.report_fd), stopping)
+
+
+def run(config: RunConfig, reporter: Reports, stopping: threading.Event) -> int:
+    """Runs the application and reports how it ended; the exit code."""
     try:
         error = _outcome(config, reporter, stopping)
         reporter.report(exit=_last_words(error))
@@ -45,7 +49,7 @@ def _config(arguments: list[str]) -> RunConfig:
     return config if chosen.decoder is None else replace(config, decoder=chosen.decoder)
 
 
-def _outcome(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> CdcError | None:
+def _outcome(config: RunConfig, reporter: Reports, stopping: threading.Event) -> CdcError | None:
     """None, or why the run as a whole ended."""
     try:
         return run_application(config, reporter, stopping)

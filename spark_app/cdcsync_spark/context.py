@@ -14,7 +14,7 @@ from cdcsync_core.run import RunConfig
 from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_spark.progress import Reporter, failed_entry
+from cdcsync_spark.progress import Reports, failed_entry
 from cdcsync_spark.session import start_session
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
@@ -33,7 +33,7 @@ class RunContext:
     source: Source
     facts: ServerFacts
     sink: Sink
-    reporter: Reporter
+    reporter: Reports
     stopping: threading.Event
     failed: dict[str, CdcError] = field(default_factory=dict)
 
@@ -61,6 +61,7 @@ class RunContext:
             scratch_dir=self.config.scratch_dir,
             streaming=streaming,
             extra=spec.spark_conf,
+            cluster=self.config.spark,
         )
 
 
@@ -69,7 +70,7 @@ def sync_name(resource: CdcSync) -> str:
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
 
 
-def open_context(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> RunContext:
+def open_context(config: RunConfig, reporter: Reports, stopping: threading.Event) -> RunContext:
     """Reaches the source once; raises CdcError."""
     resource = CdcSync.model_validate(config.resource)
     secrets = Path(config.secrets_dir)

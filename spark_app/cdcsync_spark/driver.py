@@ -7,12 +7,12 @@ import threading
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_spark.context import Draining, RunContext, open_context
-from cdcsync_spark.progress import Reporter
+from cdcsync_spark.progress import Reports
 from cdcsync_spark.snapshot import run_snapshot
 from cdcsync_spark.stream import run_stream
 
 
-def run_application(config: RunConfig, reporter: Reporter, stopping: threading.Event) -> CdcError | None:
+def run_application(config: RunConfig, reporter: Reports, stopping: threading.Event) -> CdcError | None:
     """Runs to the end or until it is asked to stop.
 
     Returns the error of the run as a whole: that of a table if none is left without one; None otherwise. Raises CdcError likewise.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import Position
@@ -19,6 +19,13 @@ from cdcsync_core.state import TableState
 
 class ControllerGone(Exception):
     """Nobody reads the reports any more."""
+
+
+class Reports(Protocol):
+    """Where an application's news go."""
+
+    def report(self, **parts: Any) -> None:
+        """The parts of `Report`; raises ControllerGone. Thread safe."""
 
 
 class Reporter:

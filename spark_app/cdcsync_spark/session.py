@@ -79,13 +79,17 @@ def start_session(
     scratch_dir: str,
     streaming: bool,
     extra: Mapping[str, str],
+    cluster: Mapping[str, str] | None = None,
     jvm_options: str = "",
 ) -> SparkSession:
-    """A `local[cores]` session; `memory` in Spark's form (`1g`), `extra` the manifest's sparkConf."""
+    """A `local[cores]` session, or one with executors where `cluster` has their settings.
+
+    `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what makes the cluster.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {
         **_SETTINGS,
-        **_LOCAL,
+        **({} if cluster else _LOCAL),
         "spark.driver.memory": memory,
         "spark.local.dir": scratch_dir,
         "spark.python.unix.domain.socket.dir": _socket_dir(scratch_dir),
@@ -98,8 +102,9 @@ def start_session(
             )
         ).strip(),
         **extra,
+        **(cluster or {}),
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    builder = SparkSession.builder.master(settings.pop("spark.master", f"local[{cores}]")).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -10,7 +10,7 @@ from typing import Any
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import TablePhase
-from cdcsync_spark.progress import Reporter, failed_entry, table_entry
+from cdcsync_spark.progress import Reports, failed_entry, table_entry
 from cdcsync_spark.snapshot_table import SnapshotTable
 from cdcsync_spark.wavejob import Counts
 
@@ -20,7 +20,7 @@ class SnapshotProgress:
     """Reports of one run over `tables`; `clock` gives unix seconds."""
 
     tables: list[SnapshotTable]
-    reporter: Reporter
+    reporter: Reports
     clock: Callable[[], float] = time.time
     _failed: set[str] = field(default_factory=set)
     _started: float = 0.0

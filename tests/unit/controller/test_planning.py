@@ -12,7 +12,7 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Table
-from cdcsync_operator.planning import MAX_SPLITS, Planner, TablePlan
+from cdcsync_operator.planning import MAX_SPLITS, PlanFolder, Planner, TablePlan
 from unit.controller.test_local import table
 
 
@@ -27,7 +27,7 @@ def shards(folder: Path) -> list[PlanShard]:
 
 
 def planned(folder: Path, *plans: TablePlan, make: object = None) -> Planner:
-    planner = Planner(folder, plans, make or (lambda _, start: splits(2500, start)))  # type: ignore[arg-type]
+    planner = Planner("run", PlanFolder(folder), plans, make or (lambda _, start: splits(2500, start)))  # type: ignore[arg-type]
     planner.run()
     return planner
 
@@ -60,7 +60,7 @@ def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, mo
                 raise fail(Reason.SOURCE_UNREACHABLE, "gone")
             yield split
 
-    planner = Planner(tmp_path, (TablePlan(0, table("s.a"), None),), unreliable)
+    planner = Planner("run", PlanFolder(tmp_path), (TablePlan(0, table("s.a"), None),), unreliable)
     monkeypatch.setattr(planner._stopping, "wait", lambda _: False)
     planner.run()
     assert starts == [None, (1000,)]

@@ -1,0 +1,284 @@
+"""The port `Drivers` on a cluster: a run is a pod with its ConfigMaps and its rights.
+
+Why it is right:
+- Every object has a name that follows from the run's id, so doing a step again meets the object of the first time.
+- The report is made first and cleared last: whatever dies in between, a run that left anything is found, and one that the status does
+  not name is cleared away by the shared decisions.
+- Reports are numbered, and the status says up to which number they are in it, so none is merged twice, not even by the next
+  operator; what an old report says can therefore not undo what was decided since.
+- A run whose chunk plan was being made when the operator died is drained and begun anew: its driver would wait for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.run import ExitCode, PlanShard, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status, merge_report
+from cdcsync_core.table import Table
+from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator import run_objects
+from cdcsync_operator.assignment import owned_tables
+from cdcsync_operator.driver_pod import (
+    EXECUTOR_TEMPLATE,
+    SCRATCH_DIR,
+    SECRETS_DIR,
+    Image,
+    driver_pod,
+    executor_template,
+    spark_settings,
+)
+from cdcsync_operator.kube_runs import FoundRun, RunFinder
+from cdcsync_operator.planning import Planner, table_plans
+from cdcsync_operator.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
+from cdcsync_operator.seen import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
+
+_JOIN_SECONDS = 2.0
+_PLAN_SECONDS = 1.0
+#: the last failed driver's pod is kept under this part's name, for its log
+_KEPT = "kept-driver"
+
+
+@dataclass
+class KubeDrivers:
+    """`table(name)` gives the recorded definition of a table, `splits` plans one (see `Planner`); `wake` is called on news."""
+
+    api: Api
+    namespace: str
+    name: str
+    image: Image
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    table: Callable[[str], Table]
+    splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
+    _found: Mapping[str, FoundRun] = field(default_factory=dict)
+    _planners: dict[str, Planner] = field(default_factory=dict)
+    _failed: dict[str, tuple[StartRun, Exit]] = field(default_factory=dict)
+    _unknown: dict[str, list[Object]] = field(default_factory=dict)
+
+    # -- the port
+
+    def seen(self, status: Status) -> tuple[RunSeen, ...]:
+        self._found = RunFinder(self.api, self.namespace, self.name).find()
+        runs = [self._judged(run) for run in self._found.values() if run.id not in self._failed]
+        return (*runs, *(self._not_started(action, why) for action, why in self._failed.values()))
+
+    def merged(self, status: Status) -> Status:
+        now = self.clock()
+        named = {r.id: r for r in (run.seen(now) for run in self._found.values()) if status.runs.kind_of(r.id)}
+        owned = owned_tables(named.values())
+        for run_id in named.keys() & self._unknown.keys():
+            status = merge_report(status, Report(run_id, tables=self._unknown.pop(run_id)), owned[run_id])
+        for run in named.values():
+            ref = status.runs.get(run.kind)
+            report = self._found[run.id].news(ref.report) if ref else None
+            if report is None:
+                continue
+            status = merge_report(status, report, run.names, run.names - owned[run.id])
+            ref = status.runs.get(run.kind)
+            assert ref is not None
+            number = self._found[run.id].head["number"]
+            status = status.with_(runs=status.runs.put(run.kind, ref.model_copy(update={"report": number})))
+        return status
+
+    def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
+        try:
+            self._make(resource, action, status)
+        except CdcError as error:
+            self._failed[action.id] = (action, _exit_of(error))
+        except ApiError as error:
+            self._failed[action.id] = (action, _exit_of(_explained(error)))
+
+    def stop(self, action: StopRun) -> None:
+        """The mark comes first: a pod that was asked to go leaves no exit code."""
+        self._annotate(action.id, STOP_ASKED)
+        self.api.delete(f"{self._base}/pods/{action.id}-driver")
+
+    def forget(self, action: ForgetRun) -> None:
+        planner = self._planners.pop(action.id, None)
+        if planner is not None:
+            planner.stop()
+            planner.join(_JOIN_SECONDS)
+        self._failed.pop(action.id, None)
+        self._clear_pod(action.id)
+        for kind in ("rolebindings", "roles"):
+            self.api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/{kind}/{action.id}")
+        self.api.delete(f"{self._base}/serviceaccounts/{action.id}")
+        self.api.delete(f"{self._base}/configmaps", labelSelector=f"{RUN_LABEL}={action.id}")
+
+    # -- inside
+
+    @property
+    def _base(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    def _judged(self, run: FoundRun) -> RunSeen:
+        seen = run.seen(self.clock())
+        planner = self._planners.get(run.id)
+        if planner is not None and planner.error is not None and not seen.stop_asked and seen.live:
+            self.stop(StopRun(seen.kind, run.id))
+            self._failed[run.id] = (_action(seen), _exit_of(planner.error))
+        elif seen.kind is RunKind.SNAPSHOT and seen.live and planner is None and not (run.planned or seen.stop_asked):
+            self.stop(StopRun(seen.kind, run.id))
+            return _draining(seen)
+        return seen
+
+    def _not_started(self, action: StartRun, why: Exit) -> RunSeen:
+        return RunSeen(
+            action.kind, action.id, action.tables, action.fingerprint, RunState.ENDED, self.clock(), exit=why
+        )
+
+    def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
+        for report in run_objects.reports(resource, action):
+            self._create("configmaps", report)
+        gate("report-made")
+        account = resource.spec.driver.service_account_name or action.id
+        if account == action.id:
+            self._create("serviceaccounts", run_objects.account(resource, action.id))
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        self._create(f"{rbac}/roles", run_objects.role(resource, action))
+        self._create(f"{rbac}/rolebindings", run_objects.binding(resource, action.id, account))
+        assignments = tuple(self._assignments(action))
+        configs = run_objects.config_maps(
+            resource, action.id, self._config(resource, action, assignments), self._extra(resource, action)
+        )
+        for config in configs:
+            self._create("configmaps", config)
+        names = [c["metadata"]["name"] for c in configs]
+        gate("rights-made")
+        self._create("pods", driver_pod(resource, action, self.image, account, names))
+        gate("pod-made")
+        if action.kind is RunKind.SNAPSHOT and action.id not in self._planners:
+            self._begin_plan(resource, action, status, assignments)
+
+    def _assignments(self, action: StartRun) -> Iterator[TableAssignment]:
+        """The tables with their definitions; one that nobody knows any more is reported in the driver's stead."""
+        for name, nonce in action.tables:
+            try:
+                yield TableAssignment(self.table(name), nonce)
+            except CdcError as error:
+                entry = {"name": name, "phase": "Failed", "reason": error.reason.value, "message": error.message}
+                self._unknown.setdefault(action.id, []).append(entry)
+
+    def _config(self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...]) -> str:
+        settings = spark_settings(resource, action, self.image) if action.kind is RunKind.SNAPSHOT else {}
+        return RunConfig(
+            action.id, action.epoch, action.kind, resource.to_dict(), tables,
+            f"{SCRATCH_DIR}/plan", SECRETS_DIR, f"{SCRATCH_DIR}/run", until_high=action.until_high, spark=settings,
+        ).to_json()  # fmt: skip
+
+    def _extra(self, resource: CdcSync, action: StartRun) -> dict[str, str]:
+        if action.kind is not RunKind.SNAPSHOT:
+            return {}
+        return {EXECUTOR_TEMPLATE: executor_template(resource, action, self.image)}
+
+    def _begin_plan(
+        self, resource: CdcSync, action: StartRun, status: Status, tables: tuple[TableAssignment, ...]
+    ) -> None:
+        sink = _PlanMaps(self, resource, action.id)
+        planner = Planner(
+            action.id,
+            sink,
+            table_plans(status, tables),
+            lambda table, frontier: self.splits(resource, table, frontier),
+        )
+        self._planners[action.id] = planner
+        planner.start()
+
+    def _create(self, where: str, body: Object) -> None:
+        """What is there already was made by us: its name holds the run's id."""
+        try:
+            self.api.create(where if where.startswith("/") else f"{self._base}/{where}", body)
+        except ApiError as error:
+            if not (error.conflict and error.reason == "AlreadyExists"):
+                raise
+
+    def _annotate(self, run: str, name: str) -> None:
+        try:
+            body = {"metadata": {"annotations": {name: str(int(self.clock()))}}}
+            self.api.merge(f"{self._base}/configmaps/{run}-report-0", body)
+        except ApiError as error:
+            if not error.gone:
+                raise
+
+    def _clear_pod(self, run: str) -> None:
+        """A pod that failed is kept for its log, until the next one fails."""
+        found = self._found.get(run)
+        pod = found.pod if found else None
+        path = f"{self._base}/pods/{run}-driver"
+        if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
+            self.api.delete(path)
+            return
+        mine = f"{SYNC_LABEL}={self.name},{PART_LABEL}={_KEPT}"
+        self.api.delete(f"{self._base}/pods", labelSelector=mine)
+        self.api.merge(path, {"metadata": {"labels": {PART_LABEL: _KEPT}}})
+
+
+@dataclass
+class _PlanMaps:
+    """A plan's shards as numbered ConfigMaps; small ones of a second's time travel together."""
+
+    drivers: KubeDrivers
+    resource: CdcSync
+    run: str
+    _waiting: list[tuple[int, PlanShard]] = field(default_factory=list)
+    _number: int = 0
+    _flushed_at: float = 0.0
+
+    def write(self, table_index: int, shard: PlanShard) -> None:
+        self._waiting.append((table_index, shard))
+        full = sum(len(s.splits) for _, s in self._waiting) >= 1000
+        if full or self.drivers.clock() - self._flushed_at >= _PLAN_SECONDS:
+            self._flush(last=False)
+
+    def finish(self) -> None:
+        self._flush(last=True)
+        with _as_error():
+            self.drivers._annotate(self.run, PLANNED)
+
+    def _flush(self, *, last: bool) -> None:
+        body = run_objects.plan_map(self.resource, self.run, self._number, self._waiting, last=last)
+        with _as_error():
+            self.drivers._create("configmaps", body)
+        self._waiting, self._number, self._flushed_at = [], self._number + 1, self.drivers.clock()
+
+
+class _as_error:
+    """Turns a refusal of the API server into the product's error."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, ApiError):
+            raise _explained(error) from None
+
+
+def _explained(error: ApiError) -> CdcError:
+    if error.status == 403 and "exceeded quota" in error.message:
+        return fail(Reason.QUOTA_EXCEEDED, error.message, remedy="raise the namespace's quota, or ask for less")
+    if error.status == 403:
+        return fail(Reason.INTERNAL_ERROR, f"the API server refused a driver: {error.message}")
+    if error.status in (400, 422):
+        return fail(Reason.SPEC_INVALID, f"the API server refused a driver: {error.message}", remedy="see podTemplate")
+    return fail(Reason.INTERNAL_ERROR, f"a driver could not be made: {error}")
+
+
+def _exit_of(error: CdcError) -> Exit:
+    code = ExitCode.USER_MUST_ACT if isinstance(error, PermanentError) else ExitCode.RETRY
+    return Exit(code, error.reason.value, error.message)
+
+
+def _action(run: RunSeen) -> StartRun:
+    return StartRun(run.kind, run.id, 0, run.tables, run.fingerprint)
+
+
+def _draining(run: RunSeen) -> RunSeen:
+    return RunSeen(
+        run.kind, run.id, run.tables, run.fingerprint, RunState.DRAINING, run.started_at, True, run.reported_at
+    )

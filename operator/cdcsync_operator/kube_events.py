@@ -1,0 +1,77 @@
+"""Events of a resource, as `kubectl describe` shows them: one for each turn that a person would want to know of.
+
+Pure but for the poster. Events are told on changes only, from two statuses, so a look that changes nothing tells nothing; an event
+that cannot be posted is lost, because nothing depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import API_VERSION, KIND, CdcSync
+from cdcsync_core.status import Status
+from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator.kube_store import KubeStore
+
+_MAX = 1000
+Told = tuple[str, str, str]
+
+
+def news(before: Status, after: Status) -> Iterator[Told]:
+    """(type, reason, message) of what changed."""
+    for kind in RunKind:
+        old, new = before.runs.get(kind), after.runs.get(kind)
+        if new is not None and (old is None or old.id != new.id):
+            yield ("Normal", "RunStarted", f"{kind.value} driver {new.pod}")
+    if before.phase is not after.phase:
+        yield ("Normal", after.phase.value, after.condition("Ready").message or f"was {before.phase.value}")
+    stalled = after.condition("Stalled")
+    was = before.condition("Stalled")
+    if stalled.status == "True" and (was.status, was.message) != (stalled.status, stalled.message):
+        yield ("Warning", stalled.reason, stalled.message)
+    if after.restarts.consecutive > before.restarts.consecutive:
+        ready = after.condition("Ready")
+        again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""
+        yield ("Warning", after.restarts.reason, f"{ready.message}{again}")
+
+
+@dataclass
+class EventPoster:
+    api: Api
+    identity: str
+
+    def tell(self, resource: CdcSync, before: Status, after: Status) -> None:
+        about = resource.metadata
+        for kind, reason, message in news(before, after):
+            self._post(about.namespace, about.name, about.uid, (kind, reason, message))
+
+    def refused(self, store: KubeStore, error: CdcError) -> None:
+        self._post(store.namespace, store.name, "", ("Warning", error.reason.value, error.message))
+
+    def _post(self, namespace: str, name: str, uid: str, told: Told) -> None:
+        now = datetime.now(UTC)
+        stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        kind, reason, message = told
+        about = {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace, "name": name}
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{name}-", "namespace": namespace},
+            "involvedObject": about | ({"uid": uid} if uid else {}),
+            "type": kind,
+            "reason": reason,
+            "message": message[:_MAX],
+            "firstTimestamp": f"{stamp[:19]}Z",
+            "lastTimestamp": f"{stamp[:19]}Z",
+            "count": 1,
+            "source": {"component": "cdcsync"},
+            "reportingComponent": "cdcsync.io/operator",
+            "reportingInstance": self.identity,
+        }
+        with suppress(ApiError):
+            self.api.create(f"/api/v1/namespaces/{namespace}/events", body)

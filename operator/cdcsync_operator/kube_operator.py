@@ -1,0 +1,143 @@
+"""The operator: many syncs, a queue, a few workers, one lock.
+
+Why it is right: what happens on the cluster only says which sync to look at (see `handlers`); a look starts from the whole state, so
+a missed or repeated event costs nothing, and every known sync is looked at again by itself. Nothing is done without the lease: a
+candidate watches and waits, and a holder that cannot renew it ends the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from cdcsync_core.status import Status
+from cdcsync_kube.client import Api
+from cdcsync_operator.kube_controller import KubeController
+from cdcsync_operator.lease import RENEW_EVERY, Lease
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.metrics import Metrics
+from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_operator.work_queue import Key, WorkQueue
+
+_log = structlog.get_logger()
+#: a worker that is in one look for so many seconds is stuck: every call that it makes ends sooner
+_STUCK = 300.0
+_AFTER_ERROR = 30.0
+
+
+@dataclass
+class KubeOperator:
+    """`start` it, tell it by `changed`, `stop` it. `lost` is called when the lease is lost: the process must end."""
+
+    api: Api
+    settings: OperatorSettings
+    calls: SourceCalls
+    lost: Callable[[], None]
+    metrics: Metrics = field(default_factory=Metrics)
+    leading: bool = False
+    _controllers: dict[Key, KubeController] = field(default_factory=dict)
+    _working: dict[str, float] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(time.monotonic)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+
+    def changed(self, namespace: str, name: str) -> None:
+        """Something about this sync may be different."""
+        self.queue.add((namespace, name))
+
+    def start(self) -> None:
+        self._begin("lease", self._keep_lease)
+
+    def stop(self) -> None:
+        """Looks under way are finished; drivers are left alone."""
+        self._stopping.set()
+        self.queue.close()
+        for thread in self._threads:
+            thread.join(20)
+        for controller in self._controllers.values():
+            controller.close()
+
+    def healthy(self) -> bool:
+        now = time.monotonic()
+        return all(now - since < _STUCK for since in list(self._working.values()))
+
+    def statuses(self) -> dict[Key, Status]:
+        with self._lock:
+            return {key: c.status for key, c in self._controllers.items()}
+
+    # -- threads
+
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _keep_lease(self) -> None:
+        lease = self._lease()
+        while not self._stopping.is_set():
+            held = lease is None or lease.attempt()
+            if held and not self.leading:
+                self.leading = True
+                _log.info("leading", identity=self.settings.identity)
+                for number in range(self.settings.workers):
+                    self._begin(f"worker {number}", self._work)
+            elif self.leading and not held:
+                _log.error("the lease is lost", lease=self.settings.lease)
+                self.lost()
+                return
+            self._stopping.wait(RENEW_EVERY if lease else None)
+        if lease is not None and self.leading:
+            lease.release()
+
+    def _lease(self) -> Lease | None:
+        namespace, _, name = self.settings.lease.partition("/")
+        return Lease(self.api, namespace, name, self.settings.identity, time.monotonic) if name else None
+
+    def _work(self) -> None:
+        me = threading.current_thread().name
+        while (key := self.queue.take()) is not None:
+            self._working[me] = began = time.monotonic()
+            again = self._look(key, began)
+            del self._working[me]
+            self.queue.done(key, again)
+
+    def _look(self, key: Key, began: float) -> float | None:
+        controller = self._controller(key)
+        try:
+            again = controller.look()
+            failed = controller.failures > 0
+        except Exception:  # noqa: BLE001 (a fault of one sync must not end the others)
+            controller.begin_anew()
+            _log.exception("a look failed", sync="/".join(key))
+            again, failed = _AFTER_ERROR, True
+        self.metrics.looked(time.monotonic() - began, failed=failed)
+        if again is None:
+            self._drop(key)
+        return again
+
+    def _controller(self, key: Key) -> KubeController:
+        with self._lock:
+            if key not in self._controllers:
+                self._controllers[key] = KubeController(
+                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key)
+                )
+            return self._controllers[key]
+
+    def _drop(self, key: Key) -> None:
+        with self._lock:
+            controller = self._controllers.pop(key)
+        controller.close()
+
+
+def watched(api: Api, namespaces: tuple[str, ...]) -> list[Key]:
+    """All syncs that there are now. Raises ApiError."""
+    base = "/apis/cdcsync.io/v1alpha1"
+    paths = [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]
+    return [(o["metadata"]["namespace"], o["metadata"]["name"]) for path in paths for o in api.items(path)]

@@ -1,0 +1,137 @@
+"""Runs as they are found on a cluster: pods and reports, read together, judged without side effects.
+
+A run is there if a pod or a report of it is: the report is made first and goes last. Pods are read before reports, so a pod
+that has ended has said all that its report will ever say. Pure but for `find`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdcsync_core.run import ExitCode, Report, RunKind
+from cdcsync_core.status import unix_time
+from cdcsync_kube.client import Api, Object
+from cdcsync_operator.pod_outcome import outcome
+from cdcsync_operator.run_objects import (
+    KIND_LABEL,
+    PART_LABEL,
+    PLANNED,
+    RUN_LABEL,
+    STOP_ASKED,
+    SYNC_LABEL,
+)
+from cdcsync_operator.seen import Exit, RunSeen, RunState
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """One run's traces; `reports` are its shards in order."""
+
+    id: str
+    pod: Object | None = None
+    reports: tuple[Object, ...] = ()
+
+    @property
+    def about(self) -> Object:
+        return _json(self.reports[0], "run") if self.reports else {}
+
+    @property
+    def head(self) -> Object:
+        """What the driver said of the run as a whole; its `number` grows with each report."""
+        return _json(self.reports[0], "head") if self.reports else {}
+
+    @property
+    def kind(self) -> RunKind:
+        labels = self.pod["metadata"]["labels"] if self.pod else {}
+        return RunKind(self.about.get("kind") or labels.get(KIND_LABEL) or RunKind.STREAM)
+
+    @property
+    def stop_asked(self) -> bool:
+        return self._annotated(STOP_ASKED) or bool(self.pod and self.pod["metadata"].get("deletionTimestamp"))
+
+    @property
+    def planned(self) -> bool:
+        return self._annotated(PLANNED)
+
+    def _annotated(self, name: str) -> bool:
+        return bool(self.reports and name in (self.reports[0]["metadata"].get("annotations") or {}))
+
+    def seen(self, now: float) -> RunSeen:
+        about = self.about
+        ended = self._exit(now)
+        state = RunState.ENDED if ended else RunState.DRAINING if self.stop_asked else RunState.RUNNING
+        created = (self.reports[0] if self.reports else self.pod or {})["metadata"].get("creationTimestamp")
+        return RunSeen(
+            self.kind,
+            self.id,
+            tuple((name, nonce) for name, nonce in about.get("tables", [])),
+            about.get("fingerprint", ""),
+            state,
+            unix_time(created) or now,
+            self.stop_asked,
+            self.head.get("at"),
+            ended,
+        )
+
+    def _exit(self, now: float) -> Exit | None:
+        said = self.head.get("exit")
+        words = Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split())) if said else None
+        if self.pod is None:
+            return words or (Exit(ExitCode.DONE) if self.stop_asked else _VANISHED)
+        found = outcome(self.pod, now)
+        return None if found is None else words or found
+
+    def news(self, since: int) -> Report | None:
+        """What the driver said after its report number `since`; None where that is nothing."""
+        head = self.head
+        if head.get("number", 0) <= since:
+            return None
+        tables = [
+            {k: v for k, v in entry.items() if k != "number"}
+            for shard in self.reports
+            for entry in _json(shard, "tables").get("entries", [])
+            if entry["number"] > since
+        ]
+        parts = {k: head[k] for k in ("snapshot", "position", "lag_seconds", "epoch") if head.get(k) is not None}
+        return Report(self.id, tables=tables, **parts)
+
+
+_VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: deleted by somebody, or with its node")
+
+
+@dataclass
+class RunFinder:
+    """Reads the runs of one sync."""
+
+    api: Api
+    namespace: str
+    name: str
+
+    def find(self) -> Mapping[str, FoundRun]:
+        """By id."""
+        base, mine = f"/api/v1/namespaces/{self.namespace}", f"{SYNC_LABEL}={self.name},{PART_LABEL}"
+        pods = {_run(p): p for p in self.api.items(f"{base}/pods", labelSelector=f"{mine}=driver")}
+        maps: dict[str, list[Object]] = {}
+        for found in self.api.items(f"{base}/configmaps", labelSelector=f"{mine}=report"):
+            maps.setdefault(_run(found), []).append(found)
+        return {
+            run: FoundRun(run, pods.get(run), tuple(sorted(maps.get(run, []), key=_shard_number)))
+            for run in sorted(pods.keys() | maps.keys())
+        }
+
+
+def _run(found: Object) -> str:
+    return str(found["metadata"]["labels"].get(RUN_LABEL, ""))
+
+
+def _shard_number(found: Object) -> int:
+    return int(found["metadata"]["name"].rpartition("-")[2])
+
+
+def _json(config_map: Object, key: str) -> Object:
+    try:
+        return dict(json.loads((config_map.get("data") or {}).get(key) or "{}"))
+    except ValueError:
+        return {}

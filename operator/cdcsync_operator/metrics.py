@@ -1,0 +1,117 @@
+"""Numbers for Prometheus, in its text format, from what the operator knows anyway.
+
+Names are an interface: see docs/operator.md. Source of the format:
+https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from cdcsync_core.status import Phase, Status, unix_time
+
+Sample = tuple[Mapping[str, str], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    kind: str
+    help: str
+    value: Callable[[Status], float | None]
+
+
+#: a row is a metric of each sync
+OF_SYNC = (
+    Metric("cdcsync_ready", "gauge", "1 while data flows and nothing fails", lambda s: _true(s, "Ready")),
+    Metric("cdcsync_stalled", "gauge", "1 when only the user can help", lambda s: _true(s, "Stalled")),
+    Metric("cdcsync_lag_seconds", "gauge", "seconds behind the source", lambda s: s.lag_seconds),
+    Metric(
+        "cdcsync_position_timestamp_seconds", "gauge", "commit time of the last transaction that was applied",
+        lambda s: unix_time((s.position or {}).get("timestamp")),
+    ),
+    Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
+    Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),
+    Metric("cdcsync_tables_failed", "gauge", "tables that were stopped", lambda s: s.tables.failed),
+    Metric("cdcsync_snapshot_splits", "gauge", "splits of the snapshot", lambda s: s.snapshot.splits_total),
+    Metric("cdcsync_snapshot_splits_finished", "gauge", "splits read", lambda s: s.snapshot.splits_finished),
+    Metric("cdcsync_snapshot_rows", "gauge", "rows read by the snapshot", lambda s: s.snapshot.rows),
+    Metric("cdcsync_failures_in_a_row", "gauge", "failed runs since the last stable one", lambda s: s.restarts.consecutive),
+)  # fmt: skip
+
+
+def _true(status: Status, condition: str) -> float:
+    return 1.0 if status.condition(condition).status == "True" else 0.0
+
+
+@dataclass
+class Metrics:
+    """Counters of the operator itself; thread safe."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    looks: int = 0
+    failed_looks: int = 0
+    look_seconds: float = 0.0
+
+    def looked(self, seconds: float, *, failed: bool) -> None:
+        with self._lock:
+            self.looks += 1
+            self.failed_looks += failed
+            self.look_seconds += seconds
+
+    def text(self, syncs: Mapping[tuple[str, str], Status], *, calls: int, leading: bool) -> str:
+        """The whole page."""
+        lines = [
+            *_block("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
+            *_block("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
+            *_block("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
+            *_block("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
+            *_block("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
+        ]
+        named = [({"namespace": n, "name": name}, status) for (n, name), status in sorted(syncs.items())]
+        for metric in OF_SYNC:
+            found = [(labels, metric.value(status)) for labels, status in named]
+            lines += _block(metric.name, metric.kind, metric.help, [(la, v) for la, v in found if v is not None])
+        phases = [(labels | {"phase": p.value}, float(s.phase is p)) for labels, s in named for p in Phase]
+        lines += _block("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases)
+        return "\n".join(lines) + "\n"
+
+
+def _block(name: str, kind: str, about: str, samples: Iterable[Sample]) -> list[str]:
+    found = list(samples)
+    if not found:
+        return []
+    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *(f"{name}{_labels(la)} {v:g}" for la, v in found)]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    shown = ",".join(f'{k}="{v}"' for k, v in labels.items())  # values are names of Kubernetes objects or phases
+    return f"{{{shown}}}"
+
+
+def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]]) -> ThreadingHTTPServer:
+    """Serves `pages` (path -> status and text) in a thread; port 0 chooses one."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = pages.get(self.path)
+            status, text = page() if page else (404, "not found\n")
+            content = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Probes are not news."""
+
+    server = ThreadingHTTPServer(("", port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server

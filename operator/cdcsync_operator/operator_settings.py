@@ -1,0 +1,53 @@
+"""What the operator is told by its Deployment: environment variables, as the chart sets them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.pod_template import Policy
+
+_PREFIX = "CDCSYNC_"
+
+
+@dataclass(frozen=True)
+class OperatorSettings:
+    """`namespaces` are watched, none: all of them. `lease` is `namespace/name` of the lock that the operator holds."""
+
+    image: Image
+    policy: Policy = field(default_factory=Policy)
+    namespaces: tuple[str, ...] = ()
+    lease: str = ""
+    identity: str = ""
+    workers: int = 4
+    metrics_port: int = 8080
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
+    """Raises SpecInvalid where the default image of drivers is missing."""
+
+    def word(name: str, default: str = "") -> str:
+        return environment.get(_PREFIX + name, default)
+
+    def words(name: str) -> tuple[str, ...]:
+        return tuple(w for w in word(name).replace(",", " ").split() if w)
+
+    if not word("DRIVER_IMAGE"):
+        raise fail(
+            Reason.SPEC_INVALID,
+            "no CDCSYNC_DRIVER_IMAGE",
+            needed="the image of drivers",
+            remedy="set it in the Deployment",
+        )
+    return OperatorSettings(
+        Image(word("DRIVER_IMAGE"), word("IMAGE_PULL_POLICY", "IfNotPresent"), words("IMAGE_PULL_SECRETS")),
+        Policy(word("ALLOW_POD_TEMPLATE", "true") == "true", frozenset(words("ALLOWED_SERVICE_ACCOUNTS"))),
+        words("NAMESPACES"),
+        word("LEASE"),
+        environment.get("HOSTNAME", "operator"),
+        int(word("WORKERS", "4")),
+        int(word("METRICS_PORT", "8080")),
+    )

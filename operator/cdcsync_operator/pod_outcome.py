@@ -1,0 +1,114 @@
+"""What a driver's pod says about its run: whether it lives, and in which of the product's words it ended.
+
+A pod that cannot start is not a run that failed yet: the cluster may make room. It counts as failed after some patience, so that its
+reason stands in the status and another attempt is made. Pure; times are unix seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.seen import Exit
+
+Object = dict[str, Any]
+
+#: seconds that a pod may wait for a node (a cluster may have to grow), and for its image
+UNSCHEDULABLE_PATIENCE = 300.0
+IMAGE_PATIENCE = 60.0
+_NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_KILLED = 137
+
+
+def outcome(pod: Object, now: float) -> Exit | None:
+    """Why the run is over; None while it may still get somewhere."""
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return _ended(status)
+    return _stuck(pod, now)
+
+
+def stuck_since_start(pod: Object) -> str:
+    """What a pod that has not started waits for, in the cluster's words; "" where nothing is said."""
+    status = pod.get("status") or {}
+    for state in _waiting(status):
+        if state.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{state['reason']}: {state.get('message', '')}".strip(": ")
+    refused = _unscheduled(status)
+    return str(refused.get("message", "")) if refused else ""
+
+
+def _ended(status: Object) -> Exit:
+    terminated = next(_terminated(status), {})
+    code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
+    words = _last_words(str(terminated.get("message", "")))
+    if words is not None:
+        return words
+    if reason == "OOMKilled":
+        return _retry(Reason.OUT_OF_MEMORY, "the driver's pod ran out of memory; raise spec.driver.memory")
+    if status.get("reason") == "Evicted":
+        return _retry(Reason.DRIVER_LOST, f"the driver's pod was evicted: {status.get('message', '')}")
+    if status.get("phase") == "Succeeded":
+        return Exit(ExitCode.DONE)
+    if not terminated:
+        said = f"{status.get('reason', '')} {status.get('message', '')}".strip() or "no word of why"
+        return _retry(Reason.DRIVER_LOST, f"the driver's pod failed: {said}")
+    how = "was killed" if code == _KILLED else f"ended with code {code}"
+    return _retry(Reason.DRIVER_LOST, f"the driver {how} without a last word; see its log")
+
+
+def _last_words(message: str) -> Exit | None:
+    """A driver leaves its exit as JSON in its termination message; anything else there is the end of its log."""
+    try:
+        said = json.loads(message)
+        return Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split()))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _stuck(pod: Object, now: float) -> Exit | None:
+    status = pod.get("status") or {}
+    created = _seconds(pod["metadata"].get("creationTimestamp"))
+    if created is None:
+        return None
+    for state in _waiting(status):
+        if state.get("reason") in _NO_IMAGE and now - created > IMAGE_PATIENCE:
+            return _retry(Reason.IMAGE_PULL_FAILED, f"{state['reason']}: {state.get('message', '')}")
+        if (
+            state.get("reason") in ("CreateContainerConfigError", "CreateContainerError")
+            and now - created > IMAGE_PATIENCE
+        ):
+            return _retry(Reason.DRIVER_LOST, f"the driver's container cannot be made: {state.get('message', '')}")
+    refused = _unscheduled(status)
+    if refused and now - created > UNSCHEDULABLE_PATIENCE:
+        return _retry(Reason.DRIVER_UNSCHEDULABLE, f"no node takes the driver's pod: {refused.get('message', '')}")
+    return None
+
+
+def _unscheduled(status: Object) -> Object | None:
+    conditions = status.get("conditions") or []
+    return next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), None)
+
+
+def _waiting(status: Object) -> Iterator[Object]:
+    for container in (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or []):
+        if "waiting" in (container.get("state") or {}):
+            yield container["state"]["waiting"]
+
+
+def _terminated(status: Object) -> Iterator[Object]:
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") == "driver" and "terminated" in (container.get("state") or {}):
+            yield container["state"]["terminated"]
+
+
+def _retry(reason: Reason, message: str) -> Exit:
+    return Exit(ExitCode.RETRY, reason.value, " ".join(message.split()))
+
+
+def _seconds(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None

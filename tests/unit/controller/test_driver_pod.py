@@ -1,0 +1,111 @@
+"""A driver's pod: whole, restricted, with the settings that Spark needs in client mode."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cdcsync_core.run import RunKind
+from cdcsync_operator import run_objects
+from cdcsync_operator.driver_pod import Image, driver_pod, executor_template, spark_settings
+from cdcsync_operator.seen import StartRun
+from cdcsync_spark import pod as spark_pod
+from unit.controller.world import resource
+
+IMAGE = Image("registry/cdcsync:1", "Always", ("pull",))
+
+
+def action(kind: RunKind = RunKind.SNAPSHOT) -> StartRun:
+    return StartRun(kind, "shop-ab12-1", 1, (("shop.a", 0),), "f00")
+
+
+def driver(kind: RunKind = RunKind.SNAPSHOT, **spec: Any) -> dict[str, Any]:
+    return driver_pod(resource(**spec), action(kind), IMAGE, "shop-ab12-1", ["shop-ab12-1-config-0"])
+
+
+def executor(**spec: Any) -> dict[str, Any]:
+    return json.loads(executor_template(resource(**spec), action(), IMAGE))
+
+
+@pytest.mark.parametrize("made", [driver(), driver(RunKind.STREAM), executor()], ids=["snapshot", "stream", "executor"])
+def test_pods_are_of_the_restricted_standard(made: dict[str, Any]) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+    spec = made["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["readOnlyRootFilesystem"] is True
+    assert all(v.keys() & {"secret", "projected", "emptyDir"} for v in spec["volumes"])
+
+
+def test_credentials_come_by_mounted_secrets_only() -> None:
+    made = driver(sink={"delta": {"path": "s3://lake/cdc", "credentialsSecretRef": {"name": "lake"}}})
+    (container,) = made["spec"]["containers"]
+    mounts = {m["mountPath"]: m for m in container["volumeMounts"]}
+    assert mounts["/etc/cdcsync/secrets/login"]["readOnly"]
+    assert mounts["/etc/cdcsync/secrets/lake"]["readOnly"]
+    assert all("valueFrom" in e and "secretKeyRef" not in e["valueFrom"] for e in container["env"])
+
+
+def test_memory_is_the_heap_and_what_python_needs_beside_it() -> None:
+    """spec.driver.memory is the JVM's, as locally; the limit leaves room for the rest."""
+    (container,) = driver(driver={"memory": "4Gi"})["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "1", "memory": "6144Mi"}, "limits": {"memory": "6144Mi"}}
+    settings = spark_settings(resource(executors={"cores": 2, "memory": "3Gi"}), action(), IMAGE)
+    assert (settings["spark.executor.memory"], settings["spark.executor.memoryOverhead"]) == ("3072m", "1152m")
+
+
+def test_no_more_executors_than_splits_are_read_at_once() -> None:
+    spec = {"snapshot": {"parallelism": 3}, "executors": {"instances": 8, "cores": 2}}
+    assert spark_settings(resource(**spec), action(), IMAGE)["spark.executor.instances"] == "2"
+
+
+def test_a_template_chooses_what_an_executor_requests() -> None:
+    container = {"name": "executor", "resources": {"requests": {"cpu": "100m"}}}
+    spec = {"executors": {"podTemplate": {"spec": {"containers": [container]}}}}
+    assert spark_settings(resource(**spec), action(), IMAGE)["spark.kubernetes.executor.request.cores"] == "100m"
+    assert spark_settings(resource(), action(), IMAGE)["spark.kubernetes.executor.request.cores"] == "1"
+
+
+def test_a_template_does_not_take_a_pod_from_its_run() -> None:
+    template = {
+        "metadata": {"name": "mine", "labels": {"cdcsync.io/run": "other", "team": "lake"}, "annotations": {"a": "b"}},
+        "spec": {"priorityClassName": "high"},
+    }
+    made = driver(driver={"podTemplate": template})
+    assert made["metadata"]["name"] == "shop-ab12-1-driver"
+    assert made["metadata"]["labels"]["cdcsync.io/run"] == "shop-ab12-1"
+    assert made["metadata"]["labels"]["team"] == "lake"
+    assert made["metadata"]["annotations"]["a"] == "b"
+    assert made["spec"]["priorityClassName"] == "high"
+
+
+def test_an_executor_has_no_token_and_the_stream_no_executors() -> None:
+    assert executor()["spec"]["automountServiceAccountToken"] is False
+    stream = run_objects.role(resource(), action(RunKind.STREAM))
+    assert [r["resources"] for r in stream["rules"]] == [["configmaps"]]
+
+
+def test_a_parents_labels_are_not_copied() -> None:
+    """A tracking label of Argo CD on a child makes it prune the child."""
+    labelled = resource().model_copy(
+        update={"metadata": resource().metadata.model_copy(update={"labels": {"app.kubernetes.io/instance": "argo"}})}
+    )
+    made = driver_pod(labelled, action(), IMAGE, "x", [])
+    assert "app.kubernetes.io/instance" not in made["metadata"]["labels"]
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("CdcSync", "shop", True)
+
+
+def test_names_fit_and_reports_are_sharded_as_drivers_think() -> None:
+    assert spark_pod.REPORT_TABLES == run_objects.REPORT_TABLES
+    assert run_objects.report_names("r", 0) == ["r-report-0"]
+    assert len(run_objects.report_names("r", 1001)) == 3
+    longest = "s" * 40 + "-ab12-1000000-driver"
+    assert len(longest) <= 63

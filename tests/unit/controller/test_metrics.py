@@ -1,0 +1,47 @@
+"""The page that Prometheus reads."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from cdcsync_core.status import Phase, Status, TableCounts, with_condition
+from cdcsync_operator.metrics import OF_SYNC, Metrics, serve
+
+
+def page() -> str:
+    status = with_condition(Status(phase=Phase.STREAMING), "Ready", True, "Streaming", "", 0.0)
+    status = status.with_(lag_seconds=0.8, tables=TableCounts(total=3, streaming=2))
+    metrics = Metrics()
+    metrics.looked(0.5, failed=True)
+    return metrics.text({("ns", "shop"): status}, calls=7, leading=True)
+
+
+def test_values_carry_the_name_of_their_sync() -> None:
+    lines = page().splitlines()
+    assert 'cdcsync_ready{namespace="ns",name="shop"} 1' in lines
+    assert 'cdcsync_lag_seconds{namespace="ns",name="shop"} 0.8' in lines
+    assert 'cdcsync_tables_consistent{namespace="ns",name="shop"} 2' in lines
+    assert 'cdcsync_phase{namespace="ns",name="shop",phase="Streaming"} 1' in lines
+    assert 'cdcsync_phase{namespace="ns",name="shop",phase="Paused"} 0' in lines
+    assert "cdcsync_reconcile_errors_total 1" in lines
+    assert "cdcsync_api_calls_total 7" in lines
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert "cdcsync_position_timestamp_seconds" not in page()
+
+
+def test_every_metric_has_its_type_and_help() -> None:
+    for metric in OF_SYNC:
+        assert metric.help
+        assert metric.name.startswith("cdcsync_")
+
+
+def test_pages_are_served() -> None:
+    server = serve(0, {"/metrics": lambda: (200, page())})
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+            assert answer.read().decode() == page()
+    finally:
+        server.shutdown()
+        server.server_close()
