@@ -22,7 +22,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-unit test-servers test-stress test-apiserver bench lock clean
+.PHONY: help setup servers demo lint format test test-unit test-servers test-stress test-kube bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -52,7 +52,7 @@ test: test-unit test-servers test-stress ## all tests that CI runs
 
 test-unit: setup ## tests that need no server: unit, property, contract
 	@echo "test-unit: tests without a server"
-	@$(PYTEST) tests -m "not server and not stress and not bench and not apiserver and not cluster" $(PARALLEL) $(ARGS)
+	@$(PYTEST) tests -m "not server and not stress and not bench and not kube and not cluster" $(PARALLEL) $(ARGS)
 
 test-servers: setup servers ## tests against real MariaDB and MySQL servers
 	@echo "test-servers: tests against real servers"
@@ -63,10 +63,11 @@ test-stress: setup servers ## random work against real servers for a short while
 	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
 	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests -m stress $(ARGS)
 
-test-apiserver: setup ## tests against a real Kubernetes API server: the CRD's rules, the operator's ports
-	@echo "test-apiserver: tests against an API server"
+test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart
+	@echo "test-kube: tests against an API server and Helm"
 	@tests/cluster/install.sh
-	@$(PYTEST) tests -m apiserver $(ARGS)
+	@tests/cluster/helm.sh
+	@$(PYTEST) tests -m kube $(ARGS)
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests -m bench -s $(ARGS)

@@ -30,7 +30,7 @@ FOLDER_MARKERS = {
     "servers": "server",
     "stress": "stress",
     "bench": "bench",
-    "apiserver": "apiserver",
+    "kube": "kube",
     "cluster": "cluster",
 }
 

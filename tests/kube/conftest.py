@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    assert NODE.exists(), "needed: the node binary; remedy: make test-apiserver"
+    assert NODE.exists(), "needed: the node binary; remedy: make test-kube"
     with api_server(tmp_path_factory.mktemp("apiserver")) as server:
         yield server
 

@@ -1,0 +1,65 @@
+# Two images of one source: `operator` decides, `spark` is what drivers and executors run.
+#
+#   docker build --target operator --tag cdcsync/operator .
+#   docker build --target spark    --tag cdcsync/spark    .
+#
+# What is installed is pinned by checksum (docker/*.lock); the final images hold no pip, no compiler, no secret.
+ARG BASE=debian:bookworm-slim
+
+FROM ${BASE} AS python
+RUN apt-get update -qq \
+ && apt-get install -qqy --no-install-recommends python3 tini >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/* \
+ && useradd --uid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin cdcsync
+ENV PATH=/opt/cdcsync/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+FROM python AS build
+RUN apt-get update -qq && apt-get install -qqy --no-install-recommends python3-venv >/dev/null
+WORKDIR /src
+RUN python3 -m venv /opt/build && /opt/build/bin/pip install --quiet 'hatchling>=1.27,<2'
+COPY pyproject.toml LICENSE ./
+COPY core core
+COPY operator operator
+COPY spark_app spark_app
+RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels .
+
+FROM build AS build-operator
+COPY docker/operator.lock .
+RUN python3 -m venv /opt/cdcsync \
+ && pip install --quiet --no-cache-dir --require-hashes --requirement operator.lock \
+ && pip install --quiet --no-cache-dir --no-deps --no-index /wheels/*.whl \
+ && pip uninstall --quiet --yes setuptools pip
+
+FROM build AS build-spark
+COPY docker/spark.lock .
+RUN python3 -m venv /opt/cdcsync \
+ && pip install --quiet --no-cache-dir --require-hashes --requirement spark.lock \
+ && pip install --quiet --no-cache-dir --no-deps --no-index /wheels/*.whl \
+ && pip uninstall --quiet --yes setuptools pip
+
+FROM python AS operator
+LABEL org.opencontainers.image.title="cdcsync operator" \
+      org.opencontainers.image.description="Runs CdcSync resources: change data capture from MySQL and MariaDB into Delta tables" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build-operator /opt/cdcsync /opt/cdcsync
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["/usr/bin/tini", "--"]
+CMD ["python", "-m", "cdcsync_operator.handlers"]
+
+FROM python AS spark
+LABEL org.opencontainers.image.title="cdcsync driver" \
+      org.opencontainers.image.description="Drivers and executors of cdcsync" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# openjdk puts links into the manual's folders, which slim images lack.
+RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
+ && apt-get install -qqy --no-install-recommends openjdk-17-jre-headless procps >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
+COPY --from=build-spark /opt/cdcsync /opt/cdcsync
+COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
+# The class archive, with which Spark's JVM starts in about half the time.
+RUN python -m cdcsync_spark.warmup && rm -rf /tmp/*
+ENV SPARK_HOME=/opt/cdcsync/lib/python3.11/site-packages/pyspark
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["/usr/bin/tini", "--", "/opt/cdcsync/entrypoint"]

@@ -1,0 +1,16 @@
+#!/bin/bash
+# driver FOLDER: a run of cdcsync. executor: what Spark asks of an image, described by its driver in the environment. Else: a command.
+set -euo pipefail
+case ${1:-} in
+driver) exec python -m cdcsync_spark.pod "$2" ;;
+executor)
+    # SPARK_JAVA_OPT_0, _1, ... in the order of their numbers
+    mapfile -t options < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' || true)
+    exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/jars/*" \
+        org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+        --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+        --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+        --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+    ;;
+*) exec "$@" ;;
+esac

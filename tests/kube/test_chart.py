@@ -1,0 +1,145 @@
+"""The chart: what Helm renders for each switch, that unknown values are refused, and that a real API server takes it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdcsync_kube.client import Api
+from cdcsync_operator.operator_settings import from_environment
+from cdcsync_operator.rights import NEEDED
+
+ROOT = Path(__file__).resolve().parents[2]
+HELM = ROOT / ".cache" / "node" / "helm"
+CHART = ROOT / "helm" / "cdcsync"
+SNAPSHOTS = Path(__file__).with_name("chart_snapshots")
+
+#: name of the snapshot -> values
+SWITCHES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "one-namespace": {"watchNamespaces": ["shop"]},
+    "no-crds": {"crds": {"enabled": False}},
+    "disposable-crds": {"crds": {"keep": False}},
+    "pod-monitor": {"metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}},
+    "network-policy": {"networkPolicy": {"enabled": True}, "watchNamespaces": ["shop", "lake"]},
+    "own-account": {"serviceAccount": {"create": False, "name": "mine"}},
+    "everything": {
+        "image": {"repository": "registry.example/operator", "tag": "7"},
+        "driverImage": {"repository": "registry.example/spark", "tag": "8"},
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": ["pull"],
+        "policy": {"allowPodTemplate": False, "allowedServiceAccounts": ["cloud", "lake"]},
+        "replicas": 2,
+        "workers": 8,
+        "serviceAccount": {"annotations": {"team": "lake"}},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "priorityClassName": "high",
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+    },
+}
+
+
+def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    assert HELM.exists(), "needed: helm; remedy: make test-kube"
+    given = [part for k, v in (values or {}).items() for part in ("--set-json", f"{k}={json.dumps(v)}")]
+    return subprocess.run([HELM, *arguments, *given], capture_output=True, text=True, check=False)
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    more = ["--api-versions", "monitoring.coreos.com/v1", "--kube-version", "1.35.0"]
+    result = helm("template", "cdcsync", str(CHART), "--namespace", "cdc", *more, values=values)
+    assert result.returncode == 0, result.stderr
+    return [d for d in yaml.safe_load_all(result.stdout) if d]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_each_switch_renders_what_was_agreed(name: str) -> None:
+    """A changed chart shows as a changed snapshot; `CHART_SNAPSHOTS=write` writes them anew, for a reader to judge."""
+    documents = [d for d in rendered(SWITCHES[name]) if d["kind"] != "CustomResourceDefinition"]
+    text = yaml.safe_dump_all(documents, sort_keys=True, width=120)
+    path = SNAPSHOTS / f"{name}.yaml"
+    if os.environ.get("CHART_SNAPSHOTS") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_the_charts_crd_is_the_projects() -> None:
+    source = (ROOT / "crds" / "cdcsync.yaml").read_text()
+    assert (CHART / "files" / "cdcsync.yaml").read_text() == source, "remedy: cp crds/cdcsync.yaml helm/cdcsync/files/"
+    (crd,) = [d for d in rendered({"crds": {"keep": False}}) if d["kind"] == "CustomResourceDefinition"]
+    assert crd == yaml.safe_load(source)
+
+
+def test_a_kept_crd_stays_when_the_chart_goes() -> None:
+    (crd,) = [d for d in rendered({}) if d["kind"] == "CustomResourceDefinition"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert not [d for d in rendered({"crds": {"enabled": False}}) if d["kind"] == "CustomResourceDefinition"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"watchNamespace": ["shop"]},
+        {"image": {"name": "x"}},
+        {"crds": {"install": True}},
+        {"replicas": "two"},
+        {"imagePullPolicy": "Sometimes"},
+    ],
+)
+def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
+    result = helm("template", "cdcsync", str(CHART), values=values)
+    assert result.returncode != 0
+    assert next(iter(values)) in result.stderr
+
+
+def test_a_pod_monitor_without_the_operator_for_it_is_refused_in_words() -> None:
+    result = helm("template", "cdcsync", str(CHART), values={"metrics": {"podMonitor": {"enabled": True}}})
+    assert "needs the Prometheus Operator" in result.stderr
+
+
+def test_the_chart_passes_lint() -> None:
+    result = helm("lint", "--strict", str(CHART))
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_operator_understands_what_the_chart_tells_it() -> None:
+    (deployment,) = [d for d in rendered(SWITCHES["everything"]) if d["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    settings = from_environment({e["name"]: e["value"] for e in container["env"]})
+    assert (settings.image.name, settings.image.pull_policy) == ("registry.example/spark:8", "Always")
+    assert settings.image.pull_secrets == ("pull",)
+    assert settings.policy.allowed_service_accounts == {"cloud", "lake"}
+    assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")
+
+
+def test_the_tested_rights_are_given_and_secrets_cannot_be_read_by_name() -> None:
+    (role,) = [d for d in rendered({}) if d["kind"] == "ClusterRole"]
+    given = {
+        (g, r, v) for rule in role["rules"] for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]
+    }
+    assert set(NEEDED) <= given
+    assert {v for _, resource, v in given if resource == "secrets"} == {"list"}
+    assert not any("*" in part for right in given for part in right)
+
+
+@pytest.mark.parametrize("name", [n for n in SWITCHES if n != "pod-monitor"])
+def test_an_api_server_takes_it(api: Api, namespace: str, name: str) -> None:
+    """Each object as it is, strictly, without being stored."""
+    for document in rendered(SWITCHES[name]):
+        if document["kind"] == "CustomResourceDefinition":
+            continue
+        group, _, version = document["apiVersion"].rpartition("/")
+        base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        plural = {"NetworkPolicy": "networkpolicies"}.get(document["kind"], document["kind"].lower() + "s")
+        scope = "" if document["kind"].startswith("Cluster") else f"/namespaces/{namespace}"
+        document["metadata"].pop("namespace", None)
+        api.create(f"{base}{scope}/{plural}?dryRun=All&fieldValidation=Strict", document)
