@@ -1,5 +1,6 @@
 # Names and addresses that the scripts of the one-node cluster share. Everything lives in one network namespace and one folder.
 CACHE=${CDCSYNC_NODE_CACHE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)/.cache/node}
+mkdir -p "$CACHE"; CACHE=$(cd "$CACHE" && pwd -P) # as /proc/mounts shows it
 KUBE_HOME=${KUBE_HOME:-$CACHE/state}          # state: pki, etcd, containerd, kubelet, logs
 NODE_BIN=${NODE_BIN:-$CACHE/node}             # the binary that build.sh made
 KUBE_IMAGES=${KUBE_IMAGES:-$CACHE/images}     # pause.tar

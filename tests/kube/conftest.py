@@ -9,6 +9,7 @@ import pytest
 
 from cdcsync_kube.client import Api
 from support.apiserver import NODE, api_server
+from support.played_sync import PlayedSync
 
 _numbers = itertools.count(1)
 
@@ -25,3 +26,11 @@ def namespace(api: Api) -> str:
     name = f"t{next(_numbers)}"
     api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
+
+
+@pytest.fixture
+def sync(api: Api, namespace: str) -> Iterator[PlayedSync]:
+    made = PlayedSync(api, namespace)
+    yield made
+    for controller in made.controllers:
+        controller.close()

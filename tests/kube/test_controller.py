@@ -6,191 +6,27 @@ import base64
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.position import LogOffset
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_controller import KubeController
-from cdcsync_operator.local import SourceCalls
-from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.pod_template import Policy
-from cdcsync_operator.preflight import Look
 from cdcsync_operator.run_objects import REPORT_TABLES
-from cdcsync_operator.seen import PreflightSeen, TableSeen
 from cdcsync_spark.podplan import PlanMirror
 from cdcsync_spark.podreport import PodReporter
 from cdcsync_spark.progress import ControllerGone
-
-PASSWORD = "hunter2-never-shown"
-WHOLE = [{"start": None, "end": None}]
+from support.played_sync import PASSWORD, WHOLE, PlayedSync
 
 
-def table(name: str) -> Table:
-    database, _, bare = name.partition(".")
-    return Table(TableId(database, bare), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
-
-
-def place(offset: int) -> dict[str, Any]:
-    return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
-
-
-class Sync:
-    """One resource with its Secret, a pretended source, and the controller under test."""
-
-    def __init__(self, api: Api, namespace: str) -> None:
-        self.api, self.namespace = api, namespace
-        self.tables = ["shop.a", "shop.b"]
-        self.errors: tuple[CdcError, ...] = ()
-        self.policy = Policy()
-        self.passwords: list[str] = []
-        self.controllers: list[KubeController] = []
-        self.reporters: dict[str, PodReporter] = {}
-        self.create_secret(labelled=True)
-        self.spec: Object = {
-            "source": {"host": "mysql.shop.svc", "credentialsSecretRef": {"name": "login"}},
-            "tables": {"include": [r"shop\..*"]},
-            "sink": {"delta": {"path": "s3://lake/cdc"}},
-            "autoRestart": {"backoff": {"initial": "100ms", "max": "1s"}},
-        }
-
-    def create(self, **spec: Any) -> Sync:
-        body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": "shop"}}
-        self.api.create(f"{self.syncs}", body | {"spec": self.spec | spec})
-        return self
-
-    def create_secret(self, *, labelled: bool) -> None:
-        about: Object = {"name": "login", "labels": {"cdcsync.io/source": "true"} if labelled else {}}
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": about}
-        self.api.create(f"{self.base}/secrets", body | {"stringData": {"username": "cdc", "password": PASSWORD}})
-
-    @property
-    def base(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}"
-
-    @property
-    def syncs(self) -> str:
-        return f"/apis/cdcsync.io/v1alpha1/namespaces/{self.namespace}/cdcsyncs"
-
-    @property
-    def stored(self) -> Status:
-        return Status.model_validate(self.api.get(f"{self.syncs}/shop")["status"])
-
-    def change(self, **spec: Any) -> None:
-        self.api.merge(f"{self.syncs}/shop", {"spec": spec})
-
-    # -- the operator
-
-    def operator(self) -> KubeController:
-        """A new one, as after a restart."""
-        settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
-        calls = SourceCalls(self.look, self.current, self.splits)
-        controller = KubeController(self.api, settings, self.namespace, "shop", calls, time.time, lambda: None)
-        self.controllers.append(controller)
-        return controller
-
-    def until(self, controller: KubeController, wanted: Callable[[Status], object]) -> Status:
-        """Looks again and again until the stored status is as wanted."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            controller.look()
-            if wanted(self.stored):
-                return self.stored
-            time.sleep(0.02)
-        raise AssertionError(f"not reached; the status is {self.stored!r}")
-
-    # -- the source
-
-    def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
-        self.passwords.append((secrets / "login" / "password").read_text())
-        found = () if self.errors else tuple(TableSeen(t) for t in self.tables)
-        seen = PreflightSeen(resource.metadata.generation, time.time(), self.errors, found, (), {"flavor": "mysql"})
-        return Look(seen, {t: table(t) for t in self.tables})
-
-    def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
-        return LogOffset("binlog.000001", 1000)
-
-    def splits(self, resource: CdcSync, secrets: Path, _: Table, start: Bound) -> Iterator[Split]:
-        for end in [(i * 10,) for i in range(1, 1500)]:
-            yield Split(start, end)
-            start = end
-        yield Split(start, None)
-
-    # -- drivers
-
-    def pods(self) -> dict[str, Object]:
-        found = self.api.items(f"{self.base}/pods", labelSelector="cdcsync.io/part=driver")
-        return {p["metadata"]["name"]: p for p in found}
-
-    def driver(self, kind: RunKind) -> PodReporter:
-        """What the run's driver reports with; a run has one driver process."""
-        ref = self.stored.runs.get(kind)
-        assert ref is not None
-        if ref.id not in self.reporters:
-            self.reporters[ref.id] = PodReporter(self.api, self.namespace, ref.id, self.tables, REPORT_TABLES)
-        return self.reporters[ref.id]
-
-    def read(self, driver: PodReporter, *names: str) -> None:
-        more = {"finished": WHOLE, "low": place(100), "high": {"file": "binlog.000001", "offset": 200}}
-        entries = [{"name": n, "phase": "CatchingUp", "position": place(100), **more} for n in names]
-        driver.report(epoch=1, tables=entries, snapshot={"splitsTotal": 4, "splitsFinished": 4, "rows": 10})
-
-    def flow(self, driver: PodReporter, offset: int = 300) -> None:
-        entries = [{"name": n, "phase": "Streaming", "position": place(offset)} for n in self.tables]
-        position = place(offset) | {"timestamp": "2026-01-01T00:00:00+00:00"}
-        driver.report(epoch=2, tables=entries, position=position, lag_seconds=0.5)
-
-    def end(self, kind: RunKind, code: int = 0, **state: Any) -> None:
-        """The pod ends: without a last word unless `state` has one as its message."""
-        ref = self.stored.runs.get(kind)
-        assert ref is not None
-        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"} | state
-        status = {
-            "phase": "Failed" if code else "Succeeded",
-            "containerStatuses": [
-                {"name": "driver", "state": {"terminated": terminated}, "image": "x", "imageID": "x", "ready": False,
-                 "restartCount": 0},
-            ],
-        }  # fmt: skip
-        self.api.merge(f"{self.base}/pods/{ref.pod}/status", {"status": status})
-
-    def gone(self, pod: str) -> None:
-        """What a kubelet does at last with a pod that was asked to go."""
-        self.api.delete(f"{self.base}/pods/{pod}", {"gracePeriodSeconds": 0})
-
-    def to_streaming(self, controller: KubeController) -> None:
-        self.until(controller, lambda s: s.runs.snapshot and self.pods())
-        self.read(self.driver(RunKind.SNAPSHOT), *self.tables)
-        self.end(RunKind.SNAPSHOT)
-        self.until(controller, lambda s: s.runs.stream and s.runs.stream.pod in self.pods())
-        self.flow(self.driver(RunKind.STREAM))
-        self.until(controller, lambda s: s.phase == "Streaming" and s.condition("Ready").status == "True")
-
-
-@pytest.fixture
-def sync(api: Api, namespace: str) -> Iterator[Sync]:
-    made = Sync(api, namespace)
-    yield made
-    for controller in made.controllers:
-        controller.close()
-
-
-def config_of(sync: Sync, run: str) -> RunConfig:
+def config_of(sync: PlayedSync, run: str) -> RunConfig:
     found = sync.api.get(f"{sync.base}/configmaps/{run}-config-0")
     return RunConfig.from_json(gzip.decompress(base64.b64decode(found["binaryData"]["run.json.gz.00000"])).decode())
 
 
-def test_a_sync_comes_to_flow_and_its_status_says_so(sync: Sync) -> None:
+def test_a_sync_comes_to_flow_and_its_status_says_so(sync: PlayedSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     status = sync.stored
@@ -205,7 +41,7 @@ def test_a_sync_comes_to_flow_and_its_status_says_so(sync: Sync) -> None:
     assert {"RunStarted", "Streaming"} <= set(reasons)
 
 
-def test_a_driver_gets_what_it_needs_and_no_more(sync: Sync, tmp_path: Path) -> None:
+def test_a_driver_gets_what_it_needs_and_no_more(sync: PlayedSync, tmp_path: Path) -> None:
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     assert status.runs.snapshot
@@ -222,7 +58,7 @@ def test_a_driver_gets_what_it_needs_and_no_more(sync: Sync, tmp_path: Path) -> 
     assert not any("secrets" in r["resources"] or "cdcsyncs" in r["resources"] for r in role["rules"])
 
 
-def test_a_stream_may_write_its_reports_and_nothing_else(sync: Sync) -> None:
+def test_a_stream_may_write_its_reports_and_nothing_else(sync: PlayedSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     ref = sync.stored.runs.stream
@@ -234,7 +70,7 @@ def test_a_stream_may_write_its_reports_and_nothing_else(sync: Sync) -> None:
     ]
 
 
-def test_no_secret_is_anywhere_but_in_the_secret(sync: Sync) -> None:
+def test_no_secret_is_anywhere_but_in_the_secret(sync: PlayedSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     for kind in ("configmaps", "pods", "events"):
@@ -242,7 +78,7 @@ def test_no_secret_is_anywhere_but_in_the_secret(sync: Sync) -> None:
     assert PASSWORD not in json.dumps(sync.api.get(f"{sync.syncs}/shop"))
 
 
-def test_another_operator_goes_on_where_the_first_one_was(sync: Sync) -> None:
+def test_another_operator_goes_on_where_the_first_one_was(sync: PlayedSync) -> None:
     """Nothing is in memory that is not found again; a report that was merged is not merged once more."""
     sync.to_streaming(sync.create().operator())
     before = sync.stored
@@ -256,7 +92,7 @@ def test_another_operator_goes_on_where_the_first_one_was(sync: Sync) -> None:
     assert after.restarts.consecutive == 0
 
 
-def test_a_status_that_was_wiped_loses_nothing(sync: Sync) -> None:
+def test_a_status_that_was_wiped_loses_nothing(sync: PlayedSync) -> None:
     """R4: the runs that nobody names any more are cleared, and the targets are asked again."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
@@ -287,7 +123,7 @@ def test_a_status_that_was_wiped_loses_nothing(sync: Sync) -> None:
         ),
     ],
 )
-def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(sync: Sync, state: Object, reason: Reason) -> None:
+def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(sync: PlayedSync, state: Object, reason: Reason) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     old = sync.stored.runs.stream
@@ -304,7 +140,7 @@ def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(sync: Sync, state
     assert kept == [old.pod], "the log of the failure can still be read"
 
 
-def test_a_failure_that_only_the_user_can_cure_stalls(sync: Sync) -> None:
+def test_a_failure_that_only_the_user_can_cure_stalls(sync: PlayedSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     words = {"code": 3, "reason": "PositionLost", "message": "the log was purged"}
@@ -314,7 +150,7 @@ def test_a_failure_that_only_the_user_can_cure_stalls(sync: Sync) -> None:
     assert status.condition("Reconciling").status == "False"
 
 
-def test_pause_drains_and_resume_starts_again(sync: Sync) -> None:
+def test_pause_drains_and_resume_starts_again(sync: PlayedSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
@@ -330,7 +166,7 @@ def test_pause_drains_and_resume_starts_again(sync: Sync) -> None:
     sync.until(controller, lambda s: s.runs.stream and s.runs.stream.pod in sync.pods())
 
 
-def test_a_secret_without_the_label_is_not_there(sync: Sync) -> None:
+def test_a_secret_without_the_label_is_not_there(sync: PlayedSync) -> None:
     sync.api.delete(f"{sync.base}/secrets/login")
     sync.create_secret(labelled=False)
     controller = sync.create().operator()
@@ -342,7 +178,7 @@ def test_a_secret_without_the_label_is_not_there(sync: Sync) -> None:
     sync.until(controller, lambda s: s.runs.snapshot)
 
 
-def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: Sync) -> None:
+def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: PlayedSync) -> None:
     sync.create(driver={"serviceAccountName": "cloud"})
     status = sync.until(sync.operator(), lambda s: s.condition("Stalled").status == "True")
     assert status.condition("Stalled").reason == "SpecInvalid"
@@ -355,7 +191,7 @@ def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: Sync) -
     assert pod["spec"]["serviceAccountName"] == "cloud"
 
 
-def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: Sync) -> None:
+def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: PlayedSync) -> None:
     """Two operators by mistake: neither acts on what the other has not seen."""
     first, second = sync.create().operator(), sync.operator()
     first.look()
@@ -375,14 +211,14 @@ def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: Sync) -> None
     assert set(live) <= named
 
 
-def test_a_deleted_resource_ends_its_controller(sync: Sync) -> None:
+def test_a_deleted_resource_ends_its_controller(sync: PlayedSync) -> None:
     controller = sync.create().operator()
     controller.look()
     sync.api.delete(f"{sync.syncs}/shop")
     assert controller.look() is None
 
 
-def test_two_thousand_tables_stay_small(sync: Sync) -> None:
+def test_two_thousand_tables_stay_small(sync: PlayedSync) -> None:
     """R7: the status stays under 256 KiB, and nothing of the tables is lost with the operator."""
     sync.tables = [f"shop.orders_of_customer_{i:05d}" for i in range(2000)]
     controller = sync.create().operator()
@@ -396,7 +232,7 @@ def test_two_thousand_tables_stay_small(sync: Sync) -> None:
     assert sum(t.phase == "CatchingUp" for t in again.status.table_status) == 2000
 
 
-def test_the_source_is_asked_and_its_fault_told(sync: Sync) -> None:
+def test_the_source_is_asked_and_its_fault_told(sync: PlayedSync) -> None:
     sync.errors = (fail(Reason.BINLOG_DISABLED, "log_bin is OFF", needed="ON", remedy="start the server with log_bin"),)
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.condition("Stalled").status == "True")
@@ -404,7 +240,7 @@ def test_the_source_is_asked_and_its_fault_told(sync: Sync) -> None:
     assert status.condition("SourceReady").status == "False"
 
 
-def test_an_api_server_that_fails_is_waited_for(sync: Sync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_server_that_fails_is_waited_for(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     before = sync.stored

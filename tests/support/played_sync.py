@@ -1,0 +1,170 @@
+"""A sync on a real API server without a kubelet: a pretended source, drivers played by their own reporter, pods' ends by writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError
+from cdcsync_core.position import LogOffset
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_kube.client import Api, Object
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.kube_controller import KubeController
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.preflight import Look
+from cdcsync_operator.run_objects import REPORT_TABLES
+from cdcsync_operator.seen import PreflightSeen, TableSeen
+from cdcsync_spark.podreport import PodReporter
+
+PASSWORD = "hunter2-never-shown"
+WHOLE = [{"start": None, "end": None}]
+
+
+def table(name: str) -> Table:
+    database, _, bare = name.partition(".")
+    return Table(TableId(database, bare), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+
+
+def place(offset: int) -> dict[str, Any]:
+    return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
+
+
+class PlayedSync:
+    """One resource with its Secret, a pretended source, and the controller under test."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api, self.namespace = api, namespace
+        self.tables = ["shop.a", "shop.b"]
+        self.errors: tuple[CdcError, ...] = ()
+        self.policy = Policy()
+        self.passwords: list[str] = []
+        self.controllers: list[KubeController] = []
+        self.reporters: dict[str, PodReporter] = {}
+        self.create_secret(labelled=True)
+        self.spec: Object = {
+            "source": {"host": "mysql.shop.svc", "credentialsSecretRef": {"name": "login"}},
+            "tables": {"include": [r"shop\..*"]},
+            "sink": {"delta": {"path": "s3://lake/cdc"}},
+            "autoRestart": {"backoff": {"initial": "100ms", "max": "1s"}},
+        }
+
+    def create(self, **spec: Any) -> PlayedSync:
+        body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": "shop"}}
+        self.api.create(f"{self.syncs}", body | {"spec": self.spec | spec})
+        return self
+
+    def create_secret(self, *, labelled: bool) -> None:
+        about: Object = {"name": "login", "labels": {"cdcsync.io/source": "true"} if labelled else {}}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": about}
+        self.api.create(f"{self.base}/secrets", body | {"stringData": {"username": "cdc", "password": PASSWORD}})
+
+    @property
+    def base(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    @property
+    def syncs(self) -> str:
+        return f"/apis/cdcsync.io/v1alpha1/namespaces/{self.namespace}/cdcsyncs"
+
+    @property
+    def stored(self) -> Status:
+        return Status.model_validate(self.api.get(f"{self.syncs}/shop")["status"])
+
+    def change(self, **spec: Any) -> None:
+        self.api.merge(f"{self.syncs}/shop", {"spec": spec})
+
+    # -- the operator
+
+    def operator(self) -> KubeController:
+        """A new one, as after a restart."""
+        settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
+        calls = SourceCalls(self.look, self.current, self.splits)
+        controller = KubeController(self.api, settings, self.namespace, "shop", calls, time.time, lambda: None)
+        self.controllers.append(controller)
+        return controller
+
+    def until(self, controller: KubeController, wanted: Callable[[Status], object]) -> Status:
+        """Looks again and again until the stored status is as wanted."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            controller.look()
+            if wanted(self.stored):
+                return self.stored
+            time.sleep(0.02)
+        raise AssertionError(f"not reached; the status is {self.stored!r}")
+
+    # -- the source
+
+    def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
+        self.passwords.append((secrets / "login" / "password").read_text())
+        found = () if self.errors else tuple(TableSeen(t) for t in self.tables)
+        seen = PreflightSeen(resource.metadata.generation, time.time(), self.errors, found, (), {"flavor": "mysql"})
+        return Look(seen, {t: table(t) for t in self.tables})
+
+    def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
+        return LogOffset("binlog.000001", 1000)
+
+    def splits(self, resource: CdcSync, secrets: Path, _: Table, start: Bound) -> Iterator[Split]:
+        for end in [(i * 10,) for i in range(1, 1500)]:
+            yield Split(start, end)
+            start = end
+        yield Split(start, None)
+
+    # -- drivers
+
+    def pods(self) -> dict[str, Object]:
+        found = self.api.items(f"{self.base}/pods", labelSelector="cdcsync.io/part=driver")
+        return {p["metadata"]["name"]: p for p in found}
+
+    def driver(self, kind: RunKind) -> PodReporter:
+        """What the run's driver reports with; a run has one driver process."""
+        ref = self.stored.runs.get(kind)
+        assert ref is not None
+        if ref.id not in self.reporters:
+            self.reporters[ref.id] = PodReporter(self.api, self.namespace, ref.id, self.tables, REPORT_TABLES)
+        return self.reporters[ref.id]
+
+    def read(self, driver: PodReporter, *names: str) -> None:
+        more = {"finished": WHOLE, "low": place(100), "high": {"file": "binlog.000001", "offset": 200}}
+        entries = [{"name": n, "phase": "CatchingUp", "position": place(100), **more} for n in names]
+        driver.report(epoch=1, tables=entries, snapshot={"splitsTotal": 4, "splitsFinished": 4, "rows": 10})
+
+    def flow(self, driver: PodReporter, offset: int = 300) -> None:
+        entries = [{"name": n, "phase": "Streaming", "position": place(offset)} for n in self.tables]
+        position = place(offset) | {"timestamp": "2026-01-01T00:00:00+00:00"}
+        driver.report(epoch=2, tables=entries, position=position, lag_seconds=0.5)
+
+    def end(self, kind: RunKind, code: int = 0, **state: Any) -> None:
+        """The pod ends: without a last word unless `state` has one as its message."""
+        ref = self.stored.runs.get(kind)
+        assert ref is not None
+        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"} | state
+        status = {
+            "phase": "Failed" if code else "Succeeded",
+            "containerStatuses": [
+                {"name": "driver", "state": {"terminated": terminated}, "image": "x", "imageID": "x", "ready": False,
+                 "restartCount": 0},
+            ],
+        }  # fmt: skip
+        self.api.merge(f"{self.base}/pods/{ref.pod}/status", {"status": status})
+
+    def gone(self, pod: str) -> None:
+        """What a kubelet does at last with a pod that was asked to go."""
+        self.api.delete(f"{self.base}/pods/{pod}", {"gracePeriodSeconds": 0})
+
+    def to_streaming(self, controller: KubeController) -> None:
+        self.until(controller, lambda s: s.runs.snapshot and self.pods())
+        self.read(self.driver(RunKind.SNAPSHOT), *self.tables)
+        self.end(RunKind.SNAPSHOT)
+        self.until(controller, lambda s: s.runs.stream and s.runs.stream.pod in self.pods())
+        self.flow(self.driver(RunKind.STREAM))
+        self.until(controller, lambda s: s.phase == "Streaming" and s.condition("Ready").status == "True")
