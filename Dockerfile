@@ -58,7 +58,7 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
 COPY --from=build-spark /opt/cdcsync /opt/cdcsync
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
 # The class archive, with which Spark's JVM starts in about half the time.
-RUN python -m cdcsync_spark.warmup && rm -rf /tmp/*
+RUN SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.warmup && rm -rf /tmp/*
 ENV SPARK_HOME=/opt/cdcsync/lib/python3.11/site-packages/pyspark
 USER 65532:65532
 WORKDIR /tmp

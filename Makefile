@@ -22,7 +22,7 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-unit test-servers test-stress test-kube bench lock clean
+.PHONY: help setup servers demo lint format test test-unit test-servers test-stress test-kube test-cluster bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -68,6 +68,10 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
 	@$(PYTEST) tests -m kube $(ARGS)
+
+test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own (root; builds the images)
+	@echo "test-cluster: tests on a node"
+	@tests/cluster/run.sh $(PYTEST) tests -m cluster $(ARGS)
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests -m bench -s $(ARGS)

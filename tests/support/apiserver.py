@@ -42,7 +42,7 @@ def api_server(folder: Path) -> Iterator[Api]:
 def establish(api: Api, path: Path) -> None:
     """Creates a CRD and waits until its resources are served."""
     document = yaml.safe_load(path.read_text())
-    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?fieldValidation=Strict", document)
     name, group = document["metadata"]["name"], document["spec"]["group"]
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

@@ -1,0 +1,109 @@
+"""The one-node cluster as tests use it: its API, its containers, servers beside it that pods can reach, and Helm.
+
+Tests run inside its network namespace (`make test-cluster` sees to that), so the node's address is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from cdcsync_kube.access import by_kubeconfig
+from cdcsync_kube.client import Api, ApiError, Object
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / "node"
+HELM = CACHE / "helm"
+CHART = ROOT / "helm" / "cdcsync"
+NODE_IP = "10.251.0.1"
+ACCESS_KEY, SECRET_KEY, REGION = "LAKEKEYID", "lake-secret-value", "us-east-1"
+MOTO = str(Path(sys.executable).parent / "moto_server")
+
+
+@dataclass
+class Node:
+    """`images` is the tag of the images that were imported."""
+
+    state: Path
+    images: str
+
+    def __post_init__(self) -> None:
+        self.api: Api = by_kubeconfig(self.state / "admin.kubeconfig")
+
+    def helm(self, *arguments: str) -> str:
+        environment = os.environ | {"KUBECONFIG": str(self.state / "admin.kubeconfig")}
+        result = subprocess.run([HELM, *arguments], env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"helm {arguments}: {result.stdout}{result.stderr}"
+        return result.stdout
+
+    def kubectl(self, *arguments: str) -> str:
+        command = [str(CACHE / "node"), "kubectl", "--kubeconfig", str(self.state / "admin.kubeconfig"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    def kill(self, namespace: str, pod: str) -> None:
+        """SIGKILL to everything in a pod's containers."""
+        found = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
+        for container in found["status"].get("containerStatuses", []):
+            name = container.get("containerID", "").removeprefix("containerd://")
+            if name:
+                socket = self.state / "run" / "containerd.sock"
+                command = ["ctr", "--address", socket, "-n", "k8s.io", "tasks", "kill", "-a", "-s", "SIGKILL", name]
+                subprocess.run(command, capture_output=True, check=False)
+
+    def pods(self, namespace: str, selector: str) -> list[Object]:
+        return list(self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector))
+
+
+def wait_until(what: Callable[[], Any], seconds: float, said: str, describe: Callable[[], str] = lambda: "") -> Any:
+    """The first true value of `what()`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if found := what():
+                return found
+        except ApiError as error:
+            if not (error.transient or error.gone):
+                raise
+        time.sleep(0.5)
+    raise AssertionError(f"not within {seconds:.0f} s: {said}\n{describe()}")
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[str]:
+    """An S3 server on the node; its address."""
+    port = 9100
+    with (folder / "moto.log").open("wb") as log:
+        process = subprocess.Popen([MOTO, "-H", NODE_IP, "-p", str(port)], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            wait_until(lambda: _bucket(port), 60, "the S3 server started", (folder / "moto.log").read_text)
+            yield f"http://{NODE_IP}:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _bucket(port: int) -> bool:
+    try:
+        pafs.S3FileSystem(
+            access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, endpoint_override=f"{NODE_IP}:{port}",
+            scheme="http", allow_bucket_creation=True,
+        ).create_dir("lake")  # fmt: skip
+    except OSError:
+        return False
+    return True
+
+
+def storage_options(endpoint: str) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true",
+    }  # fmt: skip
