@@ -13,35 +13,37 @@ RUN apt-get update -qq \
  && useradd --uid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin cdcsync
 ENV PATH=/opt/cdcsync/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
-FROM python AS build
+FROM python AS tools
 RUN apt-get update -qq && apt-get install -qqy --no-install-recommends python3-venv >/dev/null
-WORKDIR /src
+
+FROM tools AS wheel
 RUN python3 -m venv /opt/build && /opt/build/bin/pip install --quiet 'hatchling>=1.27,<2'
+WORKDIR /src
 COPY pyproject.toml LICENSE ./
 COPY core core
 COPY operator operator
 COPY spark_app spark_app
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels .
 
-FROM build AS build-operator
+FROM tools AS operator-packages
 COPY docker/operator.lock .
 RUN python3 -m venv /opt/cdcsync \
- && pip install --quiet --no-cache-dir --require-hashes --requirement operator.lock \
- && pip install --quiet --no-cache-dir --no-deps --no-index /wheels/*.whl \
- && pip uninstall --quiet --yes setuptools pip
+ && pip install --quiet --no-cache-dir --require-hashes --requirement operator.lock
+COPY --from=wheel /wheels /wheels
+RUN pip install --quiet --no-cache-dir --no-deps --no-index /wheels/*.whl && pip uninstall --quiet --yes setuptools pip
 
-FROM build AS build-spark
+FROM tools AS spark-packages
 COPY docker/spark.lock .
 RUN python3 -m venv /opt/cdcsync \
- && pip install --quiet --no-cache-dir --require-hashes --requirement spark.lock \
- && pip install --quiet --no-cache-dir --no-deps --no-index /wheels/*.whl \
- && pip uninstall --quiet --yes setuptools pip
+ && pip install --quiet --no-cache-dir --require-hashes --requirement spark.lock
+COPY --from=wheel /wheels /wheels
+RUN pip install --quiet --no-cache-dir --no-deps --no-index /wheels/*.whl && pip uninstall --quiet --yes setuptools pip
 
 FROM python AS operator
 LABEL org.opencontainers.image.title="cdcsync operator" \
       org.opencontainers.image.description="Runs CdcSync resources: change data capture from MySQL and MariaDB into Delta tables" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build-operator /opt/cdcsync /opt/cdcsync
+COPY --from=operator-packages /opt/cdcsync /opt/cdcsync
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["/usr/bin/tini", "--"]
@@ -55,7 +57,7 @@ LABEL org.opencontainers.image.title="cdcsync driver" \
 RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
  && apt-get install -qqy --no-install-recommends openjdk-17-jre-headless procps >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
-COPY --from=build-spark /opt/cdcsync /opt/cdcsync
+COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
 # The class archive, with which Spark's JVM starts in about half the time.
 RUN SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.warmup && rm -rf /tmp/*

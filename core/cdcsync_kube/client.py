@@ -45,9 +45,10 @@ class Api:
     """One server. `token()` is asked before each call, "" for none."""
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, token: Callable[[], str]) -> None:
+        self.server, self.token = server, token
         parts = urllib.parse.urlsplit(server)
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        self._base, self._tls, self._token = parts.path.rstrip("/"), tls, token
+        self._base, self._tls = parts.path.rstrip("/"), tls
         self._kept = threading.local()
         self._opened: set[http.client.HTTPConnection] = set()
         self.calls = 0
@@ -95,7 +96,7 @@ class Api:
         target = self._base + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"Accept": "application/json", "User-Agent": "cdcsync", "Content-Type": kind}
-        if token := self._token():
+        if token := self.token():
             headers["Authorization"] = f"Bearer {token}"
         status, text = self._send(method, target, content, headers)
         if status >= http.client.BAD_REQUEST:

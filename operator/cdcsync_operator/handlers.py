@@ -35,6 +35,10 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         settings.scanning.disabled = True
         settings.peering.standalone = True
 
+    @kopf.on.login(registry=registry)
+    def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+
     @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
     async def sync_changed(namespace: str | None, name: str, **_: Any) -> None:
         operator.changed(namespace or "", name)

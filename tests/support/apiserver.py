@@ -5,6 +5,7 @@ Two processes of the node binary (tests/cluster/node), about 6 seconds to start.
 
 from __future__ import annotations
 
+import base64
 import secrets
 import socket
 import ssl
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,6 +23,7 @@ from cdcsync_kube.client import Api, ApiError
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / ".cache" / "node" / "node"
 CRD = ROOT / "crds" / "cdcsync.yaml"
+_CERTIFICATES: dict[str, Path] = {}
 
 
 @contextmanager
@@ -37,6 +40,19 @@ def api_server(folder: Path) -> Iterator[Api]:
         stack.callback(api.close)
         establish(api, CRD)
         yield api
+
+
+def kubeconfig(api: Api) -> dict[str, Any]:
+    """For programs that make their own connection. The certificate names 127.0.0.1."""
+    data = base64.b64encode((_CERTIFICATES[api.server]).read_bytes()).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": api.server, "certificate-authority-data": data}}],
+        "users": [{"name": "admin", "user": {"token": api.token()}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        "current-context": "test",
+    }
 
 
 def establish(api: Api, path: Path) -> None:
@@ -120,7 +136,6 @@ def _wait(folder: Path, port: int, token: str) -> Api:
     while time.monotonic() < deadline:
         try:
             tls = ssl.create_default_context(cafile=str(certificate))
-            tls.check_hostname = False
         except OSError:
             time.sleep(0.1)
             continue
@@ -132,5 +147,6 @@ def _wait(folder: Path, port: int, token: str) -> Api:
             api.close()
             time.sleep(0.1)
             continue
+        _CERTIFICATES[api.server] = certificate
         return api
     raise AssertionError(f"the API server did not start: {said}; {(folder / 'kube-apiserver.log').read_text()[-2000:]}")
