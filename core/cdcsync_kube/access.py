@@ -22,10 +22,21 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 def connect_api() -> Api:
     """The API server of the pod that this runs in, else of `KUBECONFIG` or `~/.kube/config`. Raises SpecInvalid."""
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
-        return in_pod()
+    return in_pod() if _is_pod() else by_kubeconfig(_kubeconfig())
+
+
+def has_cluster() -> bool:
+    """Whether there is anything to connect by."""
+    return _is_pod() or _kubeconfig().exists()
+
+
+def _is_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
+
+
+def _kubeconfig() -> Path:
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    return by_kubeconfig(Path(first) if first else Path.home() / ".kube" / "config")
+    return Path(first) if first else Path.home() / ".kube" / "config"
 
 
 def in_pod() -> Api:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import structlog
 
+from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api
 from cdcsync_operator.kube_controller import KubeController
@@ -21,12 +23,14 @@ from cdcsync_operator.lease import RENEW_EVERY, Lease
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.metrics import Metrics
 from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_operator.preflight import Look
 from cdcsync_operator.work_queue import Key, WorkQueue
 
 _log = structlog.get_logger()
 #: a worker that is in one look for so many seconds is stuck: every call that it makes ends sooner
 _STUCK = 300.0
 _AFTER_ERROR = 30.0
+_SOURCES_AT_ONCE = 8
 
 
 @dataclass
@@ -47,6 +51,7 @@ class KubeOperator:
         self.queue = WorkQueue(time.monotonic)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
+        self._looking = threading.BoundedSemaphore(_SOURCES_AT_ONCE)
 
     def changed(self, namespace: str, name: str) -> None:
         """Something about this sync may be different."""
@@ -126,9 +131,18 @@ class KubeOperator:
         with self._lock:
             if key not in self._controllers:
                 self._controllers[key] = KubeController(
-                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key)
+                    self.api, self.settings, *key, self._bounded_calls(), time.time, lambda: self.queue.add(key)
                 )
             return self._controllers[key]
+
+    def _bounded_calls(self) -> SourceCalls:
+        """Few preflights at once: hundreds of syncs may be met at the start."""
+
+        def look(resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
+            with self._looking:
+                return self.calls.look(resource, secrets, unread)
+
+        return replace(self.calls, look=look)
 
     def _drop(self, key: Key) -> None:
         with self._lock:

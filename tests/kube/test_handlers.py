@@ -63,6 +63,13 @@ def leading(sync: PlayedSync) -> str:
     return next((str(lease["spec"].get("holderIdentity")) for lease in found), "")
 
 
+def shown(sync: PlayedSync, folder: Path) -> str:
+    """What `cdcsync status` says of it."""
+    command = [sys.executable, "-m", "cdcsync_operator", "status", "shop", "-n", sync.namespace]
+    environment = os.environ | {"KUBECONFIG": str(folder / "kubeconfig")}
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
 def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
     sync: PlayedSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
@@ -75,6 +82,7 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
         assert 'name="shop",phase="Paused"} 1' in page.read().decode()
     sync.change(source={"host": "127.0.0.1", "port": 1}, state="running")
     eventually(lambda: sync.stored.restarts.reason == "SourceUnreachable", log)
+    assert "SourceUnreachable" in shown(sync, tmp_path)
     found = sync.api.get(f"{sync.syncs}/shop")["metadata"]
     assert "finalizers" not in found
     assert "annotations" not in found
