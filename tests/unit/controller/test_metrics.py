@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import urllib.request
+from pathlib import Path
 
 from cdcsync_core.status import Phase, Status, TableCounts, with_condition
 from cdcsync_operator.metrics import OF_SYNC, Metrics, serve
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def page() -> str:
@@ -45,3 +50,22 @@ def test_pages_are_served() -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    dashboard = json.loads((ROOT / "helm" / "dashboards" / "cdcsync.json").read_text())
+    asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
+    asked += [v["query"] for v in dashboard["templating"]["list"]]
+    named = {name for expression in asked for name in re.findall(r"\bcdcsync_[a-z_]+", expression)}
+    shown = Metrics().text({("n", "s"): full()}, calls=1, leading=True)
+    assert named == set(re.findall(r"^# TYPE (\S+)", shown, re.M))
+
+
+def test_the_documentation_names_every_metric() -> None:
+    text = (ROOT / "docs" / "operator.md").read_text()
+    shown = re.findall(r"^# TYPE (\S+)", Metrics().text({("n", "s"): full()}, calls=1, leading=True), re.M)
+    assert [name for name in shown if f"`{name}" not in text] == []
+
+
+def full() -> Status:
+    return Status(lag_seconds=1.0, position={"timestamp": "2026-01-01T00:00:00Z"})

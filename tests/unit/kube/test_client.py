@@ -1,0 +1,115 @@
+"""The client of the API server: pages, refusals, a connection that the server closed, and what is never shown."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import PermanentError
+from cdcsync_kube.access import by_kubeconfig
+from cdcsync_kube.client import Api, ApiError
+
+
+class Server(ThreadingHTTPServer):
+    """Answers by `answers`, one after the other; keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, object]] = []
+        self.asked: list[tuple[str, str, str]] = []
+        self.hang_up = False
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append((self.command, self.path, self.headers.get("Authorization", "")))
+        status, body = self.server.answers.pop(0)
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        self.close_connection = self.server.hang_up  # without having said so
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def api(server: Server) -> Iterator[Api]:
+    made = Api(f"http://127.0.0.1:{server.server_port}", None, lambda: "a-token")
+    yield made
+    made.close()
+
+
+def test_a_list_is_read_page_by_page(api: Api, server: Server) -> None:
+    server.answers = [(200, {"items": [{"n": 1}], "metadata": {"continue": "x"}}), (200, {"items": [{"n": 2}]})]
+    assert [o["n"] for o in api.items("/things", labelSelector="a=b")] == [1, 2]
+    assert "continue=x" in server.asked[1][1]
+    assert {a for *_, a in server.asked} == {"Bearer a-token"}
+
+
+def test_a_refusal_says_what_the_server_said(api: Api, server: Server) -> None:
+    server.answers = [(409, {"reason": "AlreadyExists", "message": "it is there"})]
+    with pytest.raises(ApiError) as caught:
+        api.create("/things", {})
+    assert (caught.value.conflict, caught.value.reason, caught.value.message) == (True, "AlreadyExists", "it is there")
+
+
+def test_what_is_gone_counts_as_deleted(api: Api, server: Server) -> None:
+    server.answers = [(404, {"reason": "NotFound"}), (403, {"reason": "Forbidden"})]
+    api.delete("/things/a")
+    with pytest.raises(ApiError):
+        api.delete("/things/a")
+
+
+def test_a_closed_connection_is_opened_again_but_a_creation_is_not_repeated(api: Api, server: Server) -> None:
+    server.hang_up = True
+    server.answers = [(200, {}), (200, {"a": 1}), (200, {})]
+    api.get("/one")
+    assert api.get("/two") == {"a": 1}
+    with pytest.raises(ApiError) as caught:
+        api.create("/three", {})
+    assert (caught.value.status, caught.value.transient) == (0, True)
+    assert [path for _, path, _ in server.asked] == ["/one", "/two"]
+
+
+def test_a_server_that_is_away_is_a_transient_error_without_the_token() -> None:
+    with pytest.raises(ApiError) as caught:
+        Api("http://127.0.0.1:1", None, lambda: "a-token").get("/")
+    assert caught.value.transient
+    assert "a-token" not in str(caught.value)
+
+
+def test_a_kubeconfig_that_logs_in_by_a_program_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    entry = (
+        "clusters: [{name: c, cluster: {server: 'https://x'}}]\ncontexts: [{name: k, context: {cluster: c, user: u}}]\n"
+    )
+    path.write_text(entry + "users: [{name: u, user: {exec: {command: login}}}]\ncurrent-context: k\n")
+    with pytest.raises(PermanentError, match="logs in by a program"):
+        by_kubeconfig(path)
+    with pytest.raises(PermanentError, match="no usable kubeconfig"):
+        by_kubeconfig(tmp_path / "none")
