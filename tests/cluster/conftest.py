@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.node import CHART, Node, s3_server, wait_until
+from support.node import CHART, OPERATOR, SYSTEM, Node, ready, s3_server, wait_until
 from support.servers import VARIANTS, Server
-
-SYSTEM = "cdcsync-system"
 
 
 @pytest.fixture(scope="session")
@@ -31,18 +29,13 @@ def node() -> Iterator[Node]:
     given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
     made.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)
     wait_until(
-        lambda: [p for p in made.pods(SYSTEM, "app.kubernetes.io/name=cdcsync-operator") if ready(p)],
+        lambda: [p for p in made.pods(SYSTEM, OPERATOR) if ready(p)],
         120,
         "the operator is ready",
         lambda: made.kubectl("-n", SYSTEM, "describe", "pods") + made.kubectl("-n", SYSTEM, "logs", "deploy/cdcsync"),
     )
     yield made
     made.api.close()
-
-
-def ready(pod: dict[str, object]) -> bool:
-    conditions = pod["status"].get("conditions", [])  # type: ignore[attr-defined]
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 @pytest.fixture(scope="session")

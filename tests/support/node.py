@@ -6,6 +6,7 @@ Tests run inside its network namespace (`make test-cluster` sees to that), so th
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +26,9 @@ CACHE = ROOT / ".cache" / "node"
 HELM = CACHE / "helm"
 CHART = ROOT / "helm" / "cdcsync"
 NODE_IP = "10.251.0.1"
+#: where the chart is installed, and the label of its pods
+SYSTEM = "cdcsync-system"
+OPERATOR = "app.kubernetes.io/name=cdcsync-operator"
 ACCESS_KEY, SECRET_KEY, REGION = "LAKEKEYID", "lake-secret-value", "us-east-1"
 MOTO = str(Path(sys.executable).parent / "moto_server")
 
@@ -59,8 +63,18 @@ class Node:
                 command = ["ctr", "--address", socket, "-n", "k8s.io", "tasks", "kill", "-a", "-s", "SIGKILL", name]
                 subprocess.run(command, capture_output=True, check=False)
 
+    def restart_api_server(self) -> None:
+        """Killed, and started again a moment later."""
+        os.kill(int((self.state / "run" / "kube-apiserver.pid").read_text()), signal.SIGKILL)
+        subprocess.run([ROOT / "tests" / "cluster" / "up.sh"], check=True, capture_output=True)
+
     def pods(self, namespace: str, selector: str) -> list[Object]:
         return list(self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector))
+
+
+def ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def wait_until(what: Callable[[], Any], seconds: float, said: str, describe: Callable[[], str] = lambda: "") -> Any:
