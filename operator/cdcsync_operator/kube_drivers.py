@@ -211,6 +211,9 @@ class KubeDrivers:
         found = self._found.get(run)
         pod = found.pod if found else None
         path = f"{self._base}/pods/{run}-driver"
+        if pod is not None and "deletionTimestamp" in pod["metadata"]:  # given up: its node does not answer
+            self.api.delete(path, {"gracePeriodSeconds": 0})
+            return
         if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
             self.api.delete(path)
             return

@@ -20,6 +20,8 @@ Object = dict[str, Any]
 #: seconds that a pod may wait for a node (a cluster may have to grow), and for its image
 UNSCHEDULABLE_PATIENCE = 300.0
 IMAGE_PATIENCE = 60.0
+#: seconds after its grace for which a pod may still be there: then its node does not answer any more
+GONE_PATIENCE = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _KILLED = 137
 
@@ -29,17 +31,10 @@ def outcome(pod: Object, now: float) -> Exit | None:
     status = pod.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
         return _ended(status)
+    asked = _seconds(pod["metadata"].get("deletionTimestamp"))  # the end of its grace
+    if asked is not None and now - asked > GONE_PATIENCE:
+        return _retry(Reason.DRIVER_LOST, "the driver's pod does not end: its node does not answer")
     return _stuck(pod, now)
-
-
-def stuck_since_start(pod: Object) -> str:
-    """What a pod that has not started waits for, in the cluster's words; "" where nothing is said."""
-    status = pod.get("status") or {}
-    for state in _waiting(status):
-        if state.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{state['reason']}: {state.get('message', '')}".strip(": ")
-    refused = _unscheduled(status)
-    return str(refused.get("message", "")) if refused else ""
 
 
 def _ended(status: Object) -> Exit:

@@ -3,11 +3,13 @@
 Why it is right: what is written is the whole of what was said (for each table its newest entry, with the number of the report that it
 came with), so a write that is lost, late or repeated changes nothing in the end. News that a decision hangs on (a phase, an epoch,
 an error, the end) is written at once, mere progress every few seconds. A run that was cleared away has no ConfigMaps and no rights any
-more: then this driver has no controller, and drains. While the API server or the operator is away the driver works on.
+more: then this driver has no controller, and drains (a lack of rights must last a while, because an API server that has just started
+knows of none). While the API server or the operator is away the driver works on.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
@@ -18,6 +20,7 @@ from cdcsync_kube.client import Api, ApiError
 from cdcsync_spark.progress import ControllerGone
 
 PROGRESS_SECONDS = 5.0
+REFUSED_SECONDS = 60.0
 #: what of a table's entry is more than progress
 _ESSENCE = ("phase", "reason", "nonce")
 
@@ -43,6 +46,7 @@ class PodReporter:
         self._changed: set[int] = set()
         self._written_at = float("-inf")
         self._urgent = False
+        self._refused_since: float | None = None
 
     def report(self, **parts: Any) -> None:
         """The parts of `Report`; raises ControllerGone."""
@@ -71,11 +75,18 @@ class PodReporter:
                 self._send()
                 return
             except ApiError as error:
-                if error.gone or error.status == 403:
+                if error.gone or self._is_refused_for_good(error):
                     raise ControllerGone("this run's report was cleared away") from error
                 if attempt + 1 < attempts:
                     time.sleep(0.5 * 2**attempt)
         self._written_at = self._clock()  # not before the next turn of mere progress
+
+    def _is_refused_for_good(self, error: ApiError) -> bool:
+        if error.status != http.client.FORBIDDEN:
+            return False
+        if self._refused_since is None:
+            self._refused_since = self._clock()
+        return self._clock() - self._refused_since >= REFUSED_SECONDS
 
     def _send(self) -> None:
         for shard in sorted(self._changed - {0}):
@@ -83,6 +94,7 @@ class PodReporter:
         data = {"head": json.dumps(self._head, ensure_ascii=False)}
         self._api.merge(f"{self._path}0", {"data": data | {"tables": self._shard(0)}})
         self._changed, self._urgent, self._written_at = set(), False, self._clock()
+        self._refused_since = None
 
     def _shard(self, number: int) -> str:
         entries = [e for name, e in self._entries.items() if self._shard_of[name] == number]

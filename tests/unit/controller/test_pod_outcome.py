@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.status import utc
-from cdcsync_operator.pod_outcome import IMAGE_PATIENCE, UNSCHEDULABLE_PATIENCE, outcome
+from cdcsync_operator.pod_outcome import GONE_PATIENCE, IMAGE_PATIENCE, UNSCHEDULABLE_PATIENCE, outcome
 
 CREATED = 1_000_000.0
 
@@ -73,3 +73,13 @@ def test_a_pod_that_cannot_start_is_waited_for_and_then_told(
 def test_a_pod_on_its_way_is_left_alone() -> None:
     assert outcome(waiting("ContainerCreating"), CREATED + 10_000) is None
     assert outcome(pod(phase="Running"), CREATED + 10_000) is None
+
+
+def test_a_pod_on_a_node_that_is_gone_is_given_up_after_its_grace() -> None:
+    """What it may still do is refused by the targets (R8)."""
+    found = pod(phase="Running")
+    found["metadata"]["deletionTimestamp"] = utc(CREATED + 90)
+    assert outcome(found, CREATED + 90 + GONE_PATIENCE) is None
+    told = outcome(found, CREATED + 90 + GONE_PATIENCE + 1)
+    assert told is not None
+    assert told.reason == "DriverLost"

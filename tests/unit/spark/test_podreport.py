@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.kube_runs import FoundRun
-from cdcsync_spark.podreport import PROGRESS_SECONDS, PodReporter
+from cdcsync_spark.podreport import PROGRESS_SECONDS, REFUSED_SECONDS, PodReporter
 from cdcsync_spark.progress import ControllerGone
 
 
@@ -90,12 +90,28 @@ def test_a_write_that_fails_is_made_good_by_the_next_one() -> None:
     assert [t["name"] for t in news.tables] == ["s.t0", "s.t1", "s.t2"]
 
 
-@pytest.mark.parametrize("status", [404, 403])
-def test_a_run_that_was_cleared_away_has_no_controller(status: int) -> None:
+def test_a_run_that_was_cleared_away_has_no_controller() -> None:
     reporter, server, _ = made()
-    server.error = ApiError(status, "", "")
+    server.error = ApiError(404, "NotFound", "")
     with pytest.raises(ControllerGone):
         reporter.report(tables=[entry("s.t0")])
+
+
+def test_a_lack_of_rights_must_last() -> None:
+    """An API server that has just been started refuses everybody for a moment."""
+    reporter, server, clock = made()
+    server.error = ApiError(403, "Forbidden", "")
+    reporter.report(epoch=1)
+    clock.now += REFUSED_SECONDS - 1
+    reporter.report(epoch=2)
+    server.error = None
+    reporter.report(epoch=3)
+    server.error = ApiError(403, "Forbidden", "")
+    clock.now += REFUSED_SECONDS
+    reporter.report(epoch=4)
+    clock.now += REFUSED_SECONDS
+    with pytest.raises(ControllerGone):
+        reporter.report(epoch=5)
 
 
 def test_tables_are_in_their_shards() -> None:
