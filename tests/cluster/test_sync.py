@@ -238,7 +238,7 @@ def test_pause_and_resume(shop: Shop) -> None:
     shop.node.api.merge(f"{shop.path}/shop", {"spec": {"state": "paused"}})
     status = shop.until(lambda s: s.phase == "Paused", 120, "it is paused")
     assert status.restarts.consecutive == 0
-    assert not shop.node.pods(NAMESPACE, "cdcsync.io/part=driver")
+    wait_until(lambda: not shop.node.pods(NAMESPACE, "cdcsync.io/part=driver"), 60, "the driver is gone", shop.describe)
     shop.server.run(f"DELETE FROM {WALK} WHERE id % 2 = 0", db=shop.database)
     shop.node.api.merge(f"{shop.path}/shop", {"spec": {"state": "running"}})
     shop.flows()
