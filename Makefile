@@ -76,10 +76,15 @@ test-cluster: setup servers ## the operator end to end on a one-node Kubernetes 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests -m bench -s $(ARGS)
 
-lock: setup ## compile requirements.lock anew from pyproject.toml
+LOCKED = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet \
+  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
+
+lock: setup ## compile requirements.lock and the images' locks anew from pyproject.toml
 	@$(BIN)/python -m venv .cache/uv && .cache/uv/bin/pip install --quiet 'uv>=0.5,<1'
-	@.cache/uv/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
-	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file requirements.lock
+	@$(LOCKED) --all-extras --output-file requirements.lock
+	@sed -E 's/ *\\$$//; /^ +--hash/d' requirements.lock > .cache/pins.txt
+	@$(LOCKED) --constraint .cache/pins.txt --output-file docker/operator.lock
+	@$(LOCKED) --constraint .cache/pins.txt --extra spark --output-file docker/spark.lock
 
 clean: ## remove what make made in this folder, the servers included
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse
