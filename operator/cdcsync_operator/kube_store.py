@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +21,15 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets, parse_resource
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
-from cdcsync_kube.client import Api, Object
+from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.pod_template import Policy, refusals
 from cdcsync_operator.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.table_shards import SHOWN, SIZE, worst
 
 _METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")
+
+
+_SECRETS_SECONDS = 30.0
 
 
 class StatusTakenOver(Exception):
@@ -36,15 +40,23 @@ class KubeStore:
     """One resource. `on_secrets` gets the Secrets that it names whenever they are read."""
 
     def __init__(
-        self, api: Api, namespace: str, name: str, policy: Policy, on_secrets: Callable[[Secrets], None]
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        policy: Policy,
+        on_secrets: Callable[[Secrets], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._policy, self._on_secrets = api, policy, on_secrets
+        self._api, self._policy, self._on_secrets, self._clock = api, policy, on_secrets, clock
         self.namespace, self.name = namespace, name
         self._path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs/{name}"
         self._shards = KubeTableShards(api, namespace, name)
         self._object: Object = {}
         self._resource: CdcSync | None = None
         self._written: Object | None = None
+        self._complete: dict[str, set[str]] | None = None
+        self._complete_at = 0.0
 
     def load(self) -> tuple[CdcSync, Status]:
         """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver."""
@@ -90,8 +102,11 @@ class KubeStore:
         self._written = self._object.get("status")
 
     def missing_secrets(self) -> tuple[str, ...]:
+        """Asked again after a while where all were there: a changed one is read in time, and looks stay cheap."""
         assert self._resource is not None
         wanted = required_secrets(self._resource.spec)
+        if self._complete == wanted and self._clock() - self._complete_at < _SECRETS_SECONDS:
+            return ()
         found: Secrets = {}
         path = f"/api/v1/namespaces/{self.namespace}/secrets"
         for secret in self._api.items(path, labelSelector=f"{SECRET_LABEL}=true"):
@@ -99,7 +114,9 @@ class KubeStore:
             if name in wanted:
                 found[name] = _texts(secret.get("data") or {})
         self._on_secrets(found)
-        return tuple(missing_secrets(self._resource, found))
+        missing = tuple(missing_secrets(self._resource, found))
+        self._complete, self._complete_at = (None if missing else wanted), self._clock()
+        return missing
 
 
 def _known(found: Object) -> Object:
@@ -174,8 +191,6 @@ class KubeTableShards:
 
 def put(api: Api, path: str, body: Object) -> None:
     """Creates an object, or replaces the one of its name."""
-    from cdcsync_kube.client import ApiError
-
     try:
         api.create(path, body)
     except ApiError as error:
