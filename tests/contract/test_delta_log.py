@@ -36,7 +36,7 @@ from contract.sinkcase import (
 
 
 def opened(target: DeltaTarget) -> DeltaTable:
-    return DeltaTable(target.uri, storage_options=target.place.storage_options())
+    return DeltaTable(target.uri, storage_options=target.home.place.storage_options())
 
 
 def entries(target: DeltaTarget) -> list[str]:

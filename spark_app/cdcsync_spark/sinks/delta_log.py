@@ -1,19 +1,18 @@
 """The log of a Delta table as the place of our state.
 
-Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never changes, so the state as of a
-version is found by reading entries downwards from it until one is ours: nearly always the first. Entries of other
-programs (OPTIMIZE, compaction, VACUUM) have no state and change no row's value, so they are looked past. Files are read
-here directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
+Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never changes, so the
+state as of a version is found by reading entries downwards from it until one is ours: nearly always the first. Entries
+of other programs (OPTIMIZE, compaction, VACUUM) have no state and change no row's value, so they are looked past. Files
+are read here directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
 
-Entries are kept as long as they are needed: the table is made with `delta.enableExpiredLogCleanup=false`, which stops every program's
-automatic clean-up, and we clean up ourselves right after a commit of our own, before a checkpoint that is older than it
-(`delta_upkeep`). However long a table rests, its newest state stays.
+Entries are kept as long as they are needed: the table is made with `delta.enableExpiredLogCleanup=false`, which stops
+every program's automatic clean-up, and we clean up ourselves right after a commit of our own, before a checkpoint that
+is older than it (`delta_upkeep`). However long a table rests, its newest state stays.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +32,14 @@ class Log:
 
     files: pafs.FileSystem
     folder: str
+
+    def names(self) -> list[str]:
+        """The files in the log; none where there is no log."""
+        selector = pafs.FileSelector(f"{self.folder}/_delta_log", allow_not_found=True)
+        try:
+            return [info.base_name for info in self.files.get_file_info(selector)]
+        except FileNotFoundError:
+            return []
 
     def entry(self, version: int) -> str | None:
         """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may hold U+0085); None
@@ -54,16 +61,10 @@ class Log:
                 return found
         return None
 
-    def added(self, version: int) -> Iterator[dict[str, Any]]:
-        """The `add` actions of all entries up to `version`, oldest first. Only for a table that was never cleaned up."""
-        for v in range(version + 1):
-            for line in (self.entry(v) or "").split("\n"):
-                if line.startswith('{"add"'):
-                    yield json.loads(line)["add"]
-
 
 def own_state(entry: str) -> TableState | None:
-    """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a newer program's form."""
+    """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a newer program's
+    form."""
     for line in entry.split("\n"):
         if line.startswith('{"commitInfo"'):
             text = json.loads(line)["commitInfo"].get(STATE_KEY)

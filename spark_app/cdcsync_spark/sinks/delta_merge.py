@@ -1,15 +1,16 @@
 """A folded batch into a Delta table, as one MERGE of delta-rs.
 
-The source is the upserts and the deleted keys in one table, told apart by a marker column that no column of the table can be called. Keys
-match by equality of every key column, byte for byte, never NULL: a NULL would match nothing and be inserted again at every
-replay. A key that is not there and ends deleted is not inserted. `streamed_exec=False` lets delta-rs skip files whose key
-bounds lie outside the batch's; bounds are never narrow (see `statistics`).
+The source is the upserts and the deleted keys in one table, told apart by a marker column that no column of the table
+can be called. Keys match by equality of every key column, byte for byte, never NULL: a NULL would match nothing and be
+inserted again at every replay. A key that is not there and ends deleted is not inserted. `streamed_exec=False` lets
+delta-rs skip files whose key bounds lie outside the batch's; bounds are never narrow (see `statistics`).
 
-Afterwards the counts must add up: each upsert updated or inserted exactly one row, each delete removed at most one. A table
-where they do not holds a key twice, which only a foreign writer can have done, and is stopped rather than trusted.
+Afterwards the counts must add up: each upsert updated or inserted exactly one row, each delete removed at most one. A
+table where they do not holds a key twice, which only a foreign writer can have done, and is stopped rather than
+trusted.
 
-Cost: every file that may hold a key is read, and rewritten if it does (copy on write), in the driver's memory: the batch, plus about a row
-group per touched file and core.
+Cost: every file that may hold a key is read, and rewritten if it does (copy on write), in the driver's memory: the
+batch, plus about a row group per touched file and core.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.delta_batch import checked
 
 
 def merge(
@@ -31,7 +33,7 @@ def merge(
     """Commits `change` on `handle`, rows and `properties` together."""
     schema = arrow_schema(table)
     marker = unused_name(schema.names)
-    source = merge_source(change, schema, table.key, marker)
+    source = merge_source(change, schema, table, marker)
     columns = {_quoted(name): f"s.{_quoted(name)}" for name in schema.names}
     deleted = f"s.{_quoted(marker)}"
     metrics = (
@@ -53,22 +55,13 @@ def merge(
     check_counts(table, change, metrics)
 
 
-def merge_source(change: Merge, schema: pa.Schema, key: tuple[str, ...], marker: str) -> pa.Table:
-    """Upserts and deletes under one schema; `marker` tells deletes. Raises `InternalError` for other columns or a NULL key."""
-    key_schema = pa.schema([schema.field(k) for k in key])
-    for rows, needed in ((change.upserts, schema), (change.deletes, key_schema)):
-        if set(rows.schema.names) != set(needed.names) or any(rows.schema.field(f.name).type != f.type for f in needed):
-            raise _internal(
-                f"a batch with the columns {rows.schema.names} of types {[str(t) for t in rows.schema.types]}"
-            )
-        if any(rows[k].null_count for k in key):
-            raise _internal("a change with a NULL in its key")
-    upserts = change.upserts.select(schema.names)
+def merge_source(change: Merge, schema: pa.Schema, table: Table, marker: str) -> pa.Table:
+    """Upserts and deletes under one schema; `marker` tells deletes."""
+    upserts, keys = checked(table, change)
     deletes = pa.table(
-        [change.deletes[f.name] if f.name in key else pa.nulls(change.deletes.num_rows, f.type) for f in schema],
-        schema=schema,
+        [keys[f.name] if f.name in table.key else pa.nulls(keys.num_rows, f.type) for f in schema], schema=schema
     )
-    return pa.concat_tables([_marked(upserts.cast(schema), marker, False), _marked(deletes, marker, True)])
+    return pa.concat_tables([_marked(upserts, marker, False), _marked(deletes, marker, True)])
 
 
 def _marked(rows: pa.Table, marker: str, value: bool) -> pa.Table:
@@ -102,7 +95,3 @@ def check_counts(table: Table, change: Merge, metrics: dict[str, Any]) -> None:
 def _quoted(name: str) -> str:
     """A column for the SQL of delta-rs: with double quotes it is taken letter by letter, dots and case included."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _internal(found: str) -> Exception:
-    return fail(Reason.INTERNAL_ERROR, found, remedy="report this with the log")

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -41,17 +42,22 @@ def new_table(table: Table) -> dict[str, str]:
 
 
 def adapt(handle: DeltaTable, table: Table) -> bool:
-    """Gives an existing target what the new columns of `table` need, by a commit without rows; False: it had everything."""
+    """Gives an existing target what the new columns of `table` need, by a commit without rows; False: it had
+    everything."""
     schema = Schema.from_arrow(arrow_schema(table))
     if "timestamp_ntz" in schema.to_json() and "timestampNtz" not in (handle.protocol().writer_features or ()):
         handle.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
         return True
-    has = handle.metadata().configuration
+    missing = adapted(handle.metadata().configuration, table)
+    if missing:
+        handle.alter.set_table_properties(missing)
+    return bool(missing)
+
+
+def adapted(has: Mapping[str, str], table: Table) -> dict[str, str]:
+    """The properties that a table with the properties `has` lacks for the columns of `table`."""
     wanted = _listed(table) if _needs_list(table) or has.keys() & {_LISTED, _COUNTED} else {}
-    if any(has.get(name) != value for name, value in wanted.items()):
-        handle.alter.set_table_properties(wanted)
-        return True
-    return False
+    return {name: value for name, value in wanted.items() if has.get(name) != value}
 
 
 def _needs_list(table: Table) -> bool:

@@ -23,10 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import obstore
 import pyarrow.fs as pafs
 from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 from deltalake.fs import DeltaStorageHandler
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason, fail
 
@@ -60,8 +63,8 @@ def segment(name: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A lake's root. `scheme` is `file` or `s3`; `root` an absolute folder or `bucket/prefix`; `secret_dir` a folder with a file per
-    credential variable, empty where the environment's own credentials serve."""
+    """A lake's root. `scheme` is `file` or `s3`; `root` an absolute folder or `bucket/prefix`; `secret_dir` a folder
+    with a file per credential variable, empty where the environment's own credentials serve."""
 
     scheme: str
     root: str
@@ -112,7 +115,8 @@ class Place:
         return {f.name: f.read_text().strip() for f in folder.iterdir() if _CREDENTIAL.fullmatch(f.name)}
 
     def storage_options(self) -> dict[str, str]:
-        """What delta-rs needs for the store. A commit is a conditional put: the second of two writers of one version fails."""
+        """What delta-rs needs for the store. A commit is a conditional put: the second of two writers of one version
+        fails."""
         if self.local:
             return {}
         options = {"AWS_CONDITIONAL_PUT": "etag"} | self.credentials()
@@ -124,8 +128,8 @@ class Place:
         return options
 
     def files(self) -> pafs.FileSystem:
-        """The place as a file system whose paths are relative to it. Remote ones go through delta-rs' own client, so that staging,
-        commits and reads agree about endpoint, credentials and names."""
+        """The place as a file system whose paths are relative to it. Remote ones go through delta-rs' own client, so
+        that staging, commits and reads agree about endpoint, credentials and names."""
         if self.local:
             return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
         return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self.storage_options()))
@@ -134,15 +138,19 @@ class Place:
     def new_file(self, relative: str) -> Iterator[Path]:
         """A local path to write; when the block ends well the file is in this place and durable, else nothing is.
 
-        `relative` must be a name that nobody used. A remote file goes through the local disk, so that an upload never sees half a file.
+        `relative` must be a name that nobody used. A remote file goes through the local disk, so that an upload never
+        sees half a file.
         """
         target = Path(self.root, relative) if self.local else Path(tempfile.mkdtemp(prefix="cdcsync-")) / "upload"
         try:
+            made = not target.parent.exists()
             target.parent.mkdir(parents=True, exist_ok=True)
             yield target
             if self.local:
                 _sync(target)
                 _sync(target.parent)
+                if made:
+                    _sync(target.parent.parent)
             else:
                 self._upload(target, relative)
         except BaseException:
@@ -151,6 +159,45 @@ class Place:
         finally:
             if not self.local:
                 shutil.rmtree(target.parent, ignore_errors=True)
+
+    def put_new(self, relative: str, content: bytes) -> bool:
+        """Writes a whole file durably if none of that name is there; False: there is one.
+
+        The name appears with all of the content or not at all: by a hard link on a disk, by a conditional put in an
+        object store.
+        """
+        return self._link_new(Path(self.root, relative), content) if self.local else self._store_new(relative, content)
+
+    def _link_new(self, target: Path, content: bytes) -> bool:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            try:
+                os.link(file.name, target)
+            except FileExistsError:
+                return False
+        _sync(target.parent)
+        return True
+
+    def _store_new(self, relative: str, content: bytes) -> bool:
+        """A client that sends again what was stored already is told that the name is taken: then the content
+        decides."""
+        store = self._store()
+        try:
+            obstore.put(store, relative, content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return bytes(obstore.get(store, relative).bytes()) == content
+        except BaseError as error:
+            raise OSError(str(error)) from None
+        return True
+
+    def _store(self) -> S3Store:
+        bucket, _, prefix = self.root.partition("/")
+        options = self.storage_options()
+        del options["AWS_CONDITIONAL_PUT"]  # the default there, and a word that it does not know
+        return S3Store(bucket, prefix=prefix or None, config=options)  # type: ignore[arg-type]
 
     def _upload(self, source: Path, relative: str) -> None:
         client = DeltaFileSystemHandler(self.uri, self.storage_options())

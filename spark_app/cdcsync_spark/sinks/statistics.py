@@ -1,8 +1,8 @@
 """Delta file statistics that may be wide but never narrow.
 
-A reader, and a MERGE, skips a file when a key lies outside the file's bounds. A bound that is too narrow by a microsecond therefore
-loses a row or inserts it twice; a bound that is too wide costs a read. So bounds are widened wherever their JSON form
-is less exact than the value, and left out where no safe form exists:
+A reader, and a MERGE, skips a file when a key lies outside the file's bounds. A bound that is too narrow by a
+microsecond therefore loses a row or inserts it twice; a bound that is too wide costs a read. So bounds are widened
+wherever their JSON form is less exact than the value, and left out where no safe form exists:
 
 - timestamps travel as milliseconds: the minimum is rounded down, the maximum up;
 - strings are cut to 32 characters, the maximum's last one is raised (order of code points, which is the order of UTF-8 bytes);
@@ -63,7 +63,7 @@ class FileStatistics:
                 bounds = _safe_form(field.type)(*self._bounds[field.name])  # type: ignore[misc]
                 if bounds:
                     low[field.name], high[field.name] = bounds
-        return _json({"numRecords": self._rows, "minValues": low, "maxValues": high, "nullCount": self._nulls})
+        return as_json({"numRecords": self._rows, "minValues": low, "maxValues": high, "nullCount": self._nulls})
 
 
 def _min_max(column: pa.ChunkedArray) -> Bounds | None:
@@ -122,10 +122,10 @@ def _outward(value: Decimal, rounding: str, sign: int) -> Decimal:
     return rounded + sign * Decimal(1).scaleb(rounded.adjusted() - _DIGITS + 1)
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
     """JSON with decimals as plain numbers, never in exponent form or through a double."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k)}:{_json(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(k)}:{as_json(v)}" for k, v in value.items()) + "}"
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
 
 

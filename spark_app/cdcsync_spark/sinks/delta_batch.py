@@ -1,0 +1,114 @@
+"""A folded batch as files and actions: one small data file, one file of deletion vectors, and what the log says of
+both.
+
+Why it is right. The index says where each key of the batch is live. Those rows are deleted, whether their key ends
+updated or deleted; the upserts are appended. A file whose rows are all deleted is removed. The index is told only after
+the log has it: until then files and vectors are orphans that nobody sees. Data is durable before its vectors, both
+before the entry that names them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.deletion_vectors import VectorFile
+from cdcsync_spark.sinks.delta_home import DeltaHome
+from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, new_file
+from cdcsync_spark.sinks.key_index import KeyIndex
+from cdcsync_spark.sinks.staging import stage
+
+#: upserts that are sorted by key first, in bytes: a column of more could not be one array
+_SORTED_BYTES = 256 * 2**20
+
+
+@dataclass
+class Batch:
+    """What a MERGE changes in the table: `actions` for the log, and what the index is told afterwards."""
+
+    actions: list[Action] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    vectors: dict[str, tuple[str, BitMap]] = field(default_factory=dict)
+    added: list[tuple[str, pa.Table]] = field(default_factory=list)
+
+    def tell(self, index: KeyIndex) -> None:
+        """The log has the actions."""
+        for path in self.removed:
+            index.remove(path)
+        for path, (vector, deleted) in self.vectors.items():
+            index.delete(path, vector, deleted)
+        for path, keys in self.added:
+            index.add(path, keys.to_batches())
+
+
+def write_batch(home: DeltaHome, table: Table, view: TableView, index: KeyIndex, change: Merge, now: int) -> Batch:
+    """Writes the files of `change` on top of `view`, which `index` knows; `now` in milliseconds."""
+    upserts, deletes = checked(table, change)
+    batch = Batch()
+    keys = pa.concat_tables([upserts.select(list(table.key)), deletes])
+    located = index.locate(keys)
+    for file, rows in _data_files(home, table, upserts, now):
+        batch.actions.append({"add": dict(file.add)})
+        batch.added.append((file.log_path, rows.select(list(table.key))))
+    gate("data-written")
+    vectors = VectorFile(uuid.uuid4())
+    for path, found in located.items():
+        deleted = index.deleted(path) | BitMap(found.tolist())
+        _delete(batch, view.files[path], index.rows(path), deleted, vectors, now)
+    if vectors.content:
+        with home.place.new_file(vectors.path) as local:
+            local.write_bytes(vectors.content)
+    gate("vectors-written")
+    return batch
+
+
+def _delete(batch: Batch, file: LiveFile, rows: int, deleted: BitMap, vectors: VectorFile, now: int) -> None:
+    batch.actions.append(file.removed(now, data_change=True))
+    if len(deleted) == rows:
+        batch.removed.append(file.log_path)
+        return
+    vector = vectors.add(deleted)
+    batch.actions.append({"add": dict(file.with_vector(vector, rows).add)})
+    batch.vectors[file.log_path] = (vector.id, deleted)
+
+
+def _data_files(home: DeltaHome, table: Table, rows: pa.Table, now: int) -> Iterator[tuple[LiveFile, pa.Table]]:
+    """The files with `rows`, in their order, and the rows of each."""
+    if rows.nbytes <= _SORTED_BYTES:
+        rows = rows.sort_by([(name, "ascending") for name in table.key])
+    first = 0
+    for staged in stage(home.lake.below(home.root), home.side, table, rows.to_batches(), "stream"):
+        path = staged.path.removeprefix(home.prefix)
+        yield new_file(path, staged.size, staged.stats, now, data_change=True), rows.slice(first, staged.rows)
+        first += staged.rows
+
+
+def checked(table: Table, change: Merge) -> tuple[pa.Table, pa.Table]:
+    """Upserts in the table's schema and deleted keys in the key's; raises `InternalError` for other columns or a NULL
+    key."""
+    schema = arrow_schema(table)
+    key_schema = pa.schema([schema.field(k) for k in table.key])
+    for rows, needed in ((change.upserts, schema), (change.deletes, key_schema)):
+        if set(rows.schema.names) != set(needed.names) or any(rows.schema.field(f.name).type != f.type for f in needed):
+            raise _internal(
+                f"a batch with the columns {rows.schema.names} of types {[str(t) for t in rows.schema.types]}"
+            )
+        if any(rows[k].null_count for k in table.key):
+            raise _internal("a change with a NULL in its key")
+    return (
+        change.upserts.select(schema.names).cast(schema),
+        change.deletes.select(key_schema.names).cast(key_schema),
+    )
+
+
+def _internal(found: str) -> Exception:
+    return fail(Reason.INTERNAL_ERROR, found, remedy="report this with the log")

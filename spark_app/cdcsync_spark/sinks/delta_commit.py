@@ -1,0 +1,229 @@
+"""Commits to a Delta table as compare-and-set (rule R8), by entries of our own in its log.
+
+A commit brings its view of the table to the newest version, reads our newest state there, lets the caller decide, and
+writes the next entry only if nobody has written it: rows, state and transaction number together, or nothing. Whoever
+loses the race starts again on the version that won, so whatever an OPTIMIZE, another program's append or a newer run
+did is seen before anything is built on it. An entry whose outcome is unknown (the store did not answer) is no special
+case: the next opening finds it, or does not.
+
+Between commits the view and the key index stay in memory; both follow the log, whoever wrote it, and are dropped after
+any error. Where the table's protocol asks for more than our entries honour, or allows no deletion vectors, the commit
+is left to delta-rs (`delta_rs`), and `fallback` says why.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from pathlib import Path
+
+from deltalake.exceptions import CommitFailedError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.state import TableState
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks import delta_properties, delta_rs
+from cdcsync_spark.sinks.base import (
+    Append,
+    Build,
+    Commit,
+    Merge,
+    Replace,
+    StagedFile,
+    check_successor,
+    refuse_superseded,
+)
+from cdcsync_spark.sinks.delta_batch import Batch, write_batch
+from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, no_vectors, obstacle, upgrade
+from cdcsync_spark.sinks.delta_home import DeltaHome, delta_schema
+from cdcsync_spark.sinks.delta_log import STATE_KEY, Log, written
+from cdcsync_spark.sinks.delta_open import catch_up
+from cdcsync_spark.sinks.delta_snapshot import deleted_rows, file_batches, read_range
+from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, new_file
+from cdcsync_spark.sinks.key_index import FileVersion, KeyIndex
+
+#: other programs' commits may get in between that often before the run gives up and is retried with backoff
+ATTEMPTS = 20
+_ENGINE = "cdcsync"
+
+
+class LostRace(Exception):
+    """Another commit came first; start again at "open"."""
+
+
+class DeltaWriter:
+    """Writes one table, with a view of it and an index of its keys that are kept between commits. `scratch` is a folder
+    on a local disk.
+
+    Thread safe. `fallback` is why the last MERGE was left to delta-rs, as a phrase; empty where it was not.
+    """
+
+    def __init__(self, home: DeltaHome, scratch: Path) -> None:
+        self._home = home
+        self._scratch = scratch
+        self._lock = threading.Lock()
+        self._forget()
+        self.fallback = ""
+
+    def _forget(self) -> None:
+        self._view: TableView | None = None
+        self._index: KeyIndex | None = None
+
+    def last_commit(self) -> TableState | None:
+        """The newest own state; None: no table there."""
+        with self._lock, self._home.failing_clearly("reading the state"):
+            view = self._newest(self._home.log())
+            if view is not None and view.state is None:
+                raise self._home.not_ours()
+            return view.state if view else None
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        """See `Target.commit`."""
+        attempts = Retrying(
+            retry=retry_if_exception_type(LostRace),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_random_exponential(0.02, max=1),
+            retry_error_callback=self._give_up,
+        )
+        with self._lock, self._home.failing_clearly("committing"):
+            try:
+                return attempts(self._try_commit, epoch, build)
+            except BaseException:
+                self._forget()
+                raise
+
+    def _try_commit(self, epoch: int, build: Build) -> TableState:
+        log = self._home.log()
+        view = self._newest(log)
+        if view is None or view.state is None:
+            raise self._home.not_ours()
+        found = view.state
+        refuse_superseded(found, epoch)
+        commit = build(found)
+        if commit is None:
+            return found
+        check_successor(found, commit, epoch)
+        self._home.refuse_other_columns(view, found.table)
+        gate("before-commit")
+        self._publish(log, view, commit)
+        gate("committed")
+        return commit.state
+
+    def _newest(self, log: Log) -> TableView | None:
+        if self._view is None:
+            self._view = self._home.view()
+        else:
+            catch_up(log, self._view)
+        return self._view
+
+    # -- one commit
+
+    def _publish(self, log: Log, view: TableView, commit: Commit) -> None:
+        """Raises LostRace."""
+        change = commit.change
+        merging = isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows > 0
+        reason = self._obstacle(view, merging=merging)
+        if merging:
+            self.fallback = reason
+        if reason:
+            self._leave_to_delta_rs(view, commit)
+            return
+        now = time.time_ns() // 1_000_000
+        batch = self._batch(log, view, commit, now)
+        operation = _OPERATIONS.get(type(change), "WRITE")
+        text = entry_text([*head(commit.state, operation, now), *batch.actions])
+        if not self._home.place.put_new(f"_delta_log/{view.version + 1:020d}.json", text.encode()):
+            raise LostRace
+        gate("entry-written")
+        view.entry(view.version + 1, text)
+        if merging and self._index is not None:
+            batch.tell(self._index)
+
+    def _obstacle(self, view: TableView, *, merging: bool) -> str:
+        if not merging:
+            return obstacle(view)
+        return no_vectors(view) if self._home.vectors else "spec.sink.delta.options.deletionVectors is false"
+
+    def _batch(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
+        change, table = commit.change, commit.state.table
+        if isinstance(change, Merge):
+            if change.upserts.num_rows + change.deletes.num_rows == 0:
+                return Batch()
+            batch = write_batch(self._home, table, view, self._synced_index(log, view, table), change, now)
+            batch.actions[:0] = upgrade(view, view.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
+            return batch
+        if isinstance(change, Append):
+            return Batch(self._adds(change.files, now))
+        if isinstance(change, Replace):
+            return Batch(self._replaced(view, table, change, now))
+        return Batch()
+
+    def _replaced(self, view: TableView, table: Table, change: Replace, now: int) -> list[Action]:
+        schema, properties = delta_schema(table), delta_properties.adapted(view.properties, table)
+        return [
+            *upgrade(view, schema, properties, vectors=False),
+            *(file.removed(now, data_change=True) for file in view.files.values()),
+            *self._adds(change.files, now),
+        ]
+
+    def _adds(self, files: tuple[StagedFile, ...], now: int) -> list[Action]:
+        self._home.refuse_missing(files)
+        made = [new_file(f.path.removeprefix(self._home.prefix), f.size, f.stats, now, data_change=True) for f in files]
+        return [{"add": dict(file.add)} for file in made]
+
+    # -- the index
+
+    def _synced_index(self, log: Log, view: TableView, table: Table) -> KeyIndex:
+        if self._index is None or self._index.table != table:
+            self._index = KeyIndex(table, self._scratch, secrets.randbits(64))
+        self._index.sync({path: self._version(log, file, table) for path, file in view.files.items()})
+        return self._index
+
+    def _version(self, log: Log, file: LiveFile, table: Table) -> FileVersion:
+        vector, schema, place = file.vector, arrow_schema(table), f"{log.folder}/{file.path}"
+        return FileVersion(
+            vector.id if vector else "",
+            lambda: file_batches(log.files, place, schema, table.key),
+            lambda: deleted_rows(
+                vector, lambda p, offset, size: read_range(log.files, f"{log.folder}/{p}", offset, size)
+            ),
+        )
+
+    # -- the other way
+
+    def _leave_to_delta_rs(self, view: TableView, commit: Commit) -> None:
+        handle = self._home.handle()
+        if handle is None or handle.version() != view.version:
+            raise LostRace
+        try:
+            delta_rs.publish(self._home, handle, commit)
+        except CommitFailedError as lost:
+            raise LostRace(str(lost)) from lost
+
+    def _give_up(self, attempts: RetryCallState) -> TableState:
+        raise fail(
+            Reason.SINK_UNREACHABLE,
+            f"{attempts.attempt_number} attempts to commit to {self._home.place.uri} met other programs' commits",
+            remedy="let OPTIMIZE and other writers run less often",
+            table=str(self._home.table),
+        )
+
+
+_OPERATIONS: dict[type, str] = {Merge: "MERGE"}
+
+
+def head(state: TableState, operation: str, now: int) -> list[Action]:
+    """What begins every entry of ours: the whole state (rule R4) and the transaction."""
+    info = {
+        "timestamp": now,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": _ENGINE,
+        STATE_KEY: written(state),
+    }
+    txn = {"appId": state.identity.app_id, "version": state.number, "lastUpdated": now}
+    return [{"commitInfo": info}, {"txn": txn}]

@@ -1,0 +1,148 @@
+"""One Delta table's folder: where it is, how it is opened, what is refused there."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.table import Table, TableId
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import StagedFile
+from cdcsync_spark.sinks.delta_features import READABLE
+from cdcsync_spark.sinks.delta_log import Log
+from cdcsync_spark.sinks.delta_open import open_view
+from cdcsync_spark.sinks.delta_view import TableView
+from cdcsync_spark.sinks.place import Place, segment
+
+SIDE = "resnapshot-"
+
+
+def delta_schema(table: Table) -> str:
+    """The table's schema in Delta's JSON."""
+    return Schema.from_arrow(arrow_schema(table)).to_json()
+
+
+@dataclass(frozen=True)
+class DeltaHome:
+    """The folder of `table` in the lake `lake`; `side` is the folder of a side target below it, empty for the table
+    itself.
+
+    `vectors` is whether tables are made with deletion vectors.
+    """
+
+    lake: Place
+    sync: str
+    table: TableId
+    side: str = ""
+    vectors: bool = True
+
+    @property
+    def root(self) -> str:
+        """The table's folder, relative to the lake: names of staged files are relative to it."""
+        return f"{segment(self.table.database)}/{segment(self.table.name)}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of this target's log, relative to the lake: names in the log are relative to it."""
+        return f"{self.root}/{self.side}" if self.side else self.root
+
+    @property
+    def prefix(self) -> str:
+        """What staged names have more than names in the log."""
+        return f"{self.side}/" if self.side else ""
+
+    @property
+    def place(self) -> Place:
+        return self.lake.below(self.folder)
+
+    def failing_clearly(self, doing: str) -> AbstractContextManager[None]:
+        return self.lake.failing_clearly(str(self.table), doing)
+
+    def log(self) -> Log:
+        return Log(self.lake.files(), self.folder)
+
+    def view(self) -> TableView | None:
+        """The newest version; None where there is no table."""
+        return open_view(self.log())
+
+    def handle(self) -> DeltaTable | None:
+        """The table as delta-rs opens it."""
+        try:
+            return DeltaTable(self.place.uri, storage_options=self.lake.storage_options())
+        except TableNotFoundError:
+            return None
+
+    # -- what is refused
+
+    def refuse_other_files(self) -> None:
+        """A folder that holds something else is not taken over: a later VACUUM would remove it."""
+        selector = pafs.FileSelector(self.folder, allow_not_found=True)
+        try:
+            names = [info.base_name for info in self.lake.files().get_file_info(selector)]
+        except FileNotFoundError:  # another creator makes the folder at this moment
+            names = []
+        strangers = sorted(n for n in names if not n.startswith((".", "_", SIDE)))
+        if strangers and not self.side and "_delta_log" not in names:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"{self.place.uri} holds {len(strangers)} entries that are no Delta table, such as {strangers[0]!r}",
+                needed="an empty folder",
+                remedy="give another sink path, or move them away",
+                table=str(self.table),
+            )
+
+    def refuse_missing(self, files: tuple[StagedFile, ...]) -> None:
+        """Staged files are looked at once more before a commit names them, so that a wave staged on another machine's
+        disk, or removed by an eager clean-up, stops the run instead of making a table that cannot be read."""
+        if not files:
+            return
+        infos = self.lake.files().get_file_info([f"{self.root}/{f.path}" for f in files])
+        missing = [f.path for f, info in zip(files, infos, strict=True) if info.size != f.size]
+        if missing:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"{len(missing)} of {len(files)} staged files are not whole in {self.place.uri}, such as {missing[0]}",
+                needed="a sink path that the driver and all executors share, and nobody who removes files there",
+                remedy="correct spec.sink.delta.path; the rows are read again",
+                table=str(self.table),
+            )
+
+    def refuse_other_columns(self, view: TableView, table: Table) -> None:
+        """Somebody dropped or changed a column of the target: appends would hide it, so look before each commit."""
+        found = {name: field["type"] for name, field in view.fields.items()}
+        needed = {field["name"]: field["type"] for field in json.loads(delta_schema(table))["fields"]}
+        changed = sorted(name for name, kind in needed.items() if found.get(name) != kind)
+        if changed:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the target's column {changed[0]!r} is missing or has another type",
+                needed="the columns that the table was made with",
+                remedy="undo the change of the target table, or read the table again (spec.resnapshot)",
+                table=str(self.table),
+            )
+
+    def refuse_unreadable(self, view: TableView) -> None:
+        features = set(view.protocol.get("readerFeatures") or ()) - READABLE
+        if features or view.protocol["minReaderVersion"] == 2:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the target table was given the features {', '.join(sorted(features)) or 'of reader version 2'}",
+                needed="a table without them to be read here",
+                remedy="take the features away, or compare with Spark",
+                table=str(self.table),
+            )
+
+    def not_ours(self) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"{self.place.uri} holds no state of {self.sync}: another program's table, or its log was cleaned up by hand",
+            needed="a table that this sync made, or none",
+            remedy="give another sink path, or remove the table there and run again",
+            table=str(self.table),
+        )

@@ -1,0 +1,158 @@
+"""A version of a Delta table as its log tells it: live files, schema, protocol, our state. Pure.
+
+A live file is an `add` that no later `remove` took back; a file with a deletion vector and the same file with another
+are two (the Delta protocol, "Action Reconciliation"). Within one entry removes come before adds, whatever their order
+in it. Of our own state (rule R4) the newest counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.deletion_vectors import Descriptor
+from cdcsync_spark.sinks.delta_log import own_state
+from cdcsync_spark.sinks.statistics import as_json
+
+Action = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """One data file and what of it is deleted, as its `add` action says."""
+
+    add: Mapping[str, Any]
+
+    @property
+    def log_path(self) -> str:
+        """The path as the log writes it."""
+        return str(self.add["path"])
+
+    @property
+    def path(self) -> str:
+        """Relative to the table."""
+        return unquote(self.log_path)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.add["size"])
+
+    @cached_property
+    def rows(self) -> int | None:
+        """Physical rows, deleted ones included; None where the log does not say."""
+        stats = self.add.get("stats")
+        found = json.loads(stats).get("numRecords") if stats else None
+        return None if found is None else int(found)
+
+    @cached_property
+    def vector(self) -> Descriptor | None:
+        found = self.add.get("deletionVector")
+        return None if found is None else Descriptor.from_dict(found)
+
+    @property
+    def deleted_rows(self) -> int:
+        return self.vector.cardinality if self.vector else 0
+
+    def removed(self, now: int, *, data_change: bool) -> Action:
+        """The action that takes the file away at `now` (milliseconds)."""
+        vector = {"deletionVector": self.add["deletionVector"]} if self.vector else {}
+        return {
+            "remove": {
+                "path": self.log_path,
+                "deletionTimestamp": now,
+                "dataChange": data_change,
+                "extendedFileMetadata": True,
+                "partitionValues": self.add.get("partitionValues") or {},
+                "size": self.size,
+                **vector,
+            }
+        }
+
+    def with_vector(self, vector: Descriptor, rows: int) -> LiveFile:
+        """The same file of `rows` physical rows with more of them deleted; its bounds may be wide from now on."""
+        kept = {k: v for k, v in self.add.items() if v is not None}
+        stats = loosened(self.add.get("stats") or "", rows)
+        return LiveFile({**kept, "dataChange": True, "stats": stats, "deletionVector": vector.to_dict()})
+
+
+def new_file(path: str, size: int, stats: str, now: int, *, data_change: bool) -> LiveFile:
+    """A file of ours; `path` has only characters that are themselves in a URL."""
+    return LiveFile(
+        {
+            "path": path,
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": now,
+            "dataChange": data_change,
+            "stats": stats,
+        }
+    )
+
+
+def loosened(stats: str, rows: int) -> str:
+    """Statistics whose bounds may be wide; numbers keep their digits."""
+    found = json.loads(stats, parse_float=Decimal) if stats else {}
+    return as_json({**found, "numRecords": rows, "tightBounds": False})
+
+
+@dataclass
+class TableView:
+    """The table at `version`; `entry` brings it to the next."""
+
+    version: int = -1
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    files: dict[str, LiveFile] = field(default_factory=dict)
+    state: TableState | None = None
+
+    def entry(self, version: int, text: str) -> None:
+        """Applies the log's entry `version`."""
+        actions = list(actions_of(text))
+        for removed in (a["remove"] for a in actions if "remove" in a):
+            found = self.files.get(removed["path"])
+            if found is not None and _vector_of(removed) == found.vector:
+                del self.files[removed["path"]]
+        for action in actions:
+            self.take(action)
+        self.state = own_state(text) or self.state
+        self.version = version
+
+    def take(self, action: Action) -> None:
+        """One action that adds to the table (also of a checkpoint)."""
+        if action.get("add"):
+            self.files[action["add"]["path"]] = LiveFile(action["add"])
+        elif action.get("metaData"):
+            self.metadata = action["metaData"]
+        elif action.get("protocol"):
+            self.protocol = action["protocol"]
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.metadata.get("configuration") or {}
+
+    @property
+    def fields(self) -> dict[str, Mapping[str, Any]]:
+        """The schema's fields by name."""
+        return {f["name"]: f for f in json.loads(self.metadata["schemaString"])["fields"]}
+
+
+def actions_of(text: str) -> Iterator[Action]:
+    """Of a log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
+    return (json.loads(line) for line in text.split("\n") if line.strip())
+
+
+def entry_text(actions: list[Action]) -> str:
+    """A log entry, one action a line."""
+    return "".join(json.dumps(a, ensure_ascii=False, separators=(",", ":")) + "\n" for a in actions)
+
+
+def _vector_of(removed: Mapping[str, Any]) -> Descriptor | None:
+    found = removed.get("deletionVector")
+    return None if found is None else Descriptor.from_dict(found)
