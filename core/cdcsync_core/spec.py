@@ -184,8 +184,11 @@ class SinkCredentialsRef(Part):
 
 
 class DeltaOptions(Part):
+    """`deletion_vectors` false: every MERGE rewrites the files that it touches, for readers that do not know deletion vectors."""
+
     endpoint: Text = ""
     region: Text = ""
+    deletion_vectors: Flag = True
 
 
 def _check_path(path: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -22,15 +22,15 @@ from cdcsync_core.gates import gate
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
-from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Target
+from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
 
 
 @dataclass
 class StreamTable:
-    """A table of the run: its target, its last known state, when it was committed (unix seconds), why it stopped."""
+    """A table of the run: the writer of its target, its last known state, when it was committed (unix seconds), why it stopped."""
 
     name: str
-    target: Target
+    target: Writer
     state: TableState
     committed: float
     stop: CdcError | None = None
@@ -49,6 +49,7 @@ class Applier:
     epoch: int
     reader: Position
     clock: Callable[[], float]
+    _untended: dict[str, StreamTable] = field(default_factory=dict)
 
     def apply(self, batch: LogBatch) -> None:
         """Raises TransientError; a permanent error stops its table only."""
@@ -102,6 +103,16 @@ class Applier:
                 # also where there was nothing to commit: it is not opened again for each batch
                 table.committed = self.clock()
 
+    def tend(self, until: float) -> None:
+        """One step of upkeep for the tables with commits, in turns, and more steps while the clock is before `until` (unix seconds)."""
+        while self._untended:
+            name = next(iter(self._untended))
+            table = self._untended.pop(name)
+            if table.flowing and table.target.tend():
+                self._untended[name] = table
+                if self.clock() >= until:
+                    return
+
     def _stamp(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
             return None
@@ -124,6 +135,7 @@ class Applier:
         table.state = table.target.commit(self.epoch, build)
         if table.state.number != before:
             table.committed = self.clock()
+            self._untended[table.name] = table
 
     def _merge(
         self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch, changes: pa.Table

@@ -55,7 +55,7 @@ def run_stream(context: RunContext) -> None:
 def _open(context: RunContext, connection: Connection, assignment: TableAssignment) -> StreamTable | None:
     """None for a table that is refused, or whose snapshot is not complete."""
     name = str(assignment.table.id)
-    target = context.sink.target(assignment.table.id)
+    target = context.sink.target(assignment.table.id).writer(Path(context.config.scratch_dir))
     try:
         state = target.last_commit()
         if state is None or state.position is None:
@@ -152,9 +152,11 @@ class StreamRun:
         with self._applying:
             if self._closing:
                 return  # the batch is read again by the next run
+            begun = time.time()
             try:
                 for row in rows.collect():
                     self._apply(LogBatch.from_json(row["batch"]))
+                self._applier.tend(until=begun + self.context.resource.spec.stream.interval)
             except BaseException as e:
                 self._error = self._error or e
                 raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,11 @@ from cdcsync_spark.sinks.place import Place
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
 
-SINKS = {"delta": DeltaSink}
+#: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files
+SINKS: dict[str, Callable[[Place, str], Sink]] = {
+    "delta": DeltaSink,
+    "delta-rewritten": partial(DeltaSink, vectors=False),
+}
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +28,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(params=STORES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every sink on a local disk, the first one on the other stores, too; unless a test says where it runs."""
+    chosen = any("place" in str(m.args[0]) for m in metafunc.definition.iter_markers("parametrize"))
+    if "place" in metafunc.fixturenames and not chosen:
+        first, *others = SINKS
+        runs = [(first, store) for store in STORES] + [(other, "local") for other in others]
+        metafunc.parametrize(("sink", "place"), runs, indirect=True, ids=["-".join(run) for run in runs])
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty lake on each store."""
     if request.param == "local":
@@ -34,9 +48,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return server.place(bucket, tmp_path)
 
 
-@pytest.fixture(params=sorted(SINKS))
+@pytest.fixture
 def sink(request: pytest.FixtureRequest, place: Place) -> Sink:
-    return SINKS[request.param](place, SYNC)
+    return SINKS[getattr(request, "param", "delta")](place, SYNC)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A small sync whose whole knowledge is in its targets: run it, kill it anywhere, run it again, until it ends by itself.
 
-    EPOCH=1 python crashing.py '{the place as JSON}'
+    EPOCH=1 VECTORS=1 python crashing.py '{the place as JSON}'
 
 Creates a table, reads it in three waves, merges four batches, reads it again under nonce 1 beside itself, publishes,
 merges two more batches. `EXPECTED` is what the table must hold whenever the program has ended well, however often it was killed before.
@@ -88,4 +88,5 @@ def run(sink: Sink, epoch: int) -> None:
 
 
 if __name__ == "__main__":
-    run(DeltaSink(Place(**json.loads(sys.argv[1])), SYNC), int(os.environ.get("EPOCH", "1")))
+    vectors = os.environ["VECTORS"] == "1"
+    run(DeltaSink(Place(**json.loads(sys.argv[1])), SYNC, vectors), int(os.environ.get("EPOCH", "1")))

@@ -23,11 +23,15 @@ from contract.stores import STORES
 
 ROOT = Path(__file__).parents[2]
 #: store, gate -> at which of its passings a run is killed. Killed before its commit a run makes no progress by itself: it passes once
-#: or more. An undisturbed run passes table-created 2, staged 5, before-commit and committed 13 times.
+#: or more. An undisturbed run passes table-created 2, staged 5,
+#: before-commit and committed 13, data-written and vectors-written 6 times.
 CHAINS = {
     ("local", "table-created"): 1,
     ("local", "staged"): 2,
     ("local", "before-commit"): 2,
+    ("local", "data-written"): 2,
+    ("local", "vectors-written"): 2,
+    ("local", "entry-written"): 2,
     ("local", "committed"): 3,
     ("s3", "before-commit"): 5,
 }
@@ -35,7 +39,8 @@ CHAINS = {
 
 def run(place: Place, epoch: int, gate: str = "") -> int:
     """The program's exit code; negative is the signal that ended it."""
-    environment = os.environ | {"EPOCH": str(epoch), "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
+    environment = os.environ | {"EPOCH": str(epoch), "VECTORS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *sys.path])
     environment |= {"CDCSYNC_GATE": gate} if gate else {}
     command = [sys.executable, "-W", "error", crashing.__file__, json.dumps(asdict(place))]
     return subprocess.run(command, env=environment, check=False, timeout=120).returncode

@@ -49,7 +49,8 @@ def test_a_full_disk_while_staging_leaves_no_file(local: DeltaTarget) -> None:
 
 def test_a_full_disk_in_a_merge_leaves_the_table_as_it_was(local: DeltaTarget) -> None:
     before = whole_snapshot(local, incompressible(20_000))
-    merge = batch(1, Merge(rows_of(ORDERS, [(5, "new")]), keys_of(ORDERS, [(7,)])))
+    changed = [(n, f"new {text}") for n, text in incompressible(2000)]
+    merge = batch(1, Merge(rows_of(ORDERS, changed), keys_of(ORDERS, [(2007,)])))
     with files_of_at_most(8192), pytest.raises(TransientError) as failed:
         local.commit(1, merge)
     assert failed.value.reason is Reason.SINK_UNREACHABLE
@@ -86,13 +87,13 @@ def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
     """The store did it and the connection broke: the run fails, the next one finds the work done."""
     whole_snapshot(local, [(1, "a")])
     merge = batch(1, Merge(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)])))
-    write = DeltaTarget._write
+    put_new = Place.put_new
 
-    def written_but_unanswered(self: DeltaTarget, handle: object, commit: object) -> None:
-        write(self, handle, commit)  # type: ignore[arg-type]
+    def written_but_unanswered(self: Place, relative: str, content: bytes) -> bool:
+        put_new(self, relative, content)
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(DeltaTarget, "_write", written_but_unanswered)
+    monkeypatch.setattr(Place, "put_new", written_but_unanswered)
     with pytest.raises(TransientError):
         local.commit(1, merge)
     monkeypatch.undo()

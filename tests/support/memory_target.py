@@ -51,6 +51,9 @@ class MemoryTarget:
     def last_commit(self) -> TableState | None:
         return self.state
 
+    def tend(self) -> str:
+        return ""
+
     def staged_files(self) -> tuple[StagedFile, ...]:
         return self.files
 

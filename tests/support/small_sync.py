@@ -155,7 +155,9 @@ class Stream:
 
     def __init__(self, sync: SmallSync, report: bool) -> None:
         self._sync, self._report = sync, report
-        self.tables = {n: StreamTable(n, t, _state(t), time.time()) for n, t in sync.targets.items()}
+        self.tables = {
+            n: StreamTable(n, t.writer(sync.folder), _state(t), time.time()) for n, t in sync.targets.items()
+        }
         positions = {t.state.table.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
         self.applier = Applier(self.tables, 1, start, time.time)

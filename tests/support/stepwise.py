@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -143,7 +144,7 @@ def _wave(
 def _stream_table(name: str, database: str, target: Target) -> StreamTable:
     state = target.last_commit()
     assert state is not None
-    return StreamTable(f"{database}.{name}", target, state, committed=0.0)
+    return StreamTable(f"{database}.{name}", target.writer(Path(tempfile.gettempdir())), state, committed=0.0)
 
 
 def _position(table: StreamTable) -> Position:

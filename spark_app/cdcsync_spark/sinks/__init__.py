@@ -22,7 +22,8 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
 def _delta(sink: SinkSpec, secrets_dir: Path, sync: str) -> DeltaSink:
     ref, options = sink.delta.credentials_secret_ref, sink.delta.options
     secret = str(secrets_dir / ref.name) if ref else ""
-    return DeltaSink(Place.parse(sink.delta.path, options.endpoint, options.region, secret), sync)
+    place = Place.parse(sink.delta.path, options.endpoint, options.region, secret)
+    return DeltaSink(place, sync, options.deletion_vectors)
 
 
 _SINKS: dict[str, Callable[[SinkSpec, Path, str], Sink]] = {"delta": _delta}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -103,6 +104,22 @@ class TargetSnapshot(Protocol):
         ...
 
 
+class Writer(Protocol):
+    """A target as one process writes it again and again; what it learns of the table it keeps between commits."""
+
+    def last_commit(self) -> TableState | None:
+        """See `Target.last_commit`."""
+        ...
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        """See `Target.commit`."""
+        ...
+
+    def tend(self) -> str:
+        """One bounded step of upkeep, if one is due: its name; empty where none is. Never fails."""
+        ...
+
+
 class Target(Protocol):
     """One table's place in the lake. Picklable; used by the driver and inside Spark tasks."""
 
@@ -126,6 +143,10 @@ class Target(Protocol):
 
         Raises `SinkConflict` where a higher epoch has taken over, `SinkUnreachable` where a retry may help.
         """
+        ...
+
+    def writer(self, scratch: Path) -> Writer:
+        """For a process that commits often; `scratch` is a folder on its local disk."""
         ...
 
     def staged_files(self) -> tuple[StagedFile, ...]:

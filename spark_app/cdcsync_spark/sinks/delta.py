@@ -109,7 +109,10 @@ class DeltaTarget:
         return files
 
     def commit(self, epoch: int, build: Build) -> TableState:
-        return self.writer().commit(epoch, build)
+        writer = self.writer()
+        state = writer.commit(epoch, build)
+        writer.tend()
+        return state
 
     def writer(self, scratch: Path | None = None) -> DeltaWriter:
         return DeltaWriter(self.home, scratch or Path(tempfile.gettempdir()))

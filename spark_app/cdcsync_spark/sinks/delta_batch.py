@@ -21,7 +21,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Merge
-from cdcsync_spark.sinks.deletion_vectors import VectorFile
+from cdcsync_spark.sinks.deletion_vectors import Descriptor, VectorFile
 from cdcsync_spark.sinks.delta_home import DeltaHome
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, new_file
 from cdcsync_spark.sinks.key_index import KeyIndex
@@ -40,6 +40,21 @@ class Batch:
     vectors: dict[str, tuple[str, BitMap]] = field(default_factory=dict)
     added: list[tuple[str, pa.Table]] = field(default_factory=list)
 
+    def add(self, file: LiveFile, keys: pa.Table) -> None:
+        """A new file and the keys of its rows."""
+        self.actions.append({"add": dict(file.add)})
+        self.added.append((file.log_path, keys))
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that were written for it and nobody sees yet."""
+        vectors = {
+            Descriptor.from_dict(a["add"]["deletionVector"]).path
+            for a in self.actions
+            if "deletionVector" in a.get("add", ())
+        }
+        return [path for path, _ in self.added] + sorted(vectors)
+
     def tell(self, index: KeyIndex) -> None:
         """The log has the actions."""
         for path in self.removed:
@@ -53,32 +68,36 @@ class Batch:
 def write_batch(home: DeltaHome, table: Table, view: TableView, index: KeyIndex, change: Merge, now: int) -> Batch:
     """Writes the files of `change` on top of `view`, which `index` knows; `now` in milliseconds."""
     upserts, deletes = checked(table, change)
-    batch = Batch()
-    keys = pa.concat_tables([upserts.select(list(table.key)), deletes])
-    located = index.locate(keys)
+    batch, vectors = Batch(), VectorFile(uuid.uuid4())
+    located = index.locate(pa.concat_tables([upserts.select(list(table.key)), deletes]))
     for file, rows in _data_files(home, table, upserts, now):
-        batch.actions.append({"add": dict(file.add)})
-        batch.added.append((file.log_path, rows.select(list(table.key))))
+        batch.add(file, rows.select(list(table.key)))
     gate("data-written")
-    vectors = VectorFile(uuid.uuid4())
     for path, found in located.items():
         deleted = index.deleted(path) | BitMap(found.tolist())
-        _delete(batch, view.files[path], index.rows(path), deleted, vectors, now)
-    if vectors.content:
-        with home.place.new_file(vectors.path) as local:
-            local.write_bytes(vectors.content)
+        delete_rows(batch, view.files[path], index.rows(path), deleted, vectors, now, data_change=True)
+    write_vectors(home, vectors)
     gate("vectors-written")
     return batch
 
 
-def _delete(batch: Batch, file: LiveFile, rows: int, deleted: BitMap, vectors: VectorFile, now: int) -> None:
-    batch.actions.append(file.removed(now, data_change=True))
+def delete_rows(
+    batch: Batch, file: LiveFile, rows: int, deleted: BitMap, vectors: VectorFile, now: int, *, data_change: bool
+) -> None:
+    """`deleted` are all deleted rows of the file's `rows`, those of before included."""
+    batch.actions.append(file.removed(now, data_change=data_change))
     if len(deleted) == rows:
         batch.removed.append(file.log_path)
         return
     vector = vectors.add(deleted)
-    batch.actions.append({"add": dict(file.with_vector(vector, rows).add)})
+    batch.actions.append({"add": dict(file.with_vector(vector, rows, data_change=data_change).add)})
     batch.vectors[file.log_path] = (vector.id, deleted)
+
+
+def write_vectors(home: DeltaHome, vectors: VectorFile) -> None:
+    if vectors.content:
+        with home.place.new_file(vectors.path) as local:
+            local.write_bytes(vectors.content)
 
 
 def _data_files(home: DeltaHome, table: Table, rows: pa.Table, now: int) -> Iterator[tuple[LiveFile, pa.Table]]:

@@ -16,17 +16,22 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import structlog
 from deltalake.exceptions import CommitFailedError
+from pyroaring import BitMap
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks import delta_properties, delta_rs
+from cdcsync_spark.sinks import delta_properties, delta_rs, delta_upkeep
 from cdcsync_spark.sinks.base import (
     Append,
     Build,
@@ -38,6 +43,7 @@ from cdcsync_spark.sinks.base import (
     refuse_superseded,
 )
 from cdcsync_spark.sinks.delta_batch import Batch, write_batch
+from cdcsync_spark.sinks.delta_compaction import next_move, write_move
 from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, no_vectors, obstacle, upgrade
 from cdcsync_spark.sinks.delta_home import DeltaHome, delta_schema
 from cdcsync_spark.sinks.delta_log import STATE_KEY, Log, written
@@ -49,6 +55,8 @@ from cdcsync_spark.sinks.key_index import FileVersion, KeyIndex
 #: other programs' commits may get in between that often before the run gives up and is retried with backoff
 ATTEMPTS = 20
 _ENGINE = "cdcsync"
+
+_log = structlog.get_logger()
 
 
 class LostRace(Exception):
@@ -67,6 +75,8 @@ class DeltaWriter:
         self._scratch = scratch
         self._lock = threading.Lock()
         self._forget()
+        self._epoch = -1
+        self._swept = False
         self.fallback = ""
 
     def _forget(self) -> None:
@@ -109,6 +119,7 @@ class DeltaWriter:
         check_successor(found, commit, epoch)
         self._home.refuse_other_columns(view, found.table)
         gate("before-commit")
+        self._epoch = epoch
         self._publish(log, view, commit)
         gate("committed")
         return commit.state
@@ -136,11 +147,16 @@ class DeltaWriter:
         batch = self._batch(log, view, commit, now)
         operation = _OPERATIONS.get(type(change), "WRITE")
         text = entry_text([*head(commit.state, operation, now), *batch.actions])
+        self._enter(view, text, batch)
+
+    def _enter(self, view: TableView, text: str, batch: Batch) -> None:
+        """The log's next entry, or LostRace; then nobody needs the files of `batch`."""
         if not self._home.place.put_new(f"_delta_log/{view.version + 1:020d}.json", text.encode()):
+            delta_upkeep.delete_files(self._home, batch.paths)
             raise LostRace
         gate("entry-written")
         view.entry(view.version + 1, text)
-        if merging and self._index is not None:
+        if self._index is not None:
             batch.tell(self._index)
 
     def _obstacle(self, view: TableView, *, merging: bool) -> str:
@@ -180,17 +196,66 @@ class DeltaWriter:
     def _synced_index(self, log: Log, view: TableView, table: Table) -> KeyIndex:
         if self._index is None or self._index.table != table:
             self._index = KeyIndex(table, self._scratch, secrets.randbits(64))
-        self._index.sync({path: self._version(log, file, table) for path, file in view.files.items()})
+        schema = arrow_schema(table)
+        keys = partial(file_batches, log.files, table=schema, columns=table.key)
+        self._index.sync({path: self._version(log, file, keys) for path, file in view.files.items()})
         return self._index
 
-    def _version(self, log: Log, file: LiveFile, table: Table) -> FileVersion:
-        vector, schema, place = file.vector, arrow_schema(table), f"{log.folder}/{file.path}"
+    def _version(self, log: Log, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
+        vector, place = file.vector, f"{log.folder}/{file.path}"
         return FileVersion(
             vector.id if vector else "",
-            lambda: file_batches(log.files, place, schema, table.key),
-            lambda: deleted_rows(
-                vector, lambda p, offset, size: read_range(log.files, f"{log.folder}/{p}", offset, size)
-            ),
+            lambda: read_keys(place),
+            lambda: self._deleted(log, file),
+        )
+
+    # -- upkeep
+
+    def tend(self) -> str:
+        """One step of upkeep (see `delta_upkeep`), if one is due: its name; empty where none is."""
+        with self._lock:
+            view = self._view
+            if view is None or view.state is None or view.state.epoch != self._epoch:
+                return ""
+            try:
+                with self._home.failing_clearly("upkeep"):
+                    return self._step(view)
+            except (CdcError, LostRace) as error:
+                self._forget()
+                _log.warning("upkeep failed; it will be tried again", table=str(self._home.table), error=str(error))
+                return ""
+
+    def _step(self, view: TableView) -> str:
+        now = time.time_ns() // 1_000_000
+        if self._index is not None and self._index.tidy():
+            return "tidy"
+        if delta_upkeep.checkpoint_due(view):
+            delta_upkeep.checkpoint(self._home, view)
+            return "checkpoint"
+        if self._home.side:
+            return ""
+        dead = delta_upkeep.removable(view, now)
+        if dead:
+            delta_upkeep.remove(self._home, view, dead)
+            return "remove"
+        if self._index is not None and not self._swept:
+            self._swept = True
+            delta_upkeep.delete_files(self._home, delta_upkeep.orphans(self._home, view))
+            return "sweep"
+        return self._move(view, now)
+
+    def _move(self, view: TableView, now: int) -> str:
+        move = None if no_vectors(view) or not self._home.vectors else next_move(view.files.values())
+        if move is None or view.state is None:
+            return ""
+        log = self._home.log()
+        batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
+        self._enter(view, entry_text([*head(view.state, "OPTIMIZE", now), *batch.actions]), batch)
+        return "move"
+
+    def _deleted(self, log: Log, file: LiveFile) -> BitMap:
+        return deleted_rows(
+            file.vector, lambda path, offset, size: read_range(log.files, f"{log.folder}/{path}", offset, size)
         )
 
     # -- the other way

@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.delta_view import Action, TableView
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
-_ACTIONS = ("protocol", "metaData", "add")
+_ACTIONS = ("protocol", "metaData", "add", "remove")
 
 
 def open_view(log: Log) -> TableView | None:
@@ -29,10 +29,12 @@ def open_view(log: Log) -> TableView | None:
     view = TableView()
     checkpoint = _newest_checkpoint(names)
     if checkpoint is not None:
-        view.version = checkpoint[0]
+        view.version = view.checkpoint = checkpoint[0]
         for name in checkpoint[1]:
             for action in _checkpointed(log, name):
                 view.take(action)
+                if "remove" in action:
+                    view.left(action["remove"])
     elif not versions:
         return None
     catch_up(log, view)

@@ -125,6 +125,21 @@ def without(batch: pa.RecordBatch, first: int, deleted: BitMap) -> pa.RecordBatc
     return batch.filter(pa.array(kept))
 
 
+def live_rows(
+    files: pafs.FileSystem, path: str, table: pa.Schema, deleted: BitMap, first: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """The live rows among rows `first` to `end` of a data file, in their order, with all columns of the table's
+    schema."""
+    for part in _row_groups(files, path, None, deleted):
+        if part.first < end and first < part.first + part.rows:
+            row = part.first
+            for batch in typed_batches(part.fragment, table, list(table)):
+                start, stop = max(first - row, 0), min(end - row, batch.num_rows)
+                if start < stop:
+                    yield without(batch.slice(start, stop - start), row + start, deleted)
+                row += batch.num_rows
+
+
 def deleted_rows(vector: Descriptor | None, read: ReadRange) -> BitMap:
     return BitMap() if vector is None else load(vector, read)
 
@@ -143,22 +158,22 @@ def file_batches(
     return typed_batches(fragment, table, [table.field(name) for name in columns])
 
 
-def _row_groups(files: pafs.FileSystem, path: str, key: pa.Field, deleted: BitMap) -> Iterator[_Part]:
+def _row_groups(files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap) -> Iterator[_Part]:
     """Each row group of a file as a fragment that knows the bounds of `key`."""
     with files.open_input_file(path) as opened:
         footer = pq.read_metadata(opened)
-    leaf = next(i for i in range(footer.num_columns) if footer.schema.column(i).path == key.name)
     first = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         fragment = ds.ParquetFileFormat().make_fragment(
-            path, files, partition_expression=_bounds(group.column(leaf), key), row_groups=[number]
+            path, files, partition_expression=_bounds(group, key) if key else None, row_groups=[number]
         )
         yield _Part(fragment, first, group.num_rows, deleted)
         first += group.num_rows
 
 
-def _bounds(chunk: pq.ColumnChunkMetaData, key: pa.Field) -> pc.Expression | None:
+def _bounds(group: pq.RowGroupMetaData, key: pa.Field) -> pc.Expression | None:
+    chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == key.name)
     found = chunk.statistics
     if found is None or not found.has_min_max or found.null_count:
         return None

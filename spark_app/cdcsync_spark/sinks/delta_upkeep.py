@@ -1,63 +1,114 @@
-"""What keeps a Delta table quick to open and small on disk, after our own commits and never instead of one.
+"""What keeps a Delta table quick to open and small on disk, in steps between commits and never instead of one.
 
-delta-rs reads every log entry since the last checkpoint when it opens a table, a MERGE leaves the files that it
-replaced, and a stream of inserts leaves a small file per commit. So every `EVERY` own commits, in this order:
+A stream leaves a log entry, a small file and a few deletion vectors per commit. The steps, each bounded in time and memory:
 
-1. log entries older than the table's log retention and before the *last* checkpoint go; our newest entry, which holds the
-   state, is newer than that checkpoint whatever the retention;
-2. small files are compacted where many have gathered, unless that were a big rewrite (a user's OPTIMIZE);
-3. replaced files older than the table's file retention are removed, by what the log says of them, never by listing the
-   folder: staged files and side targets are not in the log. It must come before
-4. the checkpoint, which forgets them.
+- *tidy*: the key index merges its small runs;
+- *checkpoint*, every `EVERY` entries: log entries older than `delta.logRetentionDuration` and before the *last* checkpoint go,
+  then there is a new one. Our newest entry, which holds the state, is newer than the last checkpoint whatever the retention;
+- *remove*: files that no version within `delta.deletedFileRetentionDuration` has go, by what the log says of them;
+- *sweep*, once per run: files of ours that the log does not name and that are older than the retention go: those of a run that
+  died before its commit, or whose removal a checkpoint forgot. Staged waves and side targets have other names;
+- *move*: small files are gathered, files with many deleted rows are rewritten piece by piece (`delta_compaction`).
 
-Users change both retentions in the table's properties. Nothing here changes a row, and a failure is a warning: the commit
-before it stands.
+Users change both retentions in the table's properties. A failure is a warning: the commits before it stand.
 """
 
 from __future__ import annotations
 
-import structlog
-from deltalake import DeltaTable, PostCommitHookProperties
-from deltalake.exceptions import DeltaError
+import re
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
-from cdcsync_core.errors import CdcError
-from cdcsync_spark.sinks.place import Place
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
 
-EVERY = 20
-#: that many files below `SMALL_BYTES` are compacted together with all below `COMPACTED_BYTES`, if they are at most `MOST_BYTES`
-SMALL_FILES = 50
-SMALL_BYTES = 2**20
-COMPACTED_BYTES = 4 * 2**20
-MOST_BYTES = 512 * 2**20
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+from cdcsync_spark.sinks.deletion_vectors import FOLDER
+from cdcsync_spark.sinks.delta_home import DeltaHome
+from cdcsync_spark.sinks.delta_view import TableView
 
-_log = structlog.get_logger()
-
-
-def after_commit(place: Place, number: int, *, side: bool) -> None:
-    """Upkeep of the table at `place` that is due after own commit `number`. A side target keeps its log whole: its files
-    are published from it."""
-    if number == 0 or number % EVERY:
-        return
-    try:
-        handle = DeltaTable(place.uri, storage_options=place.storage_options())
-        if not side:
-            handle.cleanup_metadata()
-            _compact(handle)
-            handle.vacuum(dry_run=False, post_commithook_properties=_NO_HOOKS)
-        handle.create_checkpoint()
-    except (OSError, DeltaError, CdcError) as error:
-        _log.warning(
-            "upkeep of a target table failed; it will be tried again", uri=place.uri, error=type(error).__name__
-        )
+#: log entries from one checkpoint to the next
+EVERY = 50
+#: files that one step removes at most
+REMOVED = 200
+_AT_ONCE = 8
+_RETENTION = "delta.deletedFileRetentionDuration"
+_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(millisecond|second|minute|hour|day|week)s?", re.I)
+_MILLISECONDS = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_OURS = re.compile(r"(stream|compacted)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 
 
-def _compact(handle: DeltaTable) -> None:
-    if compaction_due(handle.get_add_actions()["size_bytes"].to_pylist()):
-        handle.optimize.compact(target_size=COMPACTED_BYTES, post_commithook_properties=_NO_HOOKS)
+def retention(properties: dict[str, str]) -> int | None:
+    """How long files are kept after they were taken away, in milliseconds; None for an interval that is not
+    understood."""
+    found = _INTERVAL.fullmatch(properties.get(_RETENTION, "interval 7 days").strip())
+    return int(found[1]) * _MILLISECONDS[found[2].lower()] if found else None
 
 
-def compaction_due(sizes: list[int]) -> bool:
-    """For the sizes in bytes of a table's files."""
-    small = sum(size < SMALL_BYTES for size in sizes)
-    return small >= SMALL_FILES and sum(size for size in sizes if size < COMPACTED_BYTES) <= MOST_BYTES
+def removable(view: TableView, now: int) -> list[str]:
+    """Files that a step may remove, relative to the table."""
+    kept = retention(dict(view.properties))
+    return [] if kept is None else view.dead(now - kept)[:REMOVED]
+
+
+def remove(home: DeltaHome, view: TableView, paths: Iterable[str]) -> None:
+    """Removes dead files; one that is not there any more is no error."""
+    chosen = list(paths)
+    delete_files(home, chosen)
+    for path in chosen:
+        view.gone.pop(path, None)
+
+
+def delete_files(home: DeltaHome, paths: Iterable[str]) -> None:
+    files = home.lake.files()
+
+    def delete(path: str) -> None:
+        try:
+            files.delete_file(f"{home.folder}/{path}")
+        except FileNotFoundError:
+            return
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(delete, paths))
+
+
+def checkpoint_due(view: TableView) -> bool:
+    return view.version - view.checkpoint >= EVERY
+
+
+def checkpoint(home: DeltaHome, view: TableView) -> None:
+    """A side target keeps its log whole: its files are published from it."""
+    handle = DeltaTable(home.place.uri, storage_options=home.lake.storage_options())
+    if not home.side:
+        handle.cleanup_metadata()
+    handle.create_checkpoint()
+    view.checkpoint = handle.version()
+
+
+def orphans(home: DeltaHome, view: TableView) -> list[str]:
+    """Files of ours that no version within the retention names and nobody is writing any more, relative to the
+    table."""
+    kept = retention(dict(view.properties))
+    if kept is None or home.side:
+        return []
+    named = (
+        {f.path for f in view.files.values()}
+        | {f.vector.path for f in view.files.values() if f.vector}
+        | view.gone.keys()
+    )
+    oldest = time.time() - kept / 1000
+    found = []
+    for folder in ("", f"{FOLDER}/"):
+        selector = pafs.FileSelector(f"{home.folder}/{folder}".rstrip("/"), allow_not_found=True)
+        for info in home.lake.files().get_file_info(selector):
+            path = folder + info.base_name
+            if _OURS.fullmatch(info.base_name) and path not in named and info.mtime and info.mtime.timestamp() < oldest:
+                found.append(path)
+    return found

@@ -75,11 +75,11 @@ class LiveFile:
             }
         }
 
-    def with_vector(self, vector: Descriptor, rows: int) -> LiveFile:
+    def with_vector(self, vector: Descriptor, rows: int, *, data_change: bool) -> LiveFile:
         """The same file of `rows` physical rows with more of them deleted; its bounds may be wide from now on."""
         kept = {k: v for k, v in self.add.items() if v is not None}
         stats = loosened(self.add.get("stats") or "", rows)
-        return LiveFile({**kept, "dataChange": True, "stats": stats, "deletionVector": vector.to_dict()})
+        return LiveFile({**kept, "dataChange": data_change, "stats": stats, "deletionVector": vector.to_dict()})
 
 
 def new_file(path: str, size: int, stats: str, now: int, *, data_change: bool) -> LiveFile:
@@ -104,13 +104,19 @@ def loosened(stats: str, rows: int) -> str:
 
 @dataclass
 class TableView:
-    """The table at `version`; `entry` brings it to the next."""
+    """The table at `version`; `entry` brings it to the next. `checkpoint` is the newest one's version, -1 without one.
+
+    `gone` has the files that were taken away and may still be read by whoever opened an older version: path -> when, in
+    milliseconds. A vector's file is among them with the last vector that was taken away.
+    """
 
     version: int = -1
     protocol: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: dict[str, LiveFile] = field(default_factory=dict)
     state: TableState | None = None
+    checkpoint: int = -1
+    gone: dict[str, int] = field(default_factory=dict)
 
     def entry(self, version: int, text: str) -> None:
         """Applies the log's entry `version`."""
@@ -119,19 +125,33 @@ class TableView:
             found = self.files.get(removed["path"])
             if found is not None and _vector_of(removed) == found.vector:
                 del self.files[removed["path"]]
+            self.left(removed)
         for action in actions:
             self.take(action)
         self.state = own_state(text) or self.state
         self.version = version
 
     def take(self, action: Action) -> None:
-        """One action that adds to the table (also of a checkpoint)."""
+        """One action of a checkpoint, or one that adds to the table."""
         if action.get("add"):
             self.files[action["add"]["path"]] = LiveFile(action["add"])
         elif action.get("metaData"):
             self.metadata = action["metaData"]
         elif action.get("protocol"):
             self.protocol = action["protocol"]
+
+    def left(self, removed: Mapping[str, Any]) -> None:
+        """One `remove` action: its files may go when nobody needs them any more."""
+        when, vector = int(removed.get("deletionTimestamp") or 0), _vector_of(removed)
+        for path in (unquote(removed["path"]), vector.path if vector else ""):
+            if path:
+                self.gone[path] = max(when, self.gone.get(path, 0))
+
+    def dead(self, before: int) -> list[str]:
+        """Files that no version since `before` (milliseconds) has."""
+        vectors = (f.vector.path for f in self.files.values() if f.vector)
+        live = {*vectors, *(f.path for f in self.files.values())}
+        return [path for path, when in self.gone.items() if when < before and path not in live]
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -134,7 +134,8 @@ def _decimal_words(column: pa.Array) -> Codes:
 
 
 def _absorb_bytes(hashed: Codes, column: pa.Array) -> Codes:
-    """Length, then the contents in words of 8 bytes, the last one filled with zeros: of a row's own bytes alone, whatever batch it is in."""
+    """Length, then the contents in words of 8 bytes, the last one filled with zeros: of a row's own bytes alone,
+    whatever batch it is in."""
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].astype(
         np.int64
     )

@@ -46,8 +46,8 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class FileVersion:
-    """A live file: `vector` identifies its deletion vector, empty where there is none; `read_keys` reads the key columns of
-    all its rows in physical order, `deleted` the rows that are not live."""
+    """A live file: `vector` identifies its deletion vector, empty where there is none; `read_keys` reads the key
+    columns of all its rows in physical order, `deleted` the rows that are not live."""
 
     vector: str
     read_keys: Callable[[], Iterable[pa.RecordBatch]]
@@ -143,20 +143,19 @@ class KeyIndex:
         """A live file's rows, deleted ones included."""
         return self._files[path].rows
 
-    def tidy(self) -> None:
-        """Drops runs of dead files and merges small ones: what keeps looking up fast, whenever there is time for it."""
+    def tidy(self) -> bool:
+        """Drops runs of dead files and merges small ones, which keeps looking up fast; whether there was something to
+        merge."""
         live = {e.number for e in self._files.values()}
-        runs = [r for r in self._runs if not isinstance(r.file, int) or r.file in live]
         classes: dict[int, list[Run]] = {}
-        for run in runs:
-            classes.setdefault(_size_class(run), []).append(run)
-        for size in range(LARGE):
-            small = classes.get(size, [])
-            if len(small) >= FANOUT:
-                run = merged(small, self._counts)
-                classes[size] = []
-                classes.setdefault(_size_class(run), []).append(self._scratch.keep(run))
+        for run in self._runs:
+            if not isinstance(run.file, int) or run.file in live:
+                classes.setdefault(_size_class(run), []).append(run)
+        crowded = [size for size, runs in classes.items() if len(runs) >= FANOUT and size < LARGE]
+        for size in crowded:
+            classes[size] = [self._scratch.keep(merged(classes[size], self._counts))]
         self._runs = [run for runs in classes.values() for run in runs]
+        return bool(crowded)
 
     # -- looking up
 

@@ -15,7 +15,7 @@ SCHEMA = arrow_schema(ORDERS)
 
 
 def source(upserts: pa.Table, deletes: pa.Table) -> list[tuple[object, ...]]:
-    made = merge_source(Merge(upserts, deletes), SCHEMA, ORDERS.key, "gone")
+    made = merge_source(Merge(upserts, deletes), SCHEMA, ORDERS, "gone")
     assert made.schema.names == ["id", "note", "gone"]
     return [tuple(row.values()) for row in made.to_pylist()]
 

@@ -49,7 +49,7 @@ class World:
         found = target.prepare(
             replace(state, finished=Intervals((Split(),)), low=at, high=at.at, position=at, splits=1)
         )
-        return StreamTable(str(table.id), target, found, committed=0.0)
+        return StreamTable(str(table.id), target.writer(self.folder), found, committed=0.0)
 
     def batch(self, start: int, end: int, rows: dict[str, list[tuple[ChangeKind, int, int]]]) -> LogBatch:
         """One transaction that ends at `end`, with (kind, id, v) for each table's name."""
@@ -76,7 +76,7 @@ class World:
         return self.applier.tables[f"shop.{name}"]
 
     def rows(self, name: str) -> dict[int, int]:
-        rows = self.stream_table(name).target.scan().read_all()
+        rows = self.sink.target(TableId("shop", name)).scan().read_all()
         return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
 
