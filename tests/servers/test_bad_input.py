@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from cdcsync_core.run import ExitCode
 from cdcsync_spark.sinks.place import segment
 from support.fixtures import FreshDatabase, FreshServer
+from support.lake import rows_of
 from support.servers import Server
 from support.sync_process import Sync
 
@@ -47,7 +48,7 @@ def one_table(server: Server, database: str, folder: Path, **options: Any) -> Sy
 
 
 def rows(table: DeltaTable) -> list[tuple[Any, ...]]:
-    found = table.to_pyarrow_table().select(["id", "word"]).sort_by("id").to_pylist()
+    found = rows_of(table).select(["id", "word"]).sort_by("id").to_pylist()
     return [tuple(row.values()) for row in found]
 
 
@@ -113,7 +114,7 @@ def test_hostile_names(server: Server, tmp_path: Path) -> None:
                 server.run(f"INSERT INTO {quoted}.{table} VALUES (3, 'three')", f"DELETE FROM {quoted}.{table} LIMIT 1")
             sync.run_to_completion()
             for name in tables:
-                found = DeltaTable(str(sync.lake / segment(database) / segment(name))).to_pyarrow_table().to_pylist()
+                found = rows_of(DeltaTable(str(sync.lake / segment(database) / segment(name)))).to_pylist()
                 ids = sorted((row["i`d'"], row['wo"rd']) for row in found)
                 assert ids == [(2, "two"), (3, "three")], name
             assert {p.name for p in tmp_path.iterdir()} == {"sync"}

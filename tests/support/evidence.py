@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
+from support.lake import rows_of
 from support.sync_process import Sync
 
 _NOTHING = object()
@@ -18,13 +19,13 @@ def history(sync: Sync, table: str, key: Mapping[str, Any]) -> list[str]:
     newest = sync.delta(table).version()
     wanted = None
     for column, value in key.items():
-        equal = ds.field(column) == value
+        equal = pc.field(column) == value
         wanted = equal if wanted is None else wanted & equal
     found: list[str] = []
     before: Any = _NOTHING
     for version in range(newest + 1):
         delta = sync.delta(table, version)
-        rows = delta.to_pyarrow_dataset().to_table(filter=wanted).to_pylist()
+        rows = rows_of(delta).filter(wanted).to_pylist()
         if rows != before:
             [commit] = delta.history(1)
             found.append(f"version {version} {commit.get('operation')} {_state(commit)}: {rows}")

@@ -31,6 +31,7 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable
 
+from support.lake import rows_of
 from support.servers import Server
 
 Part = Literal["controller", "driver", "jvm", "worker", "daemon", "reader"]
@@ -326,7 +327,7 @@ class Sync:
 
     def target(self, table: str) -> pa.Table:
         """The rows of the target of `database.table`."""
-        return pa.table(self.delta(table).to_pyarrow_table())
+        return rows_of(self.delta(table))
 
     def logs(self, tail: int = 4000) -> str:
         """The end of what each process wrote, newest last, and the conditions of the status: for a failure's message."""
