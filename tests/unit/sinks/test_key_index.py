@@ -1,0 +1,230 @@
+"""The key index: every live key is found, no other row ever is, whatever the hash does (R8: the log alone decides)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.table import Table
+from cdcsync_spark.sinks import key_index, key_runs
+from cdcsync_spark.sinks.key_codes import Codes, KeyCodec
+from cdcsync_spark.sinks.key_index import FileVersion, KeyIndex
+from contract.sinkcase import Row, keys_of, make_table
+
+EXACT = {
+    "tinyint(4)": [-128, -1, 0, 127],
+    "smallint(6)": [-(2**15), 0, 2**15 - 1],
+    "int(11)": [-(2**31), -1, 0, 1, 2**31 - 1],
+    "int(10) unsigned": [0, 2**31, 2**32 - 1],
+    "bigint(20)": [-(2**63), -1, 0, 2**63 - 1],
+    "bigint(20) unsigned": [Decimal(n) for n in (0, 1, 2**63, 2**64 - 1)],
+    "date": [dt.date(1, 1, 1), dt.date(1970, 1, 1), dt.date(9999, 12, 31)],
+    "datetime(6)": [dt.datetime(1, 1, 1), dt.datetime(1970, 1, 1), dt.datetime.max],
+    "bit(1)": [False, True],
+    "year(4)": [1901, 2155],
+}
+HASHED = {
+    "varchar(40)": ["", "\0", "a", "a\0", "abcdefgh", "abcdefghi", "ä" * 40],
+    "varbinary(40)": [b"", b"\0", b"\0" * 8, b"\0" * 9, b"\xff" * 40],
+    "decimal(30,3)": [Decimal("-1.000"), Decimal("0.001"), Decimal("9" * 27)],
+}
+
+
+def one_key(declared: str) -> Table:
+    return make_table({"k": declared}, ["k"])
+
+
+def batch_of(table: Table, keys: Iterable[Row]) -> pa.RecordBatch:
+    return keys_of(table, keys).combine_chunks().to_batches()[0]
+
+
+def codes_of(table: Table, keys: list[Row], seed: int = 7) -> Codes:
+    return KeyCodec.of(table, seed).codes(batch_of(table, keys))
+
+
+@pytest.mark.parametrize("declared", EXACT)
+def test_exact_codes_are_ordered_as_the_keys(declared: str) -> None:
+    table = one_key(declared)
+    assert KeyCodec.of(table, 0).exact
+    codes = codes_of(table, [(v,) for v in EXACT[declared]])
+    assert (codes[1:] > codes[:-1]).all()
+
+
+def test_short_composite_keys_are_exact_and_ordered() -> None:
+    table = make_table({"a": "int(11)", "b": "smallint(6)", "c": "tinyint(3) unsigned"}, ["a", "b", "c"])
+    keys = [(a, b, c) for a in (-5, 0, 7) for b in (-1, 0) for c in (0, 255)]
+    codes = codes_of(table, keys)
+    assert KeyCodec.of(table, 0).exact
+    assert (codes[1:] > codes[:-1]).all()
+    assert not KeyCodec.of(make_table({"a": "bigint(20)", "b": "int(11)"}, ["a", "b"]), 0).exact
+
+
+@pytest.mark.parametrize("declared", HASHED)
+def test_a_keys_hash_is_its_own_whatever_batch_it_is_in(declared: str) -> None:
+    """A hash that looked at its neighbours would find a key in one batch and not in another."""
+    table, values = one_key(declared), HASHED[declared]
+    together = codes_of(table, [(v,) for v in values])
+    alone = [codes_of(table, [(v,)])[0] for v in values]
+    sliced = KeyCodec.of(table, 7).codes(batch_of(table, [(values[0],), *((v,) for v in values)]).slice(1))
+    assert together.tolist() == alone == sliced.tolist()
+    assert len(set(alone)) == len(values)
+    assert set(alone).isdisjoint(codes_of(table, [(v,) for v in values], seed=8).tolist())
+
+
+def test_where_one_column_ends_matters() -> None:
+    table = make_table({"a": "varchar(9)", "b": "varchar(9)"}, ["a", "b"])
+    codes = codes_of(table, [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc")])
+    assert len(set(codes.tolist())) == 4
+
+
+def test_keys_that_the_source_cannot_have_stop_the_table() -> None:
+    table = one_key("bigint(20) unsigned")
+    for impossible in (None, Decimal(2**64), Decimal(-1)):
+        with pytest.raises(PermanentError, match="the target holds") as stopped:
+            codes_of(table, [(impossible,)])
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+
+
+class World:
+    """Files with keys beside an index of them: the model is the live row of each key."""
+
+    def __init__(self, table: Table, folder: Path) -> None:
+        self.table = table
+        self.folder = folder
+        self.files: dict[str, list[Row]] = {}
+        self.deleted: dict[str, BitMap] = {}
+        self.index = KeyIndex(table, folder, seed=7)
+
+    def put(self, keys: list[Row]) -> None:
+        """A batch: the keys' rows of before are deleted, a new file has them."""
+        for path, rows in self.index.locate(keys_of(self.table, keys)).items():
+            self.deleted[path] = self.deleted[path] | BitMap(rows.tolist())
+            self.index.delete(path, f"{len(self.deleted[path])}", self.deleted[path])
+        path = f"file {len(self.files)}"
+        self.files[path], self.deleted[path] = keys, BitMap()
+        self.index.add(path, [batch_of(self.table, keys)])
+
+    def expected(self, keys: Iterable[Row]) -> dict[str, list[int]]:
+        wanted, found = set(keys), dict[str, list[int]]()
+        for path, held in self.files.items():
+            rows = [i for i, k in enumerate(held) if k in wanted and i not in self.deleted[path]]
+            if rows:
+                found[path] = rows
+        return found
+
+    def found(self, keys: list[Row], index: KeyIndex | None = None) -> dict[str, list[int]]:
+        located = (index or self.index).locate(keys_of(self.table, keys))
+        return {path: rows.tolist() for path, rows in located.items()}
+
+    def versions(self) -> dict[str, FileVersion]:
+        return {
+            path: FileVersion(
+                str(len(self.deleted[path])) if self.deleted[path] else "",
+                lambda path=path: [batch_of(self.table, self.files[path])],
+                lambda path=path: self.deleted[path],
+            )
+            for path in self.files
+        }
+
+    def rebuilt(self) -> KeyIndex:
+        index = KeyIndex(self.table, self.folder, seed=8)
+        assert index.sync(self.versions()) == len(self.files)
+        assert index.sync(self.versions()) == 0
+        return index
+
+
+TABLES = {
+    "exact": (make_table({"k": "int(11)"}, ["k"]), lambda n: (n,)),
+    "text": (one_key("varchar(20)"), lambda n: (f"key {n * 7919 % 100}",)),
+    "composite": (make_table({"a": "bigint(20)", "b": "varchar(5)"}, ["a", "b"]), lambda n: (n % 3, f"{n}")),
+}
+
+
+@pytest.mark.parametrize("collide", [False, True], ids=["spread", "colliding"])
+@pytest.mark.parametrize("kind", sorted(TABLES))
+@settings(max_examples=25, deadline=None)
+@given(batches=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=12, unique=True), max_size=20))
+def test_the_index_finds_the_live_row_of_each_key(
+    kind: str, collide: bool, tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]
+) -> None:
+    """Also where the hash is so bad that most keys meet: hits are compared with the keys themselves."""
+    table, key = TABLES[kind]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_runs, "IN_MEMORY", 16)
+        patch.setattr(key_index, "FANOUT", 3)
+        if collide:
+            patch.setattr(KeyCodec, "_hashed", lambda self, columns: np.arange(len(columns[0]), dtype=np.uint64) // 99)
+        world = World(table, tmp_path_factory.getbasetemp())
+        for numbers in batches:
+            world.put([key(n) for n in numbers])
+            world.index.tidy()
+        everything = [key(n) for n in range(45)]
+        assert world.found(everything) == world.expected(everything)
+        assert world.found(everything[::3], world.rebuilt()) == world.expected(everything[::3])
+        assert sum(map(len, world.found(everything).values())) == len({k for b in world.files.values() for k in b})
+
+
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
+    """A file that went, a file that came, deletions that grew, shrank or came back: the next look sees the log's truth."""
+    table, key = TABLES[kind]
+    world = World(table, tmp_path)
+    for start in range(0, 40, 10):
+        world.put([key(n) for n in range(start, start + 10)])
+    everything = [key(n) for n in range(50)]
+    del world.files["file 0"]
+    world.files["theirs"], world.deleted["theirs"] = [key(n) for n in range(5)], BitMap([2])
+    world.deleted["file 1"] = BitMap([0, 1])
+    assert world.index.sync(world.versions()) == 2
+    assert world.found(everything) == world.expected(everything)
+    world.deleted["file 1"] = BitMap()
+    assert world.index.sync(world.versions()) == 1
+    assert world.found(everything) == world.expected(everything)
+
+
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_a_key_that_is_live_twice_stops_the_table(kind: str, tmp_path: Path) -> None:
+    table, key = TABLES[kind]
+    world = World(table, tmp_path)
+    world.put([key(1), key(2)])
+    world.index.add("theirs", [batch_of(table, [key(2)])])
+    assert world.found([key(1)]) == {"file 0": [0]}
+    with pytest.raises(PermanentError, match="more rows of changed keys") as stopped:
+        world.found([key(1), key(2)])
+    assert stopped.value.reason is Reason.SINK_CONFLICT
+
+
+def test_a_file_of_many_batches_in_any_order(tmp_path: Path) -> None:
+    """Rows are numbered through a file's batches; an unsorted file keeps its row numbers."""
+    for declared, value in (("int(11)", lambda n: n), ("varchar(20)", lambda n: f"k{n}")):
+        table = one_key(declared)
+        order: list[Any] = [n * 37 % 101 for n in range(101)]
+        keys = [(value(n),) for n in order]
+        index = KeyIndex(table, tmp_path, seed=1)
+        index.add("f", [batch_of(table, keys[i : i + 10]) for i in range(0, 101, 10)])
+        for row, key in enumerate(keys):
+            assert index.locate(keys_of(table, [key]))["f"].tolist() == [row]
+
+
+def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of thousands of files must not run out of descriptors."""
+    monkeypatch.setattr(key_runs, "IN_MEMORY", 4)
+    table = one_key("varchar(20)")
+    index = KeyIndex(table, tmp_path, seed=1)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(50):
+        index.add(f"f{number}", [batch_of(table, [(f"{number} {i}",) for i in range(10)])])
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    assert list(tmp_path.iterdir()) == []
+    assert index.locate(keys_of(table, [("7 3",)]))["f7"].tolist() == [3]
