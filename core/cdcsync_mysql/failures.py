@@ -90,6 +90,15 @@ def _blocked(found: str, _text: str) -> CdcError:
     return fail(Reason.SOURCE_UNREACHABLE, found, remedy="FLUSH HOSTS on the server")
 
 
+def _too_many_statements(found: str, _text: str) -> CdcError:
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        found,
+        needed="a prepared statement for each split that is read at once",
+        remedy="raise max_prepared_stmt_count on the server",
+    )
+
+
 def _too_long(found: str, _text: str) -> CdcError:
     return fail(
         Reason.SOURCE_UNREACHABLE,
@@ -157,6 +166,7 @@ _RULES: dict[int, Callable[[str, str], CdcError]] = {
     **dict.fromkeys((1040, 1203, 1226, 1053, 1077, 1078, 1079, 1927, 3169, 1317), _unreachable),
     **dict.fromkeys((1152, 1153, 1158, 1159, 1160, 1161, 1184, 2002, 2003, 2005, 2006, 2013, 2055, 4031), _unreachable),
     1129: _blocked,
+    1461: _too_many_statements,
     # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
     **dict.fromkeys((1205, 1969, 3024), _too_long),
     **dict.fromkeys((1049, 1146, 1051), _no_table),

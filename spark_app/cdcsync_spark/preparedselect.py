@@ -60,7 +60,9 @@ def _prepare(connection: Connection, sql: str) -> int:
 
 
 def _deprecates_eof(connection: Connection) -> bool:
-    return bool(cast(Any, connection).client_flag & _DEPRECATE_EOF)
+    """Whether both sides agreed on that; PyMySQL does not ask for it."""
+    both = cast(Any, connection)
+    return bool(both.client_flag & both.server_capabilities & _DEPRECATE_EOF)
 
 
 class _Response:

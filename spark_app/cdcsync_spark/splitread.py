@@ -2,7 +2,7 @@
 
 Why the rows are right: the connection proves that it reaches the log of LOW (R6), the session profile is the driver's own (R1),
 the SELECT runs in a REPEATABLE READ transaction, and before that ends the table's definition is read in it again and must be
-the planned one. A result without its end packet raises in the client. The transaction, and with it the metadata lock, ends
+the planned one. A result without its end packet raises, whichever protocol it came by. The transaction, and with it the metadata lock, ends
 with the last row: rows go to a local file first, staging to a store follows later.
 """
 

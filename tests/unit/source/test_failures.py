@@ -31,6 +31,7 @@ def _mapped(code: int, text: str = "said the server") -> CdcError:
         (1040, Reason.SOURCE_UNREACHABLE),
         (1053, Reason.SOURCE_UNREACHABLE),
         (1129, Reason.SOURCE_UNREACHABLE),
+        (1461, Reason.SOURCE_UNREACHABLE),
         (1205, Reason.SOURCE_UNREACHABLE),
         (1317, Reason.SOURCE_UNREACHABLE),
         (1927, Reason.SOURCE_UNREACHABLE),

@@ -42,6 +42,7 @@ class Connection:
     """What read_select uses of PyMySQL's, over one end of a pair of sockets."""
 
     client_flag = 0
+    server_capabilities = 0xFFFFFFFF
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._sock: socket.socket | None = sock
