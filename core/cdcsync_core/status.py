@@ -137,7 +137,8 @@ class SnapshotProgress(StatusPart):
 class TableStatus(StatusPart):
     """One table.
 
-    `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its content honours.
+    `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its content honours. `rewriting` is
+    why its commits rewrite files, which costs what the table costs; empty where they need not.
     """
 
     name: str
@@ -151,6 +152,7 @@ class TableStatus(StatusPart):
     nulled_dates: int = 0
     nonce: int = 0
     position: dict[str, Any] | None = None
+    rewriting: str = ""
     reason: str = ""
     message: str = ""
 

@@ -48,8 +48,15 @@ def run_stream(context: RunContext) -> None:
         return
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     stamp_seconds = min(_STAMP_SECONDS, retention / 4) if retention else _STAMP_SECONDS
+    threading.Thread(target=_warm, args=(tables,), daemon=True).start()
     with context.session(streaming=True) as spark:
         StreamRun(context, spark, tables, epoch, stamp_seconds).run()
+
+
+def _warm(tables: list[StreamTable]) -> None:
+    """While Spark starts. A table's first commit waits for its own index only."""
+    for table in tables:
+        table.target.warm()
 
 
 def _open(context: RunContext, connection: Connection, assignment: TableAssignment) -> StreamTable | None:
@@ -215,13 +222,13 @@ class StreamRun:
         return self._reported.get(table.name) != self._key(table, phase)
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
-        return f"{phase} {self._applier.position(table)}"
+        return f"{phase} {self._applier.position(table)} {table.target.fallback}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> dict[str, object]:
         position = self._applier.position(table).to_dict()
         if table.stop is not None:
             return failed_entry(table.name, table.stop, table.state) | {"position": position}
-        return table_entry(table.name, phase, table.state, position=position)
+        return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.fallback)
 
     def _lag(self) -> float | None:
         """Seconds from commit on the source to here, as of the last batch; while the log is silent, none."""

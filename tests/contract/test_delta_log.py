@@ -19,6 +19,7 @@ from cdcsync_spark.sinks.base import Commit, Merge, Sink
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta_compaction import GATHERED
 from cdcsync_spark.sinks.delta_log import own_state
+from cdcsync_spark.sinks.delta_view import actions_of, entry_text
 from cdcsync_spark.sinks.place import Place
 from contract.sinkcase import (
     ORDERS,
@@ -214,3 +215,44 @@ def test_statistics_leave_out_what_delta_rs_writes_wrongly(local: DeltaTarget) -
     actions = pa.table(opened(local).get_add_actions(flatten=True))
     assert actions["min.n"].to_pylist() == [1]
     assert "min.id" not in actions.schema.names or actions["min.id"].to_pylist() == [None]
+
+
+REWRITTEN = {
+    "delta.enableDeletionVectors": ("false", "delta.enableDeletionVectors=false"),
+    "delta.appendOnly": ("false", ""),
+    "delta.constraints.positive": ("id > 0", "CHECK constraints"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REWRITTEN))
+def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_told(
+    local: DeltaTarget, tmp_path: Path, name: str
+) -> None:
+    """Entries of our own are right only while all that the protocol asks of a writer is known; the rows are right both ways."""
+    value, reason = REWRITTEN[name]
+    whole_snapshot(local, [(1, "a"), (2, "b")])
+    entry = local.home.log().entry(0)
+    assert entry is not None
+    actions = list(actions_of(entry))
+    metadata = next(a["metaData"] for a in actions if "metaData" in a)
+    metadata["configuration"][name] = value
+    version = opened(local).version() + 1
+    log = Path(local.uri, "_delta_log", f"{version:020d}.json")
+    log.write_text(entry_text([{"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": metadata}]))
+    writer = local.writer(tmp_path)
+    change = Merge(rows_of(ORDERS, [(2, "B"), (3, "c")]), keys_of(ORDERS, [(1,)]))
+    writer.commit(1, batch(1, change))
+    assert content(local) == [(2, "B"), (3, "c")]
+    assert reason in writer.fallback
+    assert bool(reason) == bool(writer.fallback)
+
+
+def test_a_table_of_before_is_given_deletion_vectors_with_its_first_batch(local: DeltaTarget, tmp_path: Path) -> None:
+    plain = DeltaSink(local.home.lake, SYNC, vectors=False).target(ORDERS.id)
+    whole_snapshot(plain, [(1, "a"), (2, "b")])
+    assert opened(plain).protocol().min_writer_version == 2
+    writer = local.writer(tmp_path)
+    writer.commit(1, batch(1, Merge(rows_of(ORDERS, [(2, "B")]), keys_of(ORDERS, []))))
+    assert writer.fallback == ""
+    assert opened(local).protocol().writer_features == ["appendOnly", "deletionVectors", "invariants"]
+    assert content(local) == [(1, "a"), (2, "B")]

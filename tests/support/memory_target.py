@@ -42,6 +42,7 @@ class MemoryTarget:
     opened: int = 0
     lose_next: Callable[[MemoryTarget], None] | None = None
     fail_next: CdcError | None = None
+    fallback: str = ""
 
     def prepare(self, state: TableState) -> TableState:
         self.state = self.state or state
@@ -50,6 +51,9 @@ class MemoryTarget:
 
     def last_commit(self) -> TableState | None:
         return self.state
+
+    def warm(self) -> None:
+        """There is no index."""
 
     def tend(self) -> str:
         return ""

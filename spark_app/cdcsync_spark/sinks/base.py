@@ -115,6 +115,15 @@ class Writer(Protocol):
         """See `Target.commit`."""
         ...
 
+    def warm(self) -> None:
+        """Makes ready what the first MERGE of a large table would wait for; may be called in another thread. Never fails."""
+        ...
+
+    @property
+    def fallback(self) -> str:
+        """Why the last MERGE cost more than its batch, as a phrase; empty where it did not."""
+        ...
+
     def tend(self) -> str:
         """One bounded step of upkeep, if one is due: its name; empty where none is. Never fails."""
         ...

@@ -54,6 +54,8 @@ from cdcsync_spark.sinks.key_index import FileVersion, KeyIndex
 
 #: other programs' commits may get in between that often before the run gives up and is retried with backoff
 ATTEMPTS = 20
+#: rows from which a table's index is built before its first batch comes
+WARM_ROWS = 1_000_000
 _ENGINE = "cdcsync"
 
 _log = structlog.get_logger()
@@ -169,7 +171,7 @@ class DeltaWriter:
         if isinstance(change, Merge):
             if change.upserts.num_rows + change.deletes.num_rows == 0:
                 return Batch()
-            batch = write_batch(self._home, table, view, self._synced_index(log, view, table), change, now)
+            batch = write_batch(self._home, table, view, self._synced_index(log, view), change, now)
             batch.actions[:0] = upgrade(view, view.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
             return batch
         if isinstance(change, Append):
@@ -193,12 +195,18 @@ class DeltaWriter:
 
     # -- the index
 
-    def _synced_index(self, log: Log, view: TableView, table: Table) -> KeyIndex:
+    def _synced_index(self, log: Log, view: TableView) -> KeyIndex:
+        assert view.state is not None
+        table = view.state.table
         if self._index is None or self._index.table != table:
             self._index = KeyIndex(table, self._scratch, secrets.randbits(64))
         schema = arrow_schema(table)
         keys = partial(file_batches, log.files, table=schema, columns=table.key)
-        self._index.sync({path: self._version(log, file, keys) for path, file in view.files.items()})
+        begun = time.monotonic()
+        read = self._index.sync({path: self._version(log, file, keys) for path, file in view.files.items()})
+        if read:
+            seconds = round(time.monotonic() - begun, 3)
+            _log.info("read keys into the index", table=str(self._home.table), files=read, seconds=seconds)
         return self._index
 
     def _version(self, log: Log, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
@@ -208,6 +216,23 @@ class DeltaWriter:
             lambda: read_keys(place),
             lambda: self._deleted(log, file),
         )
+
+    def warm(self) -> None:
+        """See `Writer.warm`. A small table's index is built when its first batch comes: most tables may rest."""
+        with self._lock:
+            try:
+                with self._home.failing_clearly("building the key index"):
+                    log = self._home.log()
+                    view = self._newest(log)
+                    if view is not None and self._large(view) and not self._obstacle(view, merging=True):
+                        self._synced_index(log, view)
+            except CdcError as error:
+                self._forget()
+                _log.warning("the key index is built later", table=str(self._home.table), error=error.message)
+
+    @staticmethod
+    def _large(view: TableView) -> bool:
+        return view.state is not None and sum(file.rows or 0 for file in view.files.values()) >= WARM_ROWS
 
     # -- upkeep
 
