@@ -14,10 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks import delta_upkeep
+from cdcsync_spark.sinks import delta_commit, delta_upkeep
 from cdcsync_spark.sinks.base import Commit, Merge, Sink
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_compaction import GATHERED
+from cdcsync_spark.sinks.delta_compaction import GATHERED, Move
 from cdcsync_spark.sinks.delta_log import own_state
 from cdcsync_spark.sinks.delta_view import actions_of, entry_text
 from cdcsync_spark.sinks.place import Place
@@ -58,6 +58,31 @@ def test_optimize_between_commits_is_looked_past(target: DeltaTarget) -> None:
     assert target.open_snapshot().state == state
     state = target.commit(1, batch(2, Merge(rows_of(ORDERS, [(7, "c")]), keys_of(ORDERS, [(0,)]))))
     assert (target.last_commit(), content(target)) == (state, [(1, "a"), (2, "a"), (7, "c")])
+
+
+def test_upkeep_after_an_optimize_that_only_a_stamp_has_seen(
+    local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index learns of the other program's files before rows are moved out of them."""
+    whole_snapshot(local, [(n, "a") for n in range(3)])
+    writer = local.writer(tmp_path)
+    for n in range(1, 4):
+        writer.commit(1, batch(n, Merge(rows_of(ORDERS, [(n, "b")]), keys_of(ORDERS, []))))
+    opened(local).optimize.compact()
+    writer.commit(1, stamp())
+    view = local.home.view()
+    assert view is not None
+    monkeypatch.setattr(delta_commit, "next_move", lambda _: Move(tuple(view.files), 2))
+    assert [writer.tend(), writer.tend()] == ["sweep", "move"]
+    writer.commit(1, batch(10, Merge(rows_of(ORDERS, [(0, "c")]), keys_of(ORDERS, [(1,)]))))
+    assert content(local) == [(0, "c"), (2, "b"), (3, "b")]
+
+
+def test_an_entry_may_be_read_by_whom_the_umask_lets(local: DeltaTarget) -> None:
+    whole_snapshot(local, [(1, "a")])
+    modes = {p.stat().st_mode for p in Path(local.uri, "_delta_log").iterdir()}
+    (tmp := Path(local.uri, "made-now")).touch()
+    assert modes == {tmp.stat().st_mode}
 
 
 @pytest.mark.parametrize("kind", ["append", "merge"])

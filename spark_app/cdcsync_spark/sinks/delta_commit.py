@@ -274,6 +274,9 @@ class DeltaWriter:
         if move is None or view.state is None:
             return ""
         log = self._home.log()
+        if self._index is not None:
+            # what another program did since the last batch is in the view only
+            self._synced_index(log, view)
         batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
         self._enter(view, entry_text([*head(view.state, "OPTIMIZE", now), *batch.actions]), batch)
         return "move"

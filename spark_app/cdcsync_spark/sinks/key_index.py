@@ -86,7 +86,7 @@ class KeyIndex:
     def sync(self, files: Mapping[str, FileVersion]) -> int:
         """Makes `files` (by path) the live ones; the number of files that were read."""
         for path in [p for p, e in self._files.items() if p not in files or files[p].vector != e.vector]:
-            del self._files[path]
+            self.remove(path)
         missing = [path for path in files if path not in self._files]
         if missing:
             with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as pool:
@@ -132,8 +132,8 @@ class KeyIndex:
         entry.vector, entry.deleted = vector, deleted
 
     def remove(self, path: str) -> None:
-        """A file that is live no more."""
-        del self._files[path]
+        """A file that is live no more; its number stays used, its path need not be remembered."""
+        self._paths[self._files.pop(path).number] = ""
 
     def deleted(self, path: str) -> BitMap:
         """A live file's deleted rows."""

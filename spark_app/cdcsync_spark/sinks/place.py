@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -170,14 +171,15 @@ class Place:
 
     def _link_new(self, target: Path, content: bytes) -> bool:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            try:
-                os.link(file.name, target)
-            except FileExistsError:
-                return False
+        unnamed = target.parent / f".new-{uuid.uuid4().hex}"
+        try:
+            unnamed.write_bytes(content)
+            _sync(unnamed)
+            os.link(unnamed, target)
+        except FileExistsError:
+            return False
+        finally:
+            unnamed.unlink(missing_ok=True)
         _sync(target.parent)
         return True
 
