@@ -174,7 +174,8 @@ def test_snapshot_and_stream_under_writers(shop: Shop) -> None:
     counters = dict(zip(target["id"].to_pylist(), target["counter"].to_pylist(), strict=True))
     assert not diagnose_walk(shop.workload.walked(), counters), "not what was committed"
     assert len(executors) == 2
-    assert shop.status.tables.ready == f"{len(shop.workload.tables)}/{len(shop.workload.tables)}"
+    all_of_them = f"{len(shop.workload.tables)}/{len(shop.workload.tables)}"
+    shop.until(lambda s: s.tables.ready == all_of_them, 60, "the status says so, too")
 
 
 def test_kills_while_it_flows(shop: Shop) -> None:
