@@ -16,6 +16,7 @@ from cdcsync_core.status import Status
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_spark.sinks.place import segment
 from support.compare import compare, diagnose_walk, source_rows
+from support.lake import rows_of
 from support.node import (
     ACCESS_KEY,
     CHART,
@@ -131,7 +132,7 @@ class Shop:
 
     def target(self, table: str) -> Any:
         uri = f"s3://lake/cdc/{segment(self.database)}/{segment(table)}"
-        return DeltaTable(uri, storage_options=storage_options(self.store)).to_pyarrow_table()
+        return rows_of(DeltaTable(uri, storage_options=storage_options(self.store)))
 
     def arrives(self) -> None:
         """The copy becomes equal to the source, which is at rest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,20 @@ def test_an_images_lock_is_a_part_of_the_projects(image: str) -> None:
     mine = pins(f"docker/{image}.lock")
     assert mine
     assert sorted(mine - pins("requirements.lock")) == [], "remedy: make lock"
+
+
+@pytest.mark.parametrize(("image", "extras"), [("operator", ()), ("spark", ("spark",))])
+def test_an_image_has_all_that_the_code_asks_for(image: str, extras: tuple[str, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(d for e in extras for d in project["optional-dependencies"][e])]
+    names = {normal(re.split(r"[<>=~!\[ ]", d)[0]) for d in asked}
+    there = {normal(pin.split("==")[0]) for pin in pins(f"docker/{image}.lock")}
+    assert sorted(names - there) == [], "remedy: make lock"
+
+
+def normal(name: str) -> str:
+    """PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_the_operator_has_no_spark() -> None:
