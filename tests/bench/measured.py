@@ -55,7 +55,7 @@ def table(title: str, figures: Sequence[Figures], floor: str) -> str:
     lines = [title, f"{'':34}{'rows':>10}{'CPU s':>9}{'wall s':>9}{'rows/CPU s':>13}{'x floor':>9}{'peak MiB':>10}"]
     lines += [
         f"{f.name:34}{f.rows:>10,}{f.cpu:>9.2f}{f.wall:>9.2f}{f.rows_per_cpu_second:>13,.0f}"
-        f"{base / f.rows_per_cpu_second:>9.2f}{f.memory:>10.0f}"
+        f"{base / f.rows_per_cpu_second if f.rows > 1 else 0:>9.2f}{f.memory:>10.0f}"
         for f in figures
     ]
     return "\n".join(lines)
