@@ -2,7 +2,8 @@
 
 - `delta.enableExpiredLogCleanup=false`: the newest entry with our state must stay (see `delta_log`).
 - `delta.logRetentionDuration`, `delta.deletedFileRetentionDuration`: shorter than Delta's 30 and 7 days, because a stream commits every
-  second and a MERGE replaces files (see `delta_upkeep`). Users may change them.
+  second, each commit takes files and vectors away, and a checkpoint lists what was taken away within the retention (see `delta_upkeep`).
+  Users may change them.
 - which columns have statistics: delta-rs writes those of decimals through a double or a 64-bit integer, so that 2^64-1 becomes 2^63-1; a
   MERGE, or anybody's query, would then skip a file that holds the row [measured: a delete was lost]. Decimals of more than 15 digits,
   BIGINT UNSIGNED among them, are therefore left out of the statistics that a MERGE or an OPTIMIZE collects. Staged files have
@@ -32,7 +33,7 @@ _LISTABLE = re.compile(r"[\w .$-]+")
 _BASE = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 2 days",
-    "delta.deletedFileRetentionDuration": "interval 6 hours",
+    "delta.deletedFileRetentionDuration": "interval 2 hours",
 }
 
 
