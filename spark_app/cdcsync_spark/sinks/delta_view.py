@@ -99,6 +99,8 @@ def new_file(path: str, size: int, stats: str, now: int, *, data_change: bool) -
 def loosened(stats: str, rows: int) -> str:
     """Statistics whose bounds may be wide; numbers keep their digits."""
     found = json.loads(stats, parse_float=Decimal) if stats else {}
+    if found.get("tightBounds") is False and found.get("numRecords") == rows:
+        return stats
     return as_json({**found, "numRecords": rows, "tightBounds": False})
 
 

@@ -1,0 +1,125 @@
+"""A table as its log tells it, and the statistics of a file whose rows are deleted."""
+
+from __future__ import annotations
+
+import json
+
+from cdcsync_spark.sinks.deletion_vectors import Descriptor, z85
+from cdcsync_spark.sinks.delta_compaction import GATHERED, MOST_ROWS, next_move
+from cdcsync_spark.sinks.delta_features import no_vectors, obstacle, protocol_for, upgrade
+from cdcsync_spark.sinks.delta_upkeep import retention
+from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, loosened
+
+UUID = z85(bytes(16))
+SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def vector(offset: int, rows: int = 1) -> Descriptor:
+    return Descriptor("u", f"_vectors{UUID}", offset, 36, rows)
+
+
+def file(path: str, rows: int = 10, size: int = 1000, deleted: int = 0) -> LiveFile:
+    add = {"path": path, "size": size, "partitionValues": {}, "stats": json.dumps({"numRecords": rows})}
+    return LiveFile(add | ({"deletionVector": vector(1, deleted).to_dict()} if deleted else {}))
+
+
+def view_of(*entries: list[Action]) -> TableView:
+    view = TableView()
+    for version, actions in enumerate(entries):
+        view.entry(version, entry_text(actions))
+    return view
+
+
+def add(live: LiveFile) -> Action:
+    return {"add": dict(live.add)}
+
+
+def test_a_file_with_other_deletions_is_another_file() -> None:
+    """The Delta protocol, "Action Reconciliation": a `remove` takes back the `add` with its own vector only."""
+    plain, first, second = file("a"), file("a").with_vector(vector(1), 10, data_change=True), vector(9, 2)
+    view = view_of([add(plain)], [plain.removed(5, data_change=True), add(first)])
+    assert view.files["a"].vector == vector(1)
+    view.entry(2, entry_text([plain.removed(6, data_change=True)]))
+    assert view.files["a"].vector == vector(1)
+    view.entry(
+        3, entry_text([add(first.with_vector(second, 10, data_change=True)), first.removed(7, data_change=True)])
+    )
+    assert view.files["a"].vector == second
+    view.entry(4, entry_text([view.files["a"].removed(8, data_change=True)]))
+    assert view.files == {}
+    assert sorted(view.dead(before=9)) == sorted(["a", vector(1).path])
+    assert view.dead(before=8) == []
+
+
+def test_a_file_is_dead_only_when_no_live_vector_lies_in_it() -> None:
+    """Vectors of one commit share a file: it is needed until the last of them is gone."""
+    one, two = (file(p).with_vector(vector(o), 10, data_change=True) for p, o in (("a", 1), ("b", 50)))
+    view = view_of([add(one), add(two)], [one.removed(5, data_change=True)])
+    assert view.dead(before=100) == ["a"]
+    view.entry(2, entry_text([two.removed(60, data_change=True)]))
+    assert view.dead(before=50) == ["a"]
+    assert sorted(view.dead(before=61)) == sorted(["a", "b", vector(1).path])
+
+
+def test_statistics_keep_their_digits_and_say_that_they_may_be_wide() -> None:
+    stats = '{"numRecords":3,"minValues":{"d":123456789012345678901234.567},"nullCount":{"d":0}}'
+    wide = loosened(stats, 3)
+    assert '"d":123456789012345678901234.567' in wide
+    assert json.loads(wide)["tightBounds"] is False
+    assert loosened(wide, 3) == wide
+    assert json.loads(loosened("", 7)) == {"numRecords": 7, "tightBounds": False}
+
+
+def table(properties: dict[str, str] | None = None, features: list[str] | None = None) -> TableView:
+    protocol = protocol_for(SCHEMA, vectors=True)["protocol"]
+    metadata = {"schemaString": SCHEMA, "partitionColumns": [], "configuration": properties or {}}
+    return TableView(
+        protocol={**protocol, "writerFeatures": protocol["writerFeatures"] + (features or [])}, metadata=metadata
+    )
+
+
+def test_what_we_do_not_know_is_not_ours_to_write() -> None:
+    assert obstacle(table()) == no_vectors(table()) == ""
+    assert "rowTracking" in obstacle(table(features=["rowTracking"]))
+    assert "enableChangeDataFeed" in obstacle(table({"delta.enableChangeDataFeed": "true"}))
+    assert "CHECK" in obstacle(table({"delta.constraints.x": "id > 0"}, ["checkConstraints"]))
+    assert "enableDeletionVectors" in no_vectors(table({"delta.enableDeletionVectors": "false"}))
+    ruled = SCHEMA.replace('"metadata":{}', '"metadata":{"delta.generationExpression":"1"}')
+    view = table()
+    view.metadata = {**view.metadata, "schemaString": ruled}
+    assert "'id'" in obstacle(view)
+
+
+def test_an_upgrade_adds_and_takes_nothing_away() -> None:
+    old = TableView(protocol={"minReaderVersion": 1, "minWriterVersion": 2}, metadata=table().metadata)
+    protocol, metadata = upgrade(old, SCHEMA, {"delta.enableDeletionVectors": "true"}, vectors=True)
+    assert protocol["protocol"]["writerFeatures"] == ["appendOnly", "deletionVectors", "invariants"]
+    assert protocol["protocol"]["readerFeatures"] == ["deletionVectors"]
+    assert metadata["metaData"]["configuration"] == {"delta.enableDeletionVectors": "true"}
+    assert upgrade(table(), SCHEMA, {}, vectors=True) == []
+
+
+def test_small_files_of_one_class_are_gathered_and_emptied_ones_peeled() -> None:
+    small = [file(f"s{n}") for n in range(GATHERED)]
+    assert next_move(small[:-1]) is None
+    move = next_move(small)
+    assert move is not None
+    assert move.paths == tuple(f.log_path for f in small)
+    full, emptied = file("full", 100, 2**21, 24), file("emptied", 100, 2**21, 25)
+    move = next_move([full, emptied])
+    assert move is not None
+    assert move.paths == ("emptied",)
+    huge = next_move([file("huge", 10**8, 2**33, 5 * 10**7)])
+    assert huge is not None
+    assert 1 <= huge.rows <= MOST_ROWS
+
+
+def test_intervals_of_properties() -> None:
+    for text, expected in {
+        "interval 0 seconds": 0,
+        "interval 2 hours": 7_200_000,
+        "1 week": 604_800_000,
+        "soon": None,
+    }.items():
+        assert retention({"delta.deletedFileRetentionDuration": text}) == expected
+    assert retention({}) == 7 * 86_400_000
