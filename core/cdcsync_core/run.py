@@ -25,7 +25,7 @@ class RunKind(StrEnum):
 
 
 class Decoder(StrEnum):
-    """Who makes columns of rows: all rows in step, or value by value, which is the oracle and for tests only."""
+    """Who makes columns of rows: all rows in step, or value by value, which is the oracle: of tests and of `verify`."""
 
     LOCKSTEP = "lockstep"
     PLAIN = "plain"

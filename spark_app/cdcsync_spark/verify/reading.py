@@ -1,8 +1,9 @@
 """Reads all of one table on both sides, once, in worker processes, and finds the keys whose rows differ.
 
-The source is read by the plan's splits, as the snapshot reads it (R1, R3, R6): every possible key is in exactly one split. The target is
-read at one version. Rows become digests where they are read; of the source's rows the keys are kept beside them, on disk, so that the
-source is read once.
+The source is read by the plan's splits, as the snapshot reads it (R1, R3, R6): every possible key is in exactly one split. It is
+decoded by the plain reader, from the server's own text: a fault of the fast one must not verify itself. The target is read at one
+version. Rows become digests where they are read; of the source's rows the keys are kept beside them, on disk, so that the source is
+read once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.position import Position
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
@@ -118,7 +120,7 @@ def spool_for(folder: Path, rows: int) -> Spool:
 
 def read_split(work: Work, split: Split, number: int) -> int:
     """Rows read."""
-    reader = SplitReader(work.source, work.log, work.table, split, work.low, work.max_seconds)
+    reader = SplitReader(work.source, work.log, work.table, split, work.low, work.max_seconds, Decoder.PLAIN)
     names = list(work.table.key)
     path = work.key_folder / f"{number}.arrow"
     with work.spool.source() as records, pa.OSFile(str(path), "wb") as file:
