@@ -170,3 +170,22 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monk
     assert steps.keys() >= {"move", "remove", "checkpoint", "sweep", "tidy"}
     assert steps["move"] > 20
     assert len(list(Path(target.uri).rglob("*.*"))) < 200
+
+
+def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program's files come between two batches, and upkeep moves them before the next batch looks at them."""
+    monkeypatch.setattr(delta_compaction, "GATHERED", 3)
+    table = TABLES["exact"]
+    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(table.id)
+    whole_snapshot(target, [(1, "a"), (2, "a")], table)
+    writer, model = target.writer(tmp_path), Model(table, {(n,): (n, "a") for n in (1, 2)})
+    writer.commit(1, batch(1, model.apply([(1, "b")], [])))
+    for number in (7, 8):
+        write_deltalake(target.uri, rows_of(table, [(number, "theirs")]), mode="append")
+        model.rows[number,] = (number, "theirs")
+    writer.last_commit()
+    while step := writer.tend():
+        assert step in {"move", "sweep", "tidy"}
+    assert len(DeltaTable(target.uri).file_uris()) == 1
+    writer.commit(1, batch(2, model.apply([(7, "c")], [(8,)])))
+    assert read_by_delta_rs(target.uri) == content(target) == model.content

@@ -16,7 +16,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +66,10 @@ class LostRace(Exception):
     """Another commit came first; start again at "open"."""
 
 
+#: what may go wrong where nothing is lost by it: the store, a race, a file that cannot be read
+_HARMLESS = (CdcError, LostRace, ValueError, KeyError, pa.ArrowException)
+
+
 class DeltaWriter:
     """Writes one table, with a view of it and an index of its keys that are kept between commits. `scratch` is a folder
     on a local disk.
@@ -87,7 +92,7 @@ class DeltaWriter:
 
     def last_commit(self) -> TableState | None:
         """The newest own state; None: no table there."""
-        with self._lock, self._home.failing_clearly("reading the state"):
+        with self._locked("reading the state"):
             view = self._newest(self._home.log())
             if view is not None and view.state is None:
                 raise self._home.not_ours()
@@ -101,9 +106,15 @@ class DeltaWriter:
             wait=wait_random_exponential(0.02, max=1),
             retry_error_callback=self._give_up,
         )
-        with self._lock, self._home.failing_clearly("committing"):
+        with self._locked("committing"):
+            return attempts(self._try_commit, epoch, build)
+
+    @contextmanager
+    def _locked(self, doing: str) -> Iterator[None]:
+        """After an error nothing that was known is believed."""
+        with self._lock, self._home.failing_clearly(doing):
             try:
-                return attempts(self._try_commit, epoch, build)
+                yield
             except BaseException:
                 self._forget()
                 raise
@@ -219,16 +230,14 @@ class DeltaWriter:
 
     def warm(self) -> None:
         """See `Writer.warm`. A small table's index is built when its first batch comes: most tables may rest."""
-        with self._lock:
-            try:
-                with self._home.failing_clearly("building the key index"):
-                    log = self._home.log()
-                    view = self._newest(log)
-                    if view is not None and self._large(view) and not self._obstacle(view, merging=True):
-                        self._synced_index(log, view)
-            except CdcError as error:
-                self._forget()
-                _log.warning("the key index is built later", table=str(self._home.table), error=error.message)
+        try:
+            with self._locked("building the key index"):
+                log = self._home.log()
+                view = self._newest(log)
+                if view is not None and self._large(view) and not self._obstacle(view, merging=True):
+                    self._synced_index(log, view)
+        except _HARMLESS as error:
+            _log.warning("the key index is built later", table=str(self._home.table), error=str(error))
 
     @staticmethod
     def _large(view: TableView) -> bool:
@@ -238,17 +247,15 @@ class DeltaWriter:
 
     def tend(self) -> str:
         """One step of upkeep (see `delta_upkeep`), if one is due: its name; empty where none is."""
-        with self._lock:
-            view = self._view
-            if view is None or view.state is None or view.state.epoch != self._epoch:
-                return ""
-            try:
-                with self._home.failing_clearly("upkeep"):
-                    return self._step(view)
-            except (CdcError, LostRace) as error:
-                self._forget()
-                _log.warning("upkeep failed; it will be tried again", table=str(self._home.table), error=str(error))
-                return ""
+        try:
+            with self._locked("upkeep"):
+                view = self._view
+                if view is None or view.state is None or view.state.epoch != self._epoch:
+                    return ""
+                return self._step(view)
+        except _HARMLESS as error:
+            _log.warning("upkeep failed; it will be tried again", table=str(self._home.table), error=str(error))
+            return ""
 
     def _step(self, view: TableView) -> str:
         now = time.time_ns() // 1_000_000
