@@ -65,7 +65,7 @@ Plan = dict[Phase, tuple[Blow, ...]]
 PLANS: dict[str, Plan] = {
     "mariadb1011": {
         "snapshot": (Blow("table-created", 3), Blow("wave-staged", 2, then="controller"), Blow("split-read", 5)),
-        "stream": (Blow("table-applied", 2), Blow(part="reader", then="recovers")),
+        "stream": (Blow("table-applied", 2), Blow("vectors-written"), Blow(part="reader", then="recovers")),
         "end": (Blow("before-stamp"),),
     },
     "mariadb1011_loose": {
@@ -78,7 +78,7 @@ PLANS: dict[str, Plan] = {
     },
     "mysql97_gtid": {
         "snapshot": (Blow("table-prepared", 4), Blow("wave-read", 2, then="controller")),
-        "stream": (Blow("batch-applied", 2),),
+        "stream": (Blow("batch-applied", 2), Blow("data-written", 2)),
         "again": (Blow("before-publish"), Blow("published", then="controller")),
     },
     "mysql97_nogtid": {
@@ -88,7 +88,7 @@ PLANS: dict[str, Plan] = {
             Blow("wave-committed", 3, then="controller", forget=True),
             Blow(part="jvm"),
         ),
-        "stream": (Blow(part="driver", then="recovers"),),
+        "stream": (Blow("entry-written", 2), Blow(part="driver", then="recovers")),
     },
 }
 
@@ -105,6 +105,9 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
     "wave-staged": ("snapshot",),
     "wave-committed": ("snapshot",),
     "before-commit": ("snapshot", "stream"),
+    "data-written": ("stream",),
+    "vectors-written": ("stream",),
+    "entry-written": ("snapshot", "stream"),
     "committed": ("snapshot", "stream"),
     "batch-read": ("stream",),
     "table-applied": ("stream",),
