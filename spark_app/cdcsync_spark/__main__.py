@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.run import Decoder, ExitCode, RunConfig
-from cdcsync_spark.driver import run_application
+from cdcsync_spark import earlysession
 from cdcsync_spark.progress import ControllerGone, Reporter, Reports
 
 
@@ -52,7 +52,10 @@ def _config(arguments: list[str]) -> RunConfig:
 def _outcome(config: RunConfig, reporter: Reports, stopping: threading.Event) -> CdcError | None:
     """None, or why the run as a whole ended."""
     try:
-        return run_application(config, reporter, stopping)
+        starting = earlysession.begin(config)
+        from cdcsync_spark.driver import run_application  # takes a second, in which Spark starts
+
+        return run_application(config, reporter, stopping, starting)
     except CdcError as e:
         traceback.print_exc()
         return e

@@ -3,6 +3,8 @@
 `spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a file of the run's
 scratch folder. The reader lives in Spark's one long-lived source process; a batch's rows stay in files beside it.
 A run's checkpoint is never read by another run, so an offset only counts.
+
+Spark imports this module in a process that only makes the source, too, and waits for it; so what reads the log is imported where it reads.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_spark.logreader import LogReader, ReaderSettings
+
+if TYPE_CHECKING:
+    from cdcsync_spark.logreader import LogReader, ReaderSettings
 
 FORMAT = "cdcsync_log"
 
@@ -63,6 +68,8 @@ class LogStreamReader(SimpleDataSourceStreamReader):
 
     def _running(self) -> LogReader:
         if self._reader is None:
+            from cdcsync_spark.logreader import LogReader
+
             self._reader = LogReader(load_settings(self._settings))
             self._reader.start()
         return self._reader
@@ -73,6 +80,5 @@ def save_settings(settings: ReaderSettings, path: Path) -> None:
 
 
 def load_settings(path: str) -> ReaderSettings:
-    settings = pickle.loads(Path(path).read_bytes())  # noqa: S301 (this run's own file)
-    assert isinstance(settings, ReaderSettings)
+    settings: ReaderSettings = pickle.loads(Path(path).read_bytes())  # noqa: S301 (this run's own file)
     return settings

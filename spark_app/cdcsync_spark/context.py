@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.progress import Reports, failed_entry
-from cdcsync_spark.session import start_session
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
 
@@ -26,7 +25,7 @@ class Draining(Exception):
 
 @dataclass
 class RunContext:
-    """`failed` collects the errors of single tables by name; the others flow on."""
+    """`starting` gives the Spark session; `failed` collects the errors of single tables by name; the others flow on."""
 
     config: RunConfig
     resource: CdcSync
@@ -35,11 +34,12 @@ class RunContext:
     sink: Sink
     reporter: Reports
     stopping: threading.Event
+    starting: Future[SparkSession]
     failed: dict[str, CdcError] = field(default_factory=dict)
 
     @property
     def sync(self) -> str:
-        return sync_name(self.resource)
+        return self.resource.full_name
 
     def refuse(self, table: str, error: CdcError) -> None:
         """The table takes no part in this run any more."""
@@ -51,31 +51,15 @@ class RunContext:
         if self.stopping.wait(seconds):
             raise Draining
 
-    def session(self, *, streaming: bool) -> SparkSession:
-        spec = self.resource.spec
-        cores = 2 if streaming else min(spec.snapshot.parallelism, os.cpu_count() or 1)
-        return start_session(
-            f"cdcsync {self.sync} {self.config.kind}",
-            cores=cores,
-            memory=f"{spec.driver.memory >> 20}m",
-            scratch_dir=self.config.scratch_dir,
-            streaming=streaming,
-            extra=spec.spark_conf,
-            cluster=self.config.spark,
-        )
 
-
-def sync_name(resource: CdcSync) -> str:
-    """namespace/name."""
-    return f"{resource.metadata.namespace}/{resource.metadata.name}"
-
-
-def open_context(config: RunConfig, reporter: Reports, stopping: threading.Event) -> RunContext:
+def open_context(
+    config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
+) -> RunContext:
     """Reaches the source once; raises CdcError."""
     resource = CdcSync.model_validate(config.resource)
     secrets = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets)
-    sink = sink_from_spec(resource.spec.sink, secrets, sync_name(resource))
+    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name)
     with connect(source) as connection:
         facts = read_facts(connection)
-    return RunContext(config, resource, source, facts, sink, reporter, stopping)
+    return RunContext(config, resource, source, facts, sink, reporter, stopping, starting)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
+
+from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import RunConfig, RunKind
@@ -12,12 +15,14 @@ from cdcsync_spark.snapshot import run_snapshot
 from cdcsync_spark.stream import run_stream
 
 
-def run_application(config: RunConfig, reporter: Reports, stopping: threading.Event) -> CdcError | None:
-    """Runs to the end or until it is asked to stop.
+def run_application(
+    config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
+) -> CdcError | None:
+    """Runs to the end or until it is asked to stop; `starting` gives the Spark session.
 
     Returns the error of the run as a whole: that of a table if none is left without one; None otherwise. Raises CdcError likewise.
     """
-    context = open_context(config, reporter, stopping)
+    context = open_context(config, reporter, stopping, starting)
     try:
         _run(context)
     except Draining:

@@ -53,7 +53,7 @@ def run_snapshot(context: RunContext) -> None:
     progress = SnapshotProgress(tables, context.reporter)
     progress.begin(epoch)
     if any(not t.state.snapshot_complete for t in tables):
-        with context.session(streaming=False) as spark:
+        with context.starting.result() as spark:
             SnapshotRun(context, spark, tables, epoch, progress).run()
     if not context.stopping.is_set():
         for table in tables:

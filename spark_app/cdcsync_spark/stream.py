@@ -49,7 +49,7 @@ def run_stream(context: RunContext) -> None:
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     stamp_seconds = min(_STAMP_SECONDS, retention / 4) if retention else _STAMP_SECONDS
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
-    with context.session(streaming=True) as spark:
+    with context.starting.result() as spark:
         StreamRun(context, spark, tables, epoch, stamp_seconds).run()
 
 

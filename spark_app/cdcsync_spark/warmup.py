@@ -79,7 +79,6 @@ def main() -> int:
             cores=2,
             memory="1g",
             scratch_dir=folder,
-            streaming=False,
             extra={},
             jvm_options=f"-XX:ArchiveClassesAtExit={made} -Xlog:cds=error",
         ) as spark:

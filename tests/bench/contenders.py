@@ -85,7 +85,7 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
             SplitTask(0, SplitReader(source, p.log, p.table, p.split, p.low, 600), target, f"bench-{i}")
             for i, p in enumerate(partitions)
         ]
-        with start_session("bench", cores=2, memory="2g", scratch_dir=lake, streaming=False, extra={}) as spark:
+        with start_session("bench", cores=2, memory="2g", scratch_dir=lake, extra={}) as spark:
             return sum(result.rows for result in run_wave(spark, tasks, lambda _: None))
 
 
@@ -95,7 +95,7 @@ def spark_session() -> int:
 
     with (
         tempfile.TemporaryDirectory() as scratch,
-        start_session("bench", cores=2, memory="2g", scratch_dir=scratch, streaming=False, extra={}) as spark,
+        start_session("bench", cores=2, memory="2g", scratch_dir=scratch, extra={}) as spark,
     ):
         return int(spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id long").count())
 
@@ -109,8 +109,9 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -
         cursor.execute(f"SELECT MIN({key}), MAX({key}), COUNT(*) FROM {table}")
         first, last, count = cursor.fetchall()[0]
     with tempfile.TemporaryDirectory() as scratch:
-        extra = {"spark.jars": jar}
-        with start_session("bench", cores=2, memory="2g", scratch_dir=scratch, streaming=False, extra=extra) as spark:
+        # all of the JVM's compilers: here it is the JVM that works
+        extra = {"spark.jars": jar, "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}"}
+        with start_session("bench", cores=2, memory="2g", scratch_dir=scratch, extra=extra) as spark:
             rows = spark.read.jdbc(
                 f"jdbc:mysql://127.0.0.1:{port}/?permitMysqlScheme&sslMode=disable&allowPublicKeyRetrieval=true",
                 table,

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = str(tmp_path_factory.mktemp("spark"))
-    with start_session("sources", cores=2, memory="1g", scratch_dir=folder, streaming=False, extra={}) as session:
+    with start_session("sources", cores=2, memory="1g", scratch_dir=folder, extra={}) as session:
         session.dataSource.register(MySqlSnapshot)
         session.dataSource.register(MySqlBinlog)
         yield session

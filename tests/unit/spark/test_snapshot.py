@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -121,10 +122,8 @@ class World:
         (plans / PlanShard.filename(index, 0)).write_text(shard.to_json())
 
     def _context(self, assignments: tuple[TableAssignment, ...], plans: Path, parallelism: int) -> RunContext:
-        @contextmanager
-        def session(*, streaming: bool) -> Iterator[None]:
-            yield
-
+        starting: Future[Any] = Future()
+        starting.set_result(nullcontext())
         context = SimpleNamespace(
             config=SimpleNamespace(
                 id=f"run-{self.epoch}",
@@ -145,7 +144,7 @@ class World:
             reporter=Reporter("run", -1),
             stopping=threading.Event(),
             failed={},
-            session=session,
+            starting=starting,
             wait=lambda _: None,
         )
         context.refuse = lambda table, error: context.failed.__setitem__(table, error)
