@@ -15,14 +15,15 @@ STAMPS := .cache/stamps
 MYSQL97 := .cache/mysql97
 PYTEST := $(BIN)/pytest
 
-# Each suite says its time and its slowest tests; ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
+# ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
 ARGS ?=
-# Test processes at once where no Spark is needed; Spark fills both cores by itself.
+# Test processes at once; those with a server each have their own.
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile
+# What is marked `long` is left to `make test-all`.
+LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-unit test-servers test-stress test-kube test-cluster bench lock clean
+.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-stress test-kube test-cluster bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -48,33 +49,37 @@ format: setup ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-test: test-unit test-servers test-stress ## all tests that CI runs
+test: test-unit test-servers test-stress ## the tests that CI runs
+
+test-all: ## the same and those that take long: more servers under stress, more interrupts and outages
+	@$(MAKE) test LONG='long or not long'
 
 test-unit: setup ## tests that need no server: unit, property, contract
 	@echo "test-unit: tests without a server"
-	@$(PYTEST) tests -m "not server and not stress and not bench and not kube and not cluster" $(PARALLEL) $(ARGS)
+	@$(PYTEST) tests/unit tests/property tests/contract -m "$(LONG)" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-servers: setup servers ## tests against real MariaDB and MySQL servers
-	@echo "test-servers: tests against real servers"
-	@$(PYTEST) tests -m "server and not spark and not stress and not bench" $(PARALLEL) $(ARGS)
-	@$(PYTEST) tests -m "server and spark and not stress and not bench" $(ARGS)
+	@echo "test-servers: tests against real servers, without Spark"
+	@$(PYTEST) tests/servers -m "not spark and ($(LONG))" -n $(WORKERS) --dist loadfile $(ARGS)
+	@echo "test-servers: tests against real servers, with Spark"
+	@$(PYTEST) tests/servers -m "spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-stress: setup servers ## random work against real servers for a short while; longer: STRESS_SECONDS=600
+test-stress: setup servers ## writers and kills against real servers; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
 	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
-	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests -m stress $(ARGS)
+	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress -m "$(LONG)" $(ARGS)
 
 test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart
 	@echo "test-kube: tests against an API server and Helm"
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
-	@$(PYTEST) tests -m kube $(ARGS)
+	@$(PYTEST) tests/kube $(ARGS)
 
 test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own (root; builds the images)
 	@echo "test-cluster: tests on a node"
-	@tests/cluster/run.sh $(PYTEST) tests -m cluster $(ARGS)
+	@tests/cluster/run.sh $(PYTEST) tests/cluster -m "$(LONG)" $(ARGS)
 
 bench: setup servers ## measure; prints tables
-	@$(PYTEST) tests -m bench -s $(ARGS)
+	@$(PYTEST) tests/bench -s $(ARGS)
 
 LOCKED = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet \
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate

@@ -212,6 +212,7 @@ def _resize(sync: Sync, folder: Path, size: str) -> None:
     subprocess.run([*inside, "mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["mysql97_gtid"])
 def test_a_server_that_dies_and_returns(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
     """In the stream: retried with a reason; what was written before and after is there."""

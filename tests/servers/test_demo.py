@@ -44,7 +44,7 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
 
 
 def test_the_story_is_told_to_its_end_and_again(tmp_path: Path) -> None:
-    for _ in range(2):
+    for _ in range(2):  # the second one finds what the first one left
         with demo(tmp_path / "demo", "--rows", "20000") as process:
             assert process.stdout
             text = process.stdout.read()
@@ -60,7 +60,10 @@ def test_the_story_is_told_to_its_end_and_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("moment", "number"),
-    [("The sync starts", signal.SIGINT), ("Verifying", signal.SIGTERM)],
+    [
+        ("The sync starts", signal.SIGINT),
+        pytest.param("Verifying", signal.SIGTERM, marks=pytest.mark.long),
+    ],
 )
 def test_an_interrupt_ends_everything(tmp_path: Path, moment: str, number: signal.Signals) -> None:
     with demo(tmp_path / "demo", "--rows", "1000") as process:

@@ -68,6 +68,7 @@ def test_a_zombie_after_its_successors_first_commit(mysql97_gtid: Server, databa
         _equal(mysql97_gtid, database, first)
 
 
+@pytest.mark.long
 def test_a_zombie_before_its_successors_first_commit(mysql97_gtid: Server, database: str, tmp_path: Path) -> None:
     """What the zombie has committed is skipped by its successor, which had decided on the state before."""
     first, second = _syncs(mysql97_gtid, database, tmp_path)
