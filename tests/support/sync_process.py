@@ -66,7 +66,7 @@ class Gate:
 @dataclass
 class Sync:
     """One sync of `server`; `tables` are the patterns, `spec` replaces parts of the manifest's spec (nested dictionaries are merged).
-    `within` is a command that runs the program as its last words do (`unshare --mount`, say).
+    `within` is a command that runs the program as its last words do (`unshare --mount`, say), `options` are more of `cdcsync run`.
 
     All files lie in `folder`: the manifest, the state folder, the lake, the output.
     """
@@ -78,6 +78,7 @@ class Sync:
     spec: Mapping[str, Any] = field(default_factory=dict)
     account: tuple[str, str] | None = None
     within: Sequence[str] = ()
+    options: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -171,6 +172,7 @@ class Sync:
                     str(self.state_dir),
                     "--until",
                     until,
+                    *self.options,
                 ],
                 env=self._environment(gate),
                 stdin=subprocess.DEVNULL,
