@@ -2,7 +2,8 @@
 
 - `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mysql97_gtid`, `mysql97_nogtid`: a `Server`, started when first used and shared by
   the whole session. A test on a shared server works in a database of its own and leaves the server's settings as they were.
-- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`: each of one flavour.
+- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`: each of one flavour. `any_version`: one of
+  each program, for what has nothing to do with the form of the log.
 - `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the test.
 - `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to crash, reset or restart.
 
@@ -22,7 +23,7 @@ from support.servers import VARIANTS, Server
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
 
-SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "fresh_server"})
+SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "any_version", "fresh_server"})
 
 
 def _shared_server(name: str) -> Callable[[pytest.TempPathFactory], Iterator[Server]]:
@@ -53,6 +54,7 @@ def _names(flavor: str) -> list[str]:
 
 any_server = pytest.fixture(params=list(VARIANTS), name="any_server")(_lent_server)
 any_mariadb = pytest.fixture(params=_names("mariadb"), name="any_mariadb")(_lent_server)
+any_version = pytest.fixture(params=["mariadb1011", "mariadb114", "mysql97_gtid"], name="any_version")(_lent_server)
 any_mysql = pytest.fixture(params=_names("mysql"), name="any_mysql")(_lent_server)
 
 
