@@ -3,14 +3,14 @@ both.
 
 Why it is right. The index says where each key of the batch is live. Those rows are deleted, whether their key ends
 updated or deleted; the upserts are appended. A file whose rows are all deleted is removed. The index is told only after
-the log has it: until then files and vectors are orphans that nobody sees. Data is durable before its vectors, both
-before the entry that names them.
+the log has it: until then files and vectors are orphans that nobody sees. Data and vectors are written at the same
+time, because neither names the other; both are durable before the entry that names them.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from cdcsync_spark.sinks.base import Merge
 from cdcsync_spark.sinks.deletion_vectors import Descriptor, VectorFile
 from cdcsync_spark.sinks.delta_home import DeltaHome
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, new_file
-from cdcsync_spark.sinks.key_index import KeyIndex
+from cdcsync_spark.sinks.key_index import KeyIndex, row_set
 from cdcsync_spark.sinks.staging import stage
 
 #: upserts that are sorted by key first, in bytes: a column of more could not be one array
@@ -69,15 +69,15 @@ def write_batch(home: DeltaHome, table: Table, view: TableView, index: KeyIndex,
     """Writes the files of `change` on top of `view`, which `index` knows; `now` in milliseconds."""
     upserts, deletes = checked(table, change)
     batch, vectors = Batch(), VectorFile(uuid.uuid4())
-    located = index.locate(pa.concat_tables([upserts.select(list(table.key)), deletes]))
-    for file, rows in _data_files(home, table, upserts, now):
-        batch.add(file, rows.select(list(table.key)))
-    gate("data-written")
-    for path, found in located.items():
-        deleted = index.deleted(path) | BitMap(found.tolist())
-        delete_rows(batch, view.files[path], index.rows(path), deleted, vectors, now, data_change=True)
-    write_vectors(home, vectors)
-    gate("vectors-written")
+    with ThreadPoolExecutor(1) as beside:
+        writing = beside.submit(_data_files, home, table, upserts, now)
+        for path, found in index.locate(pa.concat_tables([upserts.select(list(table.key)), deletes])).items():
+            deleted = index.deleted(path) | row_set(found)
+            delete_rows(batch, view.files[path], index.rows(path), deleted, vectors, now, data_change=True)
+        write_vectors(home, vectors)
+        gate("vectors-written")
+        for file, keys in writing.result():
+            batch.add(file, keys)
     return batch
 
 
@@ -100,15 +100,18 @@ def write_vectors(home: DeltaHome, vectors: VectorFile) -> None:
             local.write_bytes(vectors.content)
 
 
-def _data_files(home: DeltaHome, table: Table, rows: pa.Table, now: int) -> Iterator[tuple[LiveFile, pa.Table]]:
-    """The files with `rows`, in their order, and the rows of each."""
+def _data_files(home: DeltaHome, table: Table, rows: pa.Table, now: int) -> list[tuple[LiveFile, pa.Table]]:
+    """Writes the files with `rows`; each with its keys in the order of its rows."""
     if rows.nbytes <= _SORTED_BYTES:
         rows = rows.sort_by([(name, "ascending") for name in table.key])
-    first = 0
+    keys, first, files = rows.select(list(table.key)), 0, []
     for staged in stage(home.lake.below(home.root), home.side, table, rows.to_batches(), "stream"):
         path = staged.path.removeprefix(home.prefix)
-        yield new_file(path, staged.size, staged.stats, now, data_change=True), rows.slice(first, staged.rows)
+        file = new_file(path, staged.size, staged.stats, now, data_change=True)
+        files.append((file, keys.slice(first, staged.rows)))
         first += staged.rows
+    gate("data-written")
+    return files
 
 
 def checked(table: Table, change: Merge) -> tuple[pa.Table, pa.Table]:

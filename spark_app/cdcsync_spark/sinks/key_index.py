@@ -16,6 +16,7 @@ are hashed.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -163,9 +164,11 @@ class KeyIndex:
         """The live rows of `keys` (the key columns, each key once): path -> rows. Raises `SinkConflict` for a key that
         is there twice."""
         found: dict[str, list[Rows]] = {}
-        for batch in keys.to_batches(max_chunksize=_BATCH):
-            for path, rows in self._locate(batch):
-                found.setdefault(path, []).append(rows)
+        for start in range(0, keys.num_rows, _BATCH):
+            # in one piece: every run is searched once, however many pieces the batch came in
+            for batch in keys.slice(start, _BATCH).combine_chunks().to_batches():
+                for path, rows in self._locate(batch):
+                    found.setdefault(path, []).append(rows)
         return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
 
     def _locate(self, keys: pa.RecordBatch) -> Iterator[tuple[str, Rows]]:
@@ -207,7 +210,7 @@ class KeyIndex:
                 yield entry, at
 
     def _refuse_twice(self, hits: Hits) -> None:
-        twice = len(hits.query) - len(np.unique(hits.query))
+        twice = len(hits.query) - int(np.count_nonzero(np.bincount(hits.query)))
         if twice:
             raise fail(
                 Reason.SINK_CONFLICT,
@@ -237,11 +240,18 @@ class StoredKeys:
         return same
 
 
+def row_set(rows: Rows) -> BitMap:
+    return BitMap(array("I", rows.astype(np.uint32, copy=False).tobytes()))
+
+
 def _in(rows: Rows, deleted: BitMap) -> npt.NDArray[np.bool_]:
     """Which of `rows` are deleted."""
     if len(deleted) > len(rows):
-        deleted = deleted & BitMap(rows.tolist())
-    return np.isin(rows, np.frombuffer(deleted.to_array(), np.uint32))
+        deleted = deleted & row_set(rows)
+    if not deleted:
+        return np.zeros(len(rows), bool)
+    gone = np.frombuffer(deleted.to_array(), np.uint32)
+    return gone[np.minimum(np.searchsorted(gone, rows), len(gone) - 1)] == rows
 
 
 def _size_class(run: Run) -> int:
