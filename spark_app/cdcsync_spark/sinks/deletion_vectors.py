@@ -19,6 +19,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pyroaring import BitMap
@@ -75,10 +76,14 @@ class Descriptor:
     @property
     def path(self) -> str:
         """The file of a `u` descriptor, relative to the table; empty for others."""
-        if self.storage != "u":
-            return ""
-        prefix, name = self.text[:-_UUID_TEXT], uuid.UUID(bytes=z85_decoded(self.text[-_UUID_TEXT:]))
-        return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+        return _file_path(self.text) if self.storage == "u" else ""
+
+
+@lru_cache(1024)
+def _file_path(text: str) -> str:
+    """Vectors of one commit share a file, so the same text comes many times."""
+    prefix, name = text[:-_UUID_TEXT], uuid.UUID(bytes=z85_decoded(text[-_UUID_TEXT:]))
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
 class VectorFile:

@@ -159,16 +159,17 @@ class DeltaWriter:
         now = time.time_ns() // 1_000_000
         batch = self._batch(log, view, commit, now)
         operation = _OPERATIONS.get(type(change), "WRITE")
-        text = entry_text([*head(commit.state, operation, now), *batch.actions])
-        self._enter(view, text, batch)
+        self._enter(view, commit.state, operation, now, batch)
 
-    def _enter(self, view: TableView, text: str, batch: Batch) -> None:
+    def _enter(self, view: TableView, state: TableState, operation: str, now: int, batch: Batch) -> None:
         """The log's next entry, or LostRace; then nobody needs the files of `batch`."""
+        actions = [*head(state, operation, now), *batch.actions]
+        text = entry_text(actions)
         if not self._home.place.put_new(f"_delta_log/{view.version + 1:020d}.json", text.encode()):
             delta_upkeep.delete_files(self._home, batch.paths)
             raise LostRace
         gate("entry-written")
-        view.entry(view.version + 1, text)
+        view.apply(view.version + 1, actions, state)
         if self._index is not None:
             batch.tell(self._index)
 
@@ -285,7 +286,7 @@ class DeltaWriter:
             # what another program did since the last batch is in the view only
             self._synced_index(log, view)
         batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
-        self._enter(view, entry_text([*head(view.state, "OPTIMIZE", now), *batch.actions]), batch)
+        self._enter(view, view.state, "OPTIMIZE", now, batch)
         return "move"
 
     def _deleted(self, log: Log, file: LiveFile) -> BitMap:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +21,9 @@ from cdcsync_spark.sinks.delta_log import own_state
 from cdcsync_spark.sinks.statistics import as_json
 
 Action = dict[str, Any]
+#: a file's statistics stay the same from batch to batch, however often its vector changes
+_KNOWN_STATISTICS = 4096
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,7 @@ class LiveFile:
     def rows(self) -> int | None:
         """Physical rows, deleted ones included; None where the log does not say."""
         stats = self.add.get("stats")
-        found = json.loads(stats).get("numRecords") if stats else None
-        return None if found is None else int(found)
+        return _counted(stats) if stats else None
 
     @cached_property
     def vector(self) -> Descriptor | None:
@@ -96,6 +98,13 @@ def new_file(path: str, size: int, stats: str, now: int, *, data_change: bool) -
     )
 
 
+@lru_cache(_KNOWN_STATISTICS)
+def _counted(stats: str) -> int | None:
+    found = json.loads(stats).get("numRecords")
+    return None if found is None else int(found)
+
+
+@lru_cache(_KNOWN_STATISTICS)
 def loosened(stats: str, rows: int) -> str:
     """Statistics whose bounds may be wide; numbers keep their digits."""
     found = json.loads(stats, parse_float=Decimal) if stats else {}
@@ -122,7 +131,10 @@ class TableView:
 
     def entry(self, version: int, text: str) -> None:
         """Applies the log's entry `version`."""
-        actions = list(actions_of(text))
+        self.apply(version, list(actions_of(text)), own_state(text))
+
+    def apply(self, version: int, actions: list[Action], state: TableState | None) -> None:
+        """The same, for who knows what the entry says."""
         for removed in (a["remove"] for a in actions if "remove" in a):
             found = self.files.get(removed["path"])
             if found is not None and _vector_of(removed) == found.vector:
@@ -130,7 +142,7 @@ class TableView:
             self.left(removed)
         for action in actions:
             self.take(action)
-        self.state = own_state(text) or self.state
+        self.state = state or self.state
         self.version = version
 
     def take(self, action: Action) -> None:
@@ -172,7 +184,7 @@ def actions_of(text: str) -> Iterator[Action]:
 
 def entry_text(actions: list[Action]) -> str:
     """A log entry, one action a line."""
-    return "".join(json.dumps(a, ensure_ascii=False, separators=(",", ":")) + "\n" for a in actions)
+    return "".join(_JSON.encode(a) + "\n" for a in actions)
 
 
 def _vector_of(removed: Mapping[str, Any]) -> Descriptor | None:
