@@ -169,6 +169,14 @@ def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
                 return handled
 
 
+def cdcsync_pipeline(port: str, folder: str, table: str) -> int:
+    """The log from the target's position to its end into the target, as a driver does it, in one process: read, decoded, folded,
+    committed, tended. How long each part took is in `folder`/parts.json."""
+    from bench.pipeline import apply_backlog
+
+    return apply_backlog(_source(port, folder), Path(folder), TableId(*table.split(".")))
+
+
 def mysql_replication(port: str, folder: str, table: str, file: str, offset: str) -> int:
     """mysql-replication from file and offset to the end of the log: row images, as its users get them."""
     from pymysqlreplication import BinLogStreamReader

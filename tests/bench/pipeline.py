@@ -1,0 +1,125 @@
+"""The whole pipeline in one process: the log read in a thread and applied to a Delta table, as a driver does it without Spark.
+
+The source process of Spark and the driver are two processes, so this one has half of their cores; its CPU seconds are theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import TableId
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.watermark import current, high, low
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.sinks.base import Append, Commit
+from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.splitread import SplitReader
+
+SYNC = "bench/pipeline"
+#: the default of `spec.stream.maxBatchBytes`
+MAX_BATCH_BYTES = 64 << 20
+_CHUNK = 50_000
+_IDLE_SECONDS = 0.01
+
+
+@dataclass
+class Parts:
+    """Where the applying thread's time went, in wall seconds; `tending` are the thread's CPU seconds in upkeep."""
+
+    batches: int = 0
+    images: int = 0
+    waiting: float = 0.0
+    applying: float = 0.0
+    tending: float = 0.0
+    slowest: float = 0.0
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        taken = time.perf_counter() - begun
+        setattr(self, name, getattr(self, name) + taken)
+        if name == "applying":
+            self.slowest = max(self.slowest, taken)
+
+
+def target_in(folder: Path, table: TableId) -> DeltaTarget:
+    return DeltaSink(Place.parse(str(folder / "lake")), SYNC).target(table)
+
+
+def snapshot(source: Source, folder: Path, table_id: TableId) -> None:
+    """Copies the table into its target; the stream goes on from here."""
+    target = target_in(folder, table_id)
+    with connect(source) as connection:
+        facts, table = read_facts(connection), read_table(connection, table_id)
+        splits = list(plan(connection, table, _CHUNK))
+    target.prepare(TableState(Identity(SYNC, facts.log, str(table_id)), table, epoch=1))
+    safe = low(source, facts)
+    readers = [SplitReader(source, facts.log, table, split, safe, 600) for split in splits]
+    files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
+    with connect(source) as connection:
+        end = high(connection, facts)
+
+    def build(found: TableState) -> Commit:
+        rows = sum(r.rows for r in readers)
+        return Commit(replace(found.after_wave(splits, safe, end, rows, 0), epoch=1), Append(tuple(files)))
+
+    target.commit(1, build)
+
+
+def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
+    """All changes between the target's position and the log's end; the number of row images."""
+    with connect(source) as connection:
+        facts = read_facts(connection)
+        goal = current(connection, facts).at
+    assert goal
+    writer = target_in(folder, table).writer(folder)
+    state = writer.last_commit()
+    assert state and state.position
+    settings = ReaderSettings(
+        source, facts.log, 4_000_000_001, {table: state.table}, state.position, {}, 1.0, MAX_BATCH_BYTES, folder
+    )
+    applier = Applier({str(table): StreamTable(str(table), writer, state, time.time())}, 1, state.position, time.time)
+    reader, parts = LogReader(settings), Parts()
+    reader.start()
+    while not applier.reader.reached(goal):
+        with parts.timed("waiting"):
+            batch = _next(reader)
+        _apply(applier, batch, parts)
+    reader.stop()
+    (folder / "parts.json").write_text(json.dumps(asdict(parts)))
+    return parts.images
+
+
+def _next(reader: LogReader) -> LogBatch:
+    while (batch := reader.take()) is None:
+        time.sleep(_IDLE_SECONDS)
+    if batch.fatal:
+        raise batch.fatal
+    return batch
+
+
+def _apply(applier: Applier, batch: LogBatch, parts: Parts) -> None:
+    with parts.timed("applying"):
+        applier.apply(batch)
+    with parts.timed("tending"):
+        applier.tend(until=0)
+    for part in batch.tables:
+        if part.stop:
+            raise part.stop
+        parts.images += part.rows
+        Path(part.file).unlink(missing_ok=True)
+    parts.batches += 1
