@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import TableId
 from cdcsync_mysql.catalog import read_table
@@ -88,7 +87,8 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     assert goal
     writer = target_in(folder, table).writer(folder)
     state = writer.last_commit()
-    assert state and state.position
+    assert state
+    assert state.position
     settings = ReaderSettings(
         source, facts.log, 4_000_000_001, {table: state.table}, state.position, {}, 1.0, MAX_BATCH_BYTES, folder
     )

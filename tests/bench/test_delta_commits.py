@@ -1,10 +1,11 @@
-"""What a commit costs in a table of N rows: our own entry beside the MERGE of delta-rs, in one run, on the same batches.
+"""What a commit costs in a table of N rows: our own entry beside the MERGE of delta-rs and of Spark, in one run, on the same batches.
 
-    DELTA_ROWS=1000000,10000000 make bench ARGS='-k delta_commits -s'
+    DELTA_ROWS=1000000,10000000,50000000 make bench ARGS='-k delta_'
 
-Keys are uniform, of the newest hundredth, or nine tenths of them so. Each batch changes 10,000 keys: eight in ten updated, one
-deleted, one inserted. CPU seconds of the process stand beside the wall's, because a machine is never alone; every table ends in a
-count and sums that must be the model's.
+By default a million rows, and all ways (DELTA_WAYS="own entry,delta-rs MERGE,Spark MERGE"). Keys are uniform, of the newest
+hundredth, or nine tenths of them so; eight in ten are updated, one is deleted, one inserted. After each of our commits comes a step
+of upkeep, as in the stream, which is timed for itself. CPU stands beside the wall's time, because a machine is never alone. Every
+table ends in a count and sums that must be the model's.
 """
 
 from __future__ import annotations
@@ -13,153 +14,173 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
-from cdcsync_core.chunk import Split
-from cdcsync_core.position import FilePosition
-from cdcsync_core.state import TableState
-from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, Merge
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_commit import DeltaWriter
-from cdcsync_spark.sinks.place import Place
-from contract.sinkcase import SYNC, WATERMARK, batch, first_state, make_table
+from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
+from bench.delta_tables import Stream, filled, folder_bytes, linked, target_in
+from cdcsync_spark import delta_jars
+from cdcsync_spark.session import start_session
+from cdcsync_spark.sinks.delta_spark import delta_session
 from support.lake import query
 
-pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.bench, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 SIZES = [int(n) for n in os.environ.get("DELTA_ROWS", "1000000").split(",")]
-CHANGES, PIECE = 10_000, 131_072
-TABLE = make_table(
-    {
-        "id": "bigint(20)",
-        "v": "int(11)",
-        "a": "bigint(20)",
-        "d": "decimal(18,2)",
-        "ts": "datetime(6)",
-        "s": "varchar(40)",
-    },
-    ["id"],
+WAYS = os.environ.get("DELTA_WAYS", "own entry,delta-rs MERGE,Spark MERGE").split(",")
+#: what takes minutes for one batch is left out
+MOST_ROWS = {"delta-rs MERGE": 10_000_000, "Spark MERGE": 50_000_000}
+OURS, THEIRS, SMALL = 30, 2, 100
+Show = Callable[[str, str], None]
+_HEAD = (
+    "rows | keys | changes | | commits | median ms | CPU ms | slowest ms | commits a second | upkeep, ms a commit | "
+    "its CPU ms | bytes a change"
 )
-Ids = npt.NDArray[np.int64]
+_READ_HEAD = "rows | scan before, s | after | ratio | point read before, s | after | ratio"
 
 
-def rows_of(ids: Ids, version: int) -> pa.Table:
-    schema = arrow_schema(TABLE)
-    mixed = (ids * 2654435761 + version * 40503) % 2**40
-    columns = [
-        pa.array(ids),
-        pa.array(np.full(len(ids), version, np.int32)),
-        pa.array(mixed),
-        pa.array((mixed % 10**7).astype(np.float64)).cast(pa.decimal128(18, 2)),
-        pa.array(1_600_000_000_000_000 + mixed).cast(pa.timestamp("us")),
-        pa.array(mixed).cast(pa.string()),
-    ]
-    return pa.table(columns, schema=schema)
+@dataclass
+class Times:
+    """Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits wrote."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    upkeep: list[float] = field(default_factory=list)
+    upkeep_cpu: list[float] = field(default_factory=list)
+    written: int = 0
+
+    def row(self, rows: int, kind: str, changes: int, name: str) -> str:
+        count = len(self.wall)
+        rate = count / (sum(self.wall) + sum(self.upkeep))
+        cells = [
+            f"{rows:,}", kind, f"{changes:,}", name, str(count),
+            *(f"{1000 * seconds:,.0f}" for seconds in (statistics.median(self.wall), statistics.median(self.cpu), max(self.wall))),
+            f"{rate:,.1f}", *(f"{1000 * sum(spent) / count:,.1f}" for spent in (self.upkeep, self.upkeep_cpu)),
+            f"{self.written / count / changes:,.0f}",
+        ]  # fmt: skip
+        return f"| {' | '.join(cells)} |"
 
 
-class Stream:
-    """Batches of one kind, and the newest version of each key (-1: deleted)."""
-
-    def __init__(self, rows: int, kind: str) -> None:
-        self.random = np.random.default_rng(1)
-        self.kind, self.top, self.number = kind, rows, 0
-        self.version = np.full(rows + 1_000_000, -1, np.int32)
-        self.version[:rows] = 0
-
-    def batch(self) -> Merge:
-        self.number += 1
-        inserted = CHANGES // 10
-        newest = {"uniform": 0, "newest": CHANGES - inserted, "mixed": (CHANGES - inserted) * 9 // 10}[self.kind]
-        chosen = np.unique(
-            np.concatenate(
-                [
-                    self.random.integers(0, self.top, CHANGES - inserted - newest),
-                    self.random.integers(self.top - self.top // 100, self.top, newest),
-                ]
-            )
-        )
-        gone = chosen[self.random.random(len(chosen)) < 1 / 9]
-        changed = np.concatenate([np.setdiff1d(chosen, gone), np.arange(self.top, self.top + inserted)])
-        self.top += inserted
-        self.version[gone], self.version[changed] = -1, self.number
-        return Merge(rows_of(changed, self.number), pa.table({"id": gone}))
-
-    @property
-    def expected(self) -> tuple[int, int, int]:
-        ids = np.flatnonzero(self.version >= 0)
-        return len(ids), int(ids.sum()), int(self.version[ids].sum())
+def measured(contender: Contender, stream: Stream, folder: Path, commits: int, warm_up: int) -> Times:
+    """`warm_up` commits are not counted."""
+    times = Times()
+    for turn in range(-warm_up, commits):
+        change, before = stream.batch(), folder_bytes(folder)
+        marks = [(time.perf_counter(), contender.cpu())]
+        contender.commit(stream.number, change)
+        marks.append((time.perf_counter(), contender.cpu()))
+        written = folder_bytes(folder) - before
+        middle = (time.perf_counter(), contender.cpu())
+        contender.tend()
+        marks += [middle, (time.perf_counter(), contender.cpu())]
+        if turn >= 0:
+            times.wall.append(marks[1][0] - marks[0][0])
+            times.cpu.append(marks[1][1] - marks[0][1])
+            times.upkeep.append(marks[3][0] - marks[2][0])
+            times.upkeep_cpu.append(marks[3][1] - marks[2][1])
+            times.written += written
+    return times
 
 
-def filled(target: DeltaTarget, rows: int) -> None:
-    """The snapshot: files of a million rows in the order of the key."""
-    target.prepare(first_state(TABLE))
-    files = []
-    for start in range(0, rows, 1_000_000):
-        pieces = (
-            rows_of(np.arange(at, min(at + PIECE, start + 1_000_000)), 0).combine_chunks().to_batches()[0]
-            for at in range(start, start + 1_000_000, PIECE)
-        )
-        files += target.stage(TABLE, pieces, "wave")
-
-    def build(found: TableState) -> Commit:
-        return Commit(found.after_wave([Split()], FilePosition(WATERMARK), WATERMARK, rows, 0), Append(tuple(files)))
-
-    target.commit(1, build)
+def check(folder: Path, stream: Stream) -> None:
+    found = query(DeltaTable(target_in(folder).uri), "SELECT count(*), sum(id), sum(v) FROM t")
+    assert tuple(c[0].as_py() for c in found.columns) == stream.expected
 
 
-def measured(act: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    act()
-    return time.perf_counter() - wall, time.process_time() - cpu
+@pytest.fixture(scope="module")
+def show() -> Iterator[Show]:
+    """Prints a row of the table with this head at once, and all tables at the end."""
+    tables: dict[str, list[str]] = {}
+
+    def one(head: str, row: str) -> None:
+        tables.setdefault(head, []).append(row)
+        print(f"\n{row}")
+
+    yield one
+    for head, rows in tables.items():
+        print("\n".join(["", f"| {head} |", "|" + "---|" * (head.count("|") + 1), *rows]))
 
 
-def folder_bytes(target: DeltaTarget) -> int:
-    return sum(p.stat().st_size for p in Path(target.uri).rglob("*") if p.is_file())
+@pytest.fixture(scope="module", params=SIZES)
+def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    """The rows of a table, and its lake."""
+    folder = tmp_path_factory.mktemp(f"base-{request.param}")
+    filled(folder, request.param)
+    return request.param, folder
 
 
-def report(name: str, times: list[tuple[float, float]], written: int) -> None:
-    wall, cpu = (statistics.median(column) * 1000 for column in zip(*times, strict=True))
-    slowest = max(t for t, _ in times) * 1000
-    changed = written / (len(times) * CHANGES)
-    print(
-        f"{name}: median {wall:.0f} ms wall, {cpu:.0f} ms CPU, slowest {slowest:.0f} ms, {changed:.0f} bytes a change"
-    )
-
-
-def tended(writer: DeltaWriter) -> Iterator[str]:
-    """All steps of upkeep that are due, and what each took."""
-    step = "first"
-    while step:
-        wall, cpu = time.perf_counter(), time.process_time()
-        step = writer.tend()
-        spent = (1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu))
-        yield f"{step or 'look'} {spent[0]:.0f} ms wall, {spent[1]:.0f} ms CPU"
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    extra = {"spark.jars": ",".join(map(str, delta_jars.fetch()))}
+    scratch = str(tmp_path_factory.mktemp("spark"))
+    compilers = "-XX:TieredStopAtLevel=4"  # as Spark is by itself
+    with start_session(
+        "bench", cores=2, memory="4g", scratch_dir=scratch, extra=extra, jvm_options=compilers
+    ) as session:
+        yield delta_session(session)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "newest", "mixed"])
-@pytest.mark.parametrize("rows", SIZES)
-def test_delta_commits(rows: int, kind: str, tmp_path: Path) -> None:
-    for name, vectors, batches in (("own entry", True, 30), ("delta-rs MERGE", False, 2)):
-        target = DeltaSink(Place.parse(str(tmp_path / name.replace(" ", "-"))), SYNC, vectors).target(TABLE.id)
-        filled(target, rows)
-        stream, writer = Stream(rows, kind), target.writer(tmp_path)
-        index = measured(writer.warm)
-        before, times = folder_bytes(target), []
-        for _ in range(batches):
-            change = stream.batch()
-            times.append(measured(partial(writer.commit, 1, batch(stream.number, change))))
-        written = folder_bytes(target) - before
-        report(f"{rows:,} rows, {kind}, {name}", times, written)
-        if vectors:
-            print(f"  index {index[0]:.2f} s wall, {index[1]:.2f} s CPU; upkeep: {'; '.join(tended(writer))}")
-        found = query(DeltaTable(target.uri), "SELECT count(*), sum(id), sum(v) FROM t")
-        assert tuple(c[0].as_py() for c in found.columns) == stream.expected
+@pytest.mark.parametrize("way", WAYS)
+def test_delta_commits(
+    base: tuple[int, Path], way: str, kind: str, tmp_path: Path, show: Show, request: pytest.FixtureRequest
+) -> None:
+    rows, changes = base[0], 10_000
+    if rows > MOST_ROWS.get(way, rows):
+        show(_HEAD, f"| {rows:,} | {kind} | {changes:,} | {way} | left out |" + " |" * 7)
+        return
+    folder, stream = linked(base[1], tmp_path / "lake"), Stream(rows, kind, changes)
+    times = measured(
+        _contender(way, folder, tmp_path, request), stream, folder, OURS if way == "own entry" else THEIRS, warm_up=1
+    )
+    show(_HEAD, times.row(rows, kind, changes, way))
+    check(folder, stream)
+
+
+def _contender(way: str, folder: Path, scratch: Path, request: pytest.FixtureRequest) -> Contender:
+    if way == "Spark MERGE":
+        return SparkMerge(request.getfixturevalue("spark"), folder)
+    return DeltaRs(folder, scratch) if way == "delta-rs MERGE" else OwnEntry(folder, scratch)
+
+
+def test_delta_small_commits(base: tuple[int, Path], tmp_path: Path, show: Show) -> None:
+    rows, changes = base[0], 1_000
+    folder = linked(base[1], tmp_path / "own")
+    own, stream = OwnEntry(folder, tmp_path), Stream(rows, "uniform", changes)
+    times = measured(own, stream, folder, SMALL, warm_up=1)
+    show(_HEAD, times.row(rows, "uniform", changes, "own entry"))
+    check(folder, stream)
+
+
+def test_delta_reads(base: tuple[int, Path], spark: SparkSession, tmp_path: Path, show: Show) -> None:
+    """What the batches cost readers: Spark's scan of all columns and its read of one key, before and after them."""
+    rows, folder = base[0], linked(base[1], tmp_path / "own")
+    before = _read_seconds(spark, folder, rows)
+    own, stream = OwnEntry(folder, tmp_path), Stream(rows, "uniform", 10_000)
+    measured(own, stream, folder, OURS, warm_up=0)
+    after = _read_seconds(spark, folder, rows)
+    cells = [f"{one:.2f} | {two:.2f} | {two / one:.2f}" for one, two in zip(before, after, strict=True)]
+    show(_READ_HEAD, f"| {rows:,} | {' | '.join(cells)} |")
+    check(folder, stream)
+
+
+def _read_seconds(spark: SparkSession, folder: Path, rows: int) -> tuple[float, float]:
+    """Scan and point read; medians of three after one."""
+    table = f"delta.`{target_in(folder).uri}`"
+    scan = f"SELECT count(*), sum(id), sum(v), sum(a), sum(d), max(ts), max(s) FROM {table}"
+    point = f"SELECT * FROM {table} WHERE id = {rows // 3}"
+    return _median_seconds(spark, scan), _median_seconds(spark, point)
+
+
+def _median_seconds(spark: SparkSession, sql: str) -> float:
+    spark.sql(sql).collect()
+    seconds = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        spark.sql(sql).collect()
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds)

@@ -2,8 +2,8 @@
 
     CDCSYNC_BENCH_CHANGES=5000000 make bench ARGS='-k pipeline'
 
-The default is 200,000 changes. The table is TPC-DS `customer` (18 columns); a change is a row that was updated (8 columns of it) or deleted.
-The target must end with the source's rows.
+The default is 200,000 changes. The table is TPC-DS `customer` (18 columns); a change is a row that was updated (8 columns of it)
+or deleted. The target must end with the source's rows.
 """
 
 from __future__ import annotations
