@@ -7,8 +7,6 @@ A table that failed for good is in no set, so it holds nobody back (rule R5). Pu
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -117,12 +115,3 @@ def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
         owned[run.id] = run.names - taken
         taken |= run.names
     return owned
-
-
-def fingerprint(spec: Spec, kind: RunKind) -> str:
-    """Changes when a running driver of this kind must be replaced. Which tables it has is compared by name instead."""
-    data = spec.model_dump(by_alias=True, mode="json")
-    for name in ("state", "resnapshot", "autoRestart", "stream" if kind is RunKind.SNAPSHOT else "snapshot"):
-        del data[name]
-    data["tables"] = data["tables"]["overrides"]
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

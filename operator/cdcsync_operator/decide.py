@@ -28,7 +28,6 @@ from cdcsync_operator.assignment import (
     all_consistent,
     assigned,
     established,
-    fingerprint,
     resolve,
     retried,
     to_snapshot,
@@ -36,6 +35,7 @@ from cdcsync_operator.assignment import (
 )
 from cdcsync_operator.conditions import summarise
 from cdcsync_operator.draft import Draft
+from cdcsync_operator.fingerprint import fingerprint
 from cdcsync_operator.seen import (
     Decision,
     Exit,

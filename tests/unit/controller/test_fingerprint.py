@@ -1,0 +1,116 @@
+"""What a change of each field does to what runs: the table of docs/operator.md, field by field.
+
+A field that is added to the spec has no row here and fails the first test: somebody must say what its change does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import Spec
+from cdcsync_operator.fingerprint import fingerprint
+from unit.controller.world import World, resource
+
+NOTHING: frozenset[RunKind] = frozenset()
+READERS = frozenset({RunKind.SNAPSHOT})
+FLOWING = frozenset({RunKind.STREAM, RunKind.CATCH_UP})
+ALL = READERS | FLOWING
+
+#: field -> a value that is not the one of `resource()`, and the kinds of runs that are started again; None: it has one value only
+CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
+    "state": ("paused", NOTHING),
+    "source.host": ("db", ALL),
+    "source.port": (3307, ALL),
+    "source.credentialsSecretRef.name": ("other", ALL),
+    "source.credentialsSecretRef.usernameKey": ("user", ALL),
+    "source.credentialsSecretRef.passwordKey": ("word", ALL),
+    "source.tls.mode": ("required", ALL),
+    "source.tls.caSecretRef": ({"name": "ca"}, ALL),
+    "source.tls.clientCertSecretRef": ({"name": "cert"}, ALL),
+    "source.serverId": (7, FLOWING),
+    "source.heartbeatInterval": ("5s", FLOWING),
+    "tables.include": ([r"shop\.a"], NOTHING),
+    "tables.exclude": ([r"shop\.b"], NOTHING),
+    "tables.overrides": ([{"table": "shop.a", "columns": {"exclude": ["x"]}}], ALL),
+    "snapshot.chunkSize": (10, READERS),
+    "snapshot.parallelism": (3, READERS),
+    "snapshot.maxSplitSeconds": (7, READERS),
+    "snapshot.only": (True, NOTHING),
+    "start.from": None,
+    "stream.interval": ("5s", FLOWING),
+    "stream.maxBatchBytes": ("1Mi", FLOWING),
+    "sink.type": None,
+    "sink.delta.path": ("/other", ALL),
+    "sink.delta.credentialsSecretRef": ({"name": "lake"}, ALL),
+    "sink.delta.options.endpoint": ("http://s3", ALL),
+    "sink.delta.options.region": ("eu", ALL),
+    "sink.delta.options.deletionVectors": (False, ALL),
+    "schemaChange.behavior": None,
+    "onPositionLost": None,
+    "driver.cores": (2, ALL),
+    "driver.memory": ("4Gi", ALL),
+    "driver.serviceAccountName": ("cloud", ALL),
+    "driver.podTemplate": ({"metadata": {"labels": {"a": "b"}}}, ALL),
+    "executors.instances": (2, READERS),
+    "executors.cores": (2, READERS),
+    "executors.memory": ("4Gi", READERS),
+    "executors.podTemplate": ({"metadata": {"labels": {"a": "b"}}}, READERS),
+    "sparkConf": ({"spark.x": "y"}, ALL),
+    "image": ("other:1", ALL),
+    "autoRestart.enabled": (False, NOTHING),
+    "autoRestart.backoff.initial": ("7s", NOTHING),
+    "autoRestart.backoff.max": ("700s", NOTHING),
+    "autoRestart.maxRestarts": (3, NOTHING),
+    "restartNonce": (1, ALL),
+    "resnapshot": ([{"table": "shop.a", "nonce": 1}], NOTHING),
+}  # fmt: skip
+
+
+def test_every_field_is_in_the_table() -> None:
+    assert set(CHANGES) == set(_fields(Spec))
+
+
+@pytest.mark.parametrize("field", [f for f, change in CHANGES.items() if change])
+def test_a_change_starts_those_runs_again_that_depend_on_it(field: str) -> None:
+    change = CHANGES[field]
+    assert change
+    value, kinds = change
+    before, after = resource().spec, _changed(field, value)
+    assert before != after
+    assert {k for k in RunKind if fingerprint(before, k) != fingerprint(after, k)} == kinds
+
+
+def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:
+    world = World()
+    world.to_streaming()
+    first = world.live(RunKind.STREAM)
+    world.change(executors={"instances": 9}, snapshot={"chunkSize": 7})
+    world.steps()
+    assert world.live(RunKind.STREAM) == first
+    assert world.status.observed_generation == 2
+
+
+def _changed(field: str, value: Any) -> Spec:
+    """`resource()` with one field set; parents are filled in as a manifest would have them."""
+    base = resource().spec.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    *parents, last = field.split(".")
+    part = base
+    for name in parents:
+        part = part.setdefault(name, {})
+    part[last] = value
+    return resource(**base).spec
+
+
+def _fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Leaves by their public path; what may be missing as a whole is a leaf."""
+    for name, info in model.model_fields.items():
+        path = f"{above}{info.alias or name}"
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _fields(info.annotation, f"{path}.")
+        else:
+            yield path
