@@ -146,7 +146,7 @@ class Report:
 
     `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished, finished, low, high, rows, position,
     reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's; `epoch` is the epoch
-    that the driver really uses; `exit` is the last word: code, reason, message, remedy.
+    that the driver really uses; `done` is the run's work so far (commits, rows); `exit` is the last word: code, reason, message, remedy.
     """
 
     run: str
@@ -155,6 +155,7 @@ class Report:
     position: dict[str, Any] | None = None
     lag_seconds: float | None = None
     epoch: int | None = None
+    done: dict[str, int] | None = None
     exit: dict[str, Any] | None = None
 
     def to_json(self) -> str:

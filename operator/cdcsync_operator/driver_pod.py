@@ -54,6 +54,7 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
             _from_pod("POD_NAME", "metadata.name"),
             _from_pod("POD_NAMESPACE", "metadata.namespace"),
             _from_pod("POD_IP", "status.podIP"),
+            {"name": "CDCSYNC_METRICS", "value": f":{METRICS_PORT}"},
         ],
         "ports": [
             {"name": "driver", "containerPort": DRIVER_PORT},

@@ -19,8 +19,8 @@ import structlog
 
 from cdcsync_core.spec import GROUP
 from cdcsync_kube.access import connect_api
+from cdcsync_kube.pages import serve
 from cdcsync_operator.kube_operator import KubeOperator, watched
-from cdcsync_operator.metrics import serve
 from cdcsync_operator.operator_settings import OperatorSettings, from_environment
 from cdcsync_operator.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.source_calls import CALLS

@@ -1,19 +1,13 @@
-"""Numbers for Prometheus, in its text format, from what the operator knows anyway.
-
-Names are an interface: see docs/operator.md. Source of the format:
-https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-"""
+"""Numbers for Prometheus from what the operator knows anyway. Names are an interface: see docs/operator.md."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from cdcsync_core.exposition import block
 from cdcsync_core.status import Phase, Status, unix_time
-
-Sample = tuple[Mapping[str, str], float]
 
 
 @dataclass(frozen=True)
@@ -65,53 +59,16 @@ class Metrics:
     def text(self, syncs: Mapping[tuple[str, str], Status], *, calls: int, leading: bool) -> str:
         """The whole page."""
         lines = [
-            *_block("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
-            *_block("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
-            *_block("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
-            *_block("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
-            *_block("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
+            *block("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
+            *block("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
+            *block("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
+            *block("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
+            *block("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
         ]
         named = [({"namespace": n, "name": name}, status) for (n, name), status in sorted(syncs.items())]
         for metric in OF_SYNC:
             found = [(labels, metric.value(status)) for labels, status in named]
-            lines += _block(metric.name, metric.kind, metric.help, [(la, v) for la, v in found if v is not None])
+            lines += block(metric.name, metric.kind, metric.help, [(la, v) for la, v in found if v is not None])
         phases = [(labels | {"phase": p.value}, float(s.phase is p)) for labels, s in named for p in Phase]
-        lines += _block("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases)
+        lines += block("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases)
         return "\n".join(lines) + "\n"
-
-
-def _block(name: str, kind: str, about: str, samples: Iterable[Sample]) -> list[str]:
-    found = list(samples)
-    if not found:
-        return []
-    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *(f"{name}{_labels(la)} {v:g}" for la, v in found)]
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    shown = ",".join(f'{k}="{v}"' for k, v in labels.items())  # values are names of Kubernetes objects or phases
-    return f"{{{shown}}}"
-
-
-def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]]) -> ThreadingHTTPServer:
-    """Serves `pages` (path -> status and text) in a thread; port 0 chooses one."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = pages.get(self.path)
-            status, text = page() if page else (404, "not found\n")
-            content = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            """Probes are not news."""
-
-    server = ThreadingHTTPServer(("", port), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return server

@@ -17,6 +17,7 @@ from pathlib import Path
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.run import Decoder, ExitCode, RunConfig
 from cdcsync_spark import earlysession
+from cdcsync_spark.metrics import shown
 from cdcsync_spark.progress import ControllerGone, Reporter, Reports
 
 
@@ -30,6 +31,7 @@ def main(arguments: list[str]) -> int:
 
 def run(config: RunConfig, reporter: Reports, stopping: threading.Event) -> int:
     """Runs the application and reports how it ended; the exit code."""
+    reporter = shown(config, reporter)
     try:
         error = _outcome(config, reporter, stopping)
         reporter.report(exit=_last_words(error))

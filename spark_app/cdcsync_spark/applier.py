@@ -43,12 +43,18 @@ class StreamTable:
 
 @dataclass
 class Applier:
-    """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` gives unix seconds."""
+    """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` gives unix seconds.
+
+    `commits` and `rows` are its work so far.
+    """
 
     tables: dict[str, StreamTable]
     epoch: int
     reader: Position
     clock: Callable[[], float]
+    commits: int = 0
+    rows: int = 0
+    _merging: int = 0
     _untended: dict[str, StreamTable] = field(default_factory=dict)
 
     def apply(self, batch: LogBatch) -> None:
@@ -131,11 +137,13 @@ class Applier:
             table.stop = part.stop
 
     def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
-        before = table.state.number
+        before, self._merging = table.state.number, 0
         table.state = table.target.commit(self.epoch, build)
         if table.state.number != before:
             table.committed = self.clock()
             self._untended[table.name] = table
+            self.commits += 1
+            self.rows += self._merging
 
     def _merge(
         self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch, changes: pa.Table
@@ -148,6 +156,7 @@ class Applier:
         missing = _missing(changes, state.position, batch)
         folded = fold(missing, state.table.key)
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
+        self._merging = folded.upserts.num_rows + folded.deletes.num_rows
         return Commit(after, Merge(folded.upserts, folded.deletes))
 
     def _stop_commit(self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch) -> Commit | None:

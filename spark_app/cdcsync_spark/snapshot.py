@@ -186,6 +186,7 @@ class SnapshotRun:
         table.state = table.target.commit(
             self.epoch, _wave_commit(table.state, replace(after, epoch=self.epoch), change)
         )
+        self.progress.commits += 1
 
     def _refuse(self, table: SnapshotTable, errors: list[CdcError]) -> None:
         """A transient error ends the run, a permanent one only the table."""

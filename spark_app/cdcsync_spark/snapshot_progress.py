@@ -17,11 +17,12 @@ from cdcsync_spark.wavejob import Counts
 
 @dataclass
 class SnapshotProgress:
-    """Reports of one run over `tables`; `clock` gives unix seconds."""
+    """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of waves."""
 
     tables: list[SnapshotTable]
     reporter: Reports
     clock: Callable[[], float] = time.time
+    commits: int = 0
     _failed: set[str] = field(default_factory=set)
     _started: float = 0.0
     _rows_before: int = 0
@@ -37,15 +38,18 @@ class SnapshotProgress:
         self.reporter.report(tables=self._entries(counts, only=set(counts)), snapshot=self._total(counts))
 
     def committed(self) -> None:
-        self.reporter.report(tables=self._entries({}), snapshot=self._total({}))
+        self.reporter.report(tables=self._entries({}), snapshot=self._total({}), done=self._done())
 
     def finished(self) -> None:
         total = self._total({}) | {"finishedAt": _rfc3339(self.clock())}
-        self.reporter.report(tables=self._entries({}), snapshot=total)
+        self.reporter.report(tables=self._entries({}), snapshot=total, done=self._done())
 
     def failed(self, table: SnapshotTable, error: CdcError) -> None:
         self._failed.add(table.name)
         self.reporter.report(tables=[failed_entry(table.name, error, table.state)])
+
+    def _done(self) -> dict[str, int]:
+        return {"commits": self.commits, "rows": sum(t.state.rows for t in self.tables) - self._rows_before}
 
     def _entries(self, counts: Counts, only: set[int] | None = None) -> list[dict[str, Any]]:
         return [

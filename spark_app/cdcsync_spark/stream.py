@@ -210,6 +210,7 @@ class StreamRun:
             tables=[self._entry(t, phases[t.name]) for t in changed],
             position=position_entry(self._applier.reader, timestamp),
             lag_seconds=self._lag(),
+            done={"commits": self._applier.commits, "rows": self._applier.rows},
         )
         self._reported_at = time.time()
 

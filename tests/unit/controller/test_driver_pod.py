@@ -50,7 +50,8 @@ def test_credentials_come_by_mounted_secrets_only() -> None:
     mounts = {m["mountPath"]: m for m in container["volumeMounts"]}
     assert mounts["/etc/cdcsync/secrets/login"]["readOnly"]
     assert mounts["/etc/cdcsync/secrets/lake"]["readOnly"]
-    assert all("valueFrom" in e and "secretKeyRef" not in e["valueFrom"] for e in container["env"])
+    assert all("fieldRef" in e.get("valueFrom", {"fieldRef": ""}) for e in container["env"])
+    assert [e["name"] for e in container["env"] if "value" in e] == ["CDCSYNC_METRICS"]
 
 
 def test_memory_is_the_heap_and_what_python_needs_beside_it() -> None:

@@ -1,0 +1,82 @@
+"""A driver's page shows what the driver reports, and never costs it its run."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from typing import Any
+
+import pytest
+
+from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_spark.metrics import VARIABLE, DriverMetrics, Shown, shown
+
+LABELS = {"namespace": "ns", "name": "shop", "kind": "stream"}
+ON_EACH = 'namespace="ns",name="shop",kind="stream"'
+CONFIG = RunConfig(
+    "r", 1, RunKind.STREAM, {"metadata": {"name": "shop", "namespace": "ns"}}, (), plan_dir="", secrets_dir="", scratch_dir=""
+)  # fmt: skip
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+
+    def report(self, **parts: Any) -> None:
+        self.reports.append(parts)
+
+
+def test_it_shows_what_was_said_last_of_each_part() -> None:
+    metrics = DriverMetrics(LABELS)
+    metrics.take({"epoch": 7, "lag_seconds": 2.5, "tables": [{"name": "s.a", "phase": "CatchingUp"}]}, 10.0)
+    tables = [{"name": "s.a", "phase": "Streaming"}, {"name": "s.b", "phase": "Failed"}]
+    metrics.take({"lag_seconds": None, "done": {"rows": 5, "commits": 2}, "tables": tables}, 1763748000.5)
+    lines = metrics.text().splitlines()
+    for line in (
+        f"cdcsync_driver_epoch{{{ON_EACH}}} 7",
+        f"cdcsync_driver_lag_seconds{{{ON_EACH}}} 2.5",
+        f"cdcsync_driver_rows_total{{{ON_EACH}}} 5",
+        f"cdcsync_driver_commits_total{{{ON_EACH}}} 2",
+        f"cdcsync_driver_reported_timestamp_seconds{{{ON_EACH}}} 1763748000.5",
+        f'cdcsync_driver_tables{{{ON_EACH},phase="Streaming"}} 1',
+        f'cdcsync_driver_tables{{{ON_EACH},phase="CatchingUp"}} 0',
+        "# TYPE cdcsync_driver_rows_total counter",
+    ):
+        assert line in lines
+    assert "maintenance" not in metrics.text()
+
+
+def test_nothing_is_served_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    kept = Kept()
+    assert shown(CONFIG, kept) is kept
+
+
+def test_a_report_is_served_and_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv(VARIABLE, f"127.0.0.1:{port}")
+    kept = Kept()
+    shown(CONFIG, kept).report(epoch=3)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert f"cdcsync_driver_epoch{{{ON_EACH}}} 3" in answer.read().decode()
+    assert kept.reports == [{"epoch": 3}]
+
+
+@pytest.mark.parametrize("port", ["taken", "many", "70000"])
+def test_a_port_that_cannot_be_had_costs_the_run_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], port: str
+) -> None:
+    kept = Kept()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number = other.getsockname()[1] if port == "taken" else port
+        monkeypatch.setenv(VARIABLE, f"127.0.0.1:{number}")
+        reporter = shown(CONFIG, kept)
+    assert isinstance(reporter, Shown)
+    reporter.report(epoch=3)
+    assert kept.reports == [{"epoch": 3}]
+    assert "no metrics are served" in capsys.readouterr().err
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
