@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
@@ -81,7 +82,9 @@ class FoundRun:
         if self.pod is None:
             return words or (Exit(ExitCode.DONE) if self.stop_asked else _VANISHED)
         found = outcome(self.pod, now)
-        return None if found is None else words or found
+        if found is None or words is None or found.reason == Reason.OUT_OF_MEMORY:
+            return found  # the pod's own words are in it; that the kernel killed a part of it, only the pod knows
+        return words
 
     def news(self, since: int) -> Report | None:
         """What the driver said after its report number `since`; None where that is nothing."""

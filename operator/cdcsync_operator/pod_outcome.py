@@ -24,6 +24,8 @@ IMAGE_PATIENCE = 60.0
 GONE_PATIENCE = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _KILLED = 137
+#: what a driver says that only saw its JVM or a worker go: the kernel need not kill the whole container
+_UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
 
 
 def outcome(pod: Object, now: float) -> Exit | None:
@@ -41,10 +43,11 @@ def _ended(status: Object) -> Exit:
     terminated = next(_terminated(status), {})
     code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
     words = _last_words(str(terminated.get("message", "")))
+    if reason == "OOMKilled" and (words is None or words.reason in _UNEXPLAINED):
+        last = f" (its last word: {words.message})" if words else ""
+        return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; raise spec.driver.memory{last}")
     if words is not None:
         return words
-    if reason == "OOMKilled":
-        return _retry(Reason.OUT_OF_MEMORY, "the driver's pod ran out of memory; raise spec.driver.memory")
     if status.get("reason") == "Evicted":
         return _retry(Reason.DRIVER_LOST, f"the driver's pod was evicted: {status.get('message', '')}")
     if status.get("phase") == "Succeeded":

@@ -6,7 +6,7 @@ C=$KUBE_HOME/conf; mkdir -p "$C" "$KUBE_HOME/cni"
 
 cat > "$C/containerd.toml" <<EOF
 version = 2
-root = "$KUBE_HOME/containerd"
+root = "$CONTAINERD"
 state = "$RUN/containerd"
 [grpc]
   address = "$CRI"

@@ -1,4 +1,4 @@
-"""One node, one operator, one source and one object store for all tests of this folder."""
+"""One node, one operator, one object store, a MariaDB and a MySQL for all tests of this folder, and a sync of each of both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from support.node import CHART, OPERATOR, SYSTEM, Node, ready, s3_server, wait_until
+from support.node_sync import NodeSync
 from support.servers import VARIANTS, Server
+from support.troubles import begin_troubles
+from support.workload import Pace
+
+PACE = Pace(rows=20_000, writers=4, per_second=40)
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +56,35 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = VARIANTS["mariadb1011"].start(tmp_path_factory.mktemp("source"), bind_address="0.0.0.0")
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A MySQL that pods reach."""
+    server = VARIANTS["mysql97_gtid"].start(tmp_path_factory.mktemp("mysql"), bind_address="0.0.0.0")
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def refused(node: Node, source: Server) -> None:
+    """Syncs that cannot run."""
+    begin_troubles(node, source)
+
+
+@pytest.fixture(scope="session")
+def shop(node: Node, source: Server, store: str) -> Iterator[NodeSync]:
+    """Of MariaDB, with two executors."""
+    made = NodeSync(node, source, store, "shop", PACE, executors=2)
+    made.create()
+    yield made
+    made.workload.stop()
+
+
+@pytest.fixture(scope="session")
+def mysql_shop(node: Node, mysql: Server, store: str) -> Iterator[NodeSync]:
+    """Of MySQL, with one executor."""
+    made = NodeSync(node, mysql, store, "mysql", PACE, executors=1)
+    made.create()
+    yield made
+    made.workload.stop()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stop the node and everything it started. --purge also removes its state.
+# Stop the node and everything it started. --purge also removes its state (image layers are kept).
 set -uo pipefail
 cd "$(dirname "$0")"; . ./lib.sh
 
@@ -21,7 +21,7 @@ if running containerd; then
   for task in $(ctr_ tasks ls -q 2>/dev/null); do ctr_ tasks delete -f "$task" > /dev/null 2>&1; done
   for box in $(ctr_ containers ls -q 2>/dev/null); do ctr_ containers delete "$box" > /dev/null 2>&1; done
 fi
-stop TERM containerd
+if running containerd; then stop TERM containerd; touch "$CONTAINERD.clean"; fi
 # Shims outlive containerd; ours are the ones that carry our socket's path.
 for cmdline in /proc/[0-9]*/cmdline; do
   line=$({ tr '\0' ' ' < "$cmdline"; } 2>/dev/null) || continue

@@ -4,6 +4,9 @@ mkdir -p "$CACHE"; CACHE=$(cd "$CACHE" && pwd -P) # as /proc/mounts shows it
 KUBE_HOME=${KUBE_HOME:-$CACHE/state}          # state: pki, etcd, containerd, kubelet, logs
 NODE_BIN=${NODE_BIN:-$CACHE/node}             # the binary that build.sh made
 KUBE_IMAGES=${KUBE_IMAGES:-$CACHE/images}     # pause.tar
+CONTAINERD=$CACHE/containerd                  # image layers; kept when the state goes
+# buildah's layers, too
+export CONTAINERS_STORAGE_CONF=$CACHE/buildah/storage.conf
 NETNS=${NETNS:-cdcsync-node}
 NODE_NAME=${NODE_NAME:-cdcsync-node}
 NODE_IP=10.251.0.1                            # address of the empty bridge "node0" in the namespace
@@ -43,6 +46,12 @@ wait_for() { # SECONDS WHAT COMMAND...
     if [ $SECONDS -ge $end ]; then echo "up: timed out waiting for $what" >&2; return 1; fi
     sleep 0.2
   done
+}
+
+storage() { # where buildah keeps its layers
+  [ -s "$CONTAINERS_STORAGE_CONF" ] && return
+  mkdir -p "$CACHE/buildah"
+  printf '[storage]\ndriver = "overlay"\ngraphroot = "%s"\nrunroot = "%s"\n' "$CACHE/buildah/layers" "$CACHE/buildah/run" > "$CONTAINERS_STORAGE_CONF"
 }
 
 kubectl_() { in_node "$NODE_BIN" kubectl --kubeconfig "$KUBE_HOME/admin.kubeconfig" "$@"; }

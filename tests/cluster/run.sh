@@ -4,12 +4,20 @@
 # KEEP=1 leaves it up, for a closer look: `. tests/cluster/lib.sh; kubectl_ get pods -A`.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
-"$here/install.sh" packages
-"$here/helm.sh"
-"$here/images.sh" build > /dev/null
 . "$here/lib.sh"
+
+phase() { # NAME COMMAND...: says what it takes
+  local name=$1 begun=$SECONDS; shift
+  "$@"
+  echo "cluster: $name, $((SECONDS - begun)) s"
+}
+
+phase "programs and packages" "$here/install.sh" packages
+phase helm "$here/helm.sh"
+phase "images built" "$here/images.sh" build
 [ -n "${KEEP:-}" ] || trap '"$here/down.sh" --purge' EXIT
-"$here/up.sh"
-CDCSYNC_NODE_IMAGES=$("$here/images.sh" | tail -1)
+phase "node started" "$here/up.sh"
+phase "images loaded" "$here/images.sh" load
+CDCSYNC_NODE_IMAGES=$(cat "$CACHE/oci/key")
 export CDCSYNC_NODE_IMAGES CDCSYNC_NODE_STATE=$KUBE_HOME
 in_node "$@"

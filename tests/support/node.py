@@ -63,6 +63,12 @@ class Node:
                 command = ["ctr", "--address", socket, "-n", "k8s.io", "tasks", "kill", "-a", "-s", "SIGKILL", name]
                 subprocess.run(command, capture_output=True, check=False)
 
+    def evict(self, namespace: str, pod: str) -> None:
+        """As a drained node does: the pod is asked to end."""
+        about = {"name": pod, "namespace": namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+        self.api.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
     def restart_api_server(self) -> None:
         """Killed, and started again a moment later."""
         os.kill(int((self.state / "run" / "kube-apiserver.pid").read_text()), signal.SIGKILL)

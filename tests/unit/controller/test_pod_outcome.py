@@ -30,18 +30,20 @@ def unscheduled() -> dict[str, Any]:
     return pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}])
 
 
+def said(code: int, reason: str) -> str:
+    return json.dumps({"code": code, "reason": reason, "message": "m"})
+
+
 @pytest.mark.parametrize(
     ("found", "code", "reason"),
     [
         (ended("Succeeded", exitCode=0, reason="Completed"), 0, ""),
         (ended(exitCode=137, reason="OOMKilled"), 1, "OutOfMemory"),
+        (ended(exitCode=1, reason="OOMKilled", message=said(1, "InternalError")), 1, "OutOfMemory"),
+        (ended(exitCode=1, reason="OOMKilled", message=said(1, "SinkUnreachable")), 1, "SinkUnreachable"),
         (ended(exitCode=137, reason="Error"), 1, "DriverLost"),
         (ended(exitCode=1, reason="Error", message="Traceback ..."), 1, "DriverLost"),
-        (
-            ended(exitCode=3, message=json.dumps({"code": 3, "reason": "PositionLost", "message": "m"})),
-            3,
-            "PositionLost",
-        ),
+        (ended(exitCode=3, message=said(3, "PositionLost")), 3, "PositionLost"),
         (pod(phase="Failed", reason="Evicted", message="low on memory"), 1, "DriverLost"),
         (pod(phase="Failed", reason="NodeLost"), 1, "DriverLost"),
     ],

@@ -1,0 +1,119 @@
+"""A stream on the node while its pods, the operator and the API server go, and while its spec changes: each change has its effect and no
+other, and the copy stays equal."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+
+from cdcsync_core.status import Status
+from cdcsync_kube.client import ApiError
+from support.node import CHART, OPERATOR, SECRET_KEY, SYSTEM, Node, ready, wait_until
+from support.node_sync import DRIVER, PASSWORD, NodeSync
+from support.workload_tables import WALK
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_drivers_are_evicted_and_killed_while_it_flows(node: Node, shop: NodeSync) -> None:
+    with shop.workload.__class__(shop.server, shop.database, seed=8, pace=shop.workload.pace) as writers:
+        kept = shop.driver()
+        _kill_operator(node)
+        writers.wait(5)
+        assert shop.driver() == kept, "the driver does not care for the operator"
+        node.evict(shop.name, kept)
+        shop.until(lambda s: s.runs.stream and s.runs.stream.pod != kept, 120, "a new driver after an eviction")
+        shop.flows()
+        second = shop.driver()
+        _kill_operator(node)
+        node.kill(shop.name, second)
+        shop.until(lambda s: s.runs.stream and s.runs.stream.pod != second, 120, "a new driver after both were killed")
+        shop.flows()
+    shop.arrives()
+    assert shop.pods(DRIVER) == [shop.driver()]
+
+
+def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: NodeSync) -> None:
+    """An upgrade of the chart, changes of other runs' settings, refused specs, an API server that is killed and comes back."""
+    before = shop.driver()
+    node.helm("upgrade", "cdcsync", str(CHART), "-n", SYSTEM, "--reuse-values", "--set", "podAnnotations.upgraded=yes")
+    wait_until(
+        lambda: [p for p in node.pods(SYSTEM, OPERATOR) if ready(p) and p["metadata"].get("annotations")],
+        120,
+        "the upgraded operator is ready",
+    )
+    shop.change(
+        executors={"instances": 7}, snapshot={"maxSplitSeconds": 50}, autoRestart={"backoff": {"initial": "2s"}}
+    )
+    shop.observed()
+    with pytest.raises(ApiError, match="path"):
+        shop.change(sink={"delta": {"path": "s3://lake/elsewhere"}})
+    shop.change(driver={"podTemplate": {"spec": {"hostNetwork": True}}})
+    shop.until(lambda s: s.condition("Stalled").status == "True", 60, "what the policy refuses is said")
+    shop.change(driver={"podTemplate": {"spec": {"hostNetwork": None}}})
+    shop.observed()
+    shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)
+    node.restart_api_server()
+    shop.flows()
+    shop.arrives()
+    assert shop.driver() == before
+
+
+def test_metrics_of_operator_and_driver_are_served(node: Node, shop: NodeSync) -> None:
+    mine = f'namespace="{shop.name}",name="{shop.name}"'
+    assert f"cdcsync_ready{{{mine}}} 1\n" in _page(node, SYSTEM, OPERATOR, 8080)
+    text = _page(node, shop.name, DRIVER, 8090)
+    assert f'cdcsync_driver_tables{{{mine},kind="stream",phase="Streaming"}} {len(shop.workload.tables)}\n' in text
+    assert f'cdcsync_driver_commits_total{{{mine},kind="stream"}}' in text
+
+
+def test_a_table_is_added_and_another_one_read_again(shop: NodeSync) -> None:
+    """R5: the others keep flowing."""
+    shop.server.run(
+        "CREATE TABLE added (id INT PRIMARY KEY, word TEXT)", "INSERT INTO added VALUES (1, 'a')", db=shop.database
+    )
+    shop.change(resnapshot=[{"table": f"{shop.database}.{WALK}", "nonce": 1}])
+    names = {f"{shop.database}.added": 0, f"{shop.database}.{WALK}": 1}
+
+    def taken_in(status: Status) -> bool:
+        entries = [t for n in names if (t := status.table(n))]
+        return len(entries) == 2 and all(t.phase == "Streaming" and t.nonce >= names[t.name] for t in entries)
+
+    shop.until(taken_in, 400, "the added table and the one read again flow")
+    shop.server.run("INSERT INTO added VALUES (2, 'b')", db=shop.database)
+    wait_until(lambda: shop.target("added").num_rows == 2, 60, "the added table flows", shop.describe)
+    shop.arrives()
+
+
+def test_a_nonce_starts_it_again_and_a_pause_keeps_it_from_it(shop: NodeSync) -> None:
+    before = shop.driver()
+    shop.change(restartNonce=1, stream={"interval": "500ms"})
+    shop.until(lambda s: s.runs.stream and s.runs.stream.pod != before, 120, "a new driver after a nonce")
+    shop.flows()
+    shop.change(state="paused")
+    status = shop.until(lambda s: s.phase == "Paused", 120, "it is paused")
+    assert status.restarts.consecutive == 0
+    wait_until(lambda: not shop.pods(DRIVER), 60, "the driver is gone", shop.describe)
+    shop.server.run(f"DELETE FROM {WALK} WHERE id % 2 = 0", db=shop.database)
+    shop.change(state="running")
+    shop.flows()
+    shop.arrives()
+
+
+def test_no_secret_in_logs_or_objects(shop: NodeSync) -> None:
+    kinds = "all,configmaps,cdcsyncs,events"
+    for text in (shop.describe(), shop.node.kubectl("-n", shop.name, "get", kinds, "-o", "yaml")):
+        assert PASSWORD not in text
+        assert SECRET_KEY not in text
+
+
+def _kill_operator(node: Node) -> None:
+    for pod in node.pods(SYSTEM, OPERATOR):
+        node.kill(SYSTEM, pod["metadata"]["name"])
+
+
+def _page(node: Node, namespace: str, selector: str, port: int) -> str:
+    (pod,) = [p for p in node.pods(namespace, selector) if ready(p)]
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())

@@ -1,0 +1,67 @@
+"""What a cluster refuses or kills ends as a reason in the status, and is tried again; many syncs at once are all looked after.
+
+The troubled syncs were made before the first test (see conftest), because some reasons take patience.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cdcsync_core.status import Status
+from support.node import Node, wait_until
+from support.node_sync import make_namespace, make_secret, make_sync, source_part
+from support.servers import Server
+from support.troubles import TROUBLES
+
+MANY = 50
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_the_cluster_refuses_is_told(node: Node, refused: None, name: str) -> None:
+    path, reason = f"/apis/cdcsync.io/v1alpha1/namespaces/{name}/cdcsyncs", TROUBLES[name].reason
+
+    def status() -> Status:
+        return Status.model_validate(node.api.get(f"{path}/troubled")["status"])
+
+    def describe() -> str:
+        return repr(status()) + node.kubectl("-n", name, "get", "pods", "-o", "yaml")
+
+    wait_until(lambda: status().restarts.reason == reason, 180, reason, describe)
+    found = status()
+    assert found.condition("Ready").reason == reason
+    assert found.condition("Stalled").status == "False"
+    assert found.restarts.next_attempt_at or found.runs.snapshot
+    node.api.delete(f"{path}/troubled")
+    wait_until(lambda: not list(node.api.items(path)), 60, "it is gone")
+
+
+def test_many_syncs_of_one_namespace_are_all_looked_after(node: Node, source: Server) -> None:
+    """Most are paused; some are refused by the policy, some lack their Secret."""
+    make_namespace(node, "many")
+    make_secret(node, "many", "source", {"username": "cdc", "password": "x"})
+    kinds: dict[tuple[str, str], dict[str, object]] = {
+        ("Paused", "False"): {"state": "paused"},
+        ("SpecInvalid", "True"): {"driver": {"podTemplate": {"spec": {"hostNetwork": True}}}},
+        ("SpecInvalid", "False"): {"source": source_part(source) | {"credentialsSecretRef": {"name": "none"}}},
+    }
+    wanted = {f"s{n}": list(kinds)[max(0, n - MANY + len(kinds))] for n in range(MANY)}
+    base: dict[str, object] = {
+        "source": source_part(source),
+        "tables": {"include": [".*"]},
+        "sink": {"delta": {"path": "/scratch/lake"}},
+    }
+    begun = time.monotonic()
+    for name, kind in wanted.items():
+        make_sync(node, "many", name, base | kinds[kind])
+    path = "/apis/cdcsync.io/v1alpha1/namespaces/many/cdcsyncs"
+
+    def reasons() -> dict[str, tuple[str, str]]:
+        found = {o["metadata"]["name"]: Status.model_validate(o["status"]) for o in node.api.items(path)}
+        return {name: (s.condition("Ready").reason, s.condition("Stalled").status) for name, s in found.items()}
+
+    wait_until(lambda: reasons() == wanted, 120, "all are seen", lambda: str(reasons()))
+    print(f"{MANY} syncs seen after {time.monotonic() - begun:.1f} s")
+    node.api.delete(path)
+    wait_until(lambda: not list(node.api.items(path)), 60, "they are gone")
