@@ -72,7 +72,7 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@echo "test-kube: tests against an API server and Helm"
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
-	@$(PYTEST) tests/kube $(ARGS)
+	@$(PYTEST) tests/kube -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own (root; builds the images)
 	@echo "test-cluster: tests on a node"
