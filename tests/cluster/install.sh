@@ -10,7 +10,7 @@ ready=${CDCSYNC_NODE_READY:-../../../shared/cluster}
 key=$(cat node/go.mod node/go.sum node/*.go node/build.sh | sha256sum | cut -c1-16)
 if [ "$(cat "$NODE_BIN.key" 2>/dev/null)" != "$key" ]; then
   if [ "$(cat "$ready/node.key" 2>/dev/null)" = "$key" ]; then
-    xz -dc "$ready"/node-*.xz > "$NODE_BIN.new"
+    python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer, 2**20)' "$ready"/node-*.xz > "$NODE_BIN.new"
   else
     echo "install: building the node binary from Go modules (5 to 14 minutes, once)"
     nice node/build.sh "$NODE_BIN.new"
@@ -18,7 +18,7 @@ if [ "$(cat "$NODE_BIN.key" 2>/dev/null)" != "$key" ]; then
   chmod +x "$NODE_BIN.new"; mv "$NODE_BIN.new" "$NODE_BIN"; echo "$key" > "$NODE_BIN.key"
 fi
 [ "${1:-}" = packages ] || exit 0
-missing=$(for p in containerd runc containernetworking-plugins buildah debootstrap iptables nftables iproute2 conntrack socat openssl gcc libc6-dev xz-utils; do
+missing=$(for p in containerd runc containernetworking-plugins buildah debootstrap iptables nftables iproute2 conntrack socat openssl gcc libc6-dev; do
   dpkg-query -W -f '${Status}' $p 2>/dev/null | grep -q '^install ok' || echo $p; done)
 [ -z "$missing" ] || { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends $missing > /dev/null; }
 [ -s "$KUBE_IMAGES/pause.tar" ] || ./image/pause.sh "$KUBE_IMAGES/pause.tar"

@@ -3,8 +3,6 @@ other, and the copy stays equal."""
 
 from __future__ import annotations
 
-import urllib.request
-
 import pytest
 
 from cdcsync_core.status import Status
@@ -19,16 +17,15 @@ pytestmark = pytest.mark.timeout(600)
 def test_drivers_are_evicted_and_killed_while_it_flows(node: Node, shop: NodeSync) -> None:
     with shop.workload.__class__(shop.server, shop.database, seed=8, pace=shop.workload.pace) as writers:
         kept = shop.driver()
-        _kill_operator(node)
+        node.kill_operator()
         writers.wait(5)
         assert shop.driver() == kept, "the driver does not care for the operator"
         node.evict(shop.name, kept)
         shop.until(lambda s: s.runs.stream and s.runs.stream.pod != kept, 120, "a new driver after an eviction")
         shop.flows()
-        second = shop.driver()
-        _kill_operator(node)
-        node.kill(shop.name, second)
-        shop.until(lambda s: s.runs.stream and s.runs.stream.pod != second, 120, "a new driver after both were killed")
+        evicted = shop.driver()
+        node.kill(shop.name, evicted)
+        shop.until(lambda s: s.runs.stream and s.runs.stream.pod != evicted, 120, "a new driver after a kill")
         shop.flows()
     shop.arrives()
     assert shop.pods(DRIVER) == [shop.driver()]
@@ -62,8 +59,10 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
 
 def test_metrics_of_operator_and_driver_are_served(node: Node, shop: NodeSync) -> None:
     mine = f'namespace="{shop.name}",name="{shop.name}"'
-    assert f"cdcsync_ready{{{mine}}} 1\n" in _page(node, SYSTEM, OPERATOR, 8080)
-    text = _page(node, shop.name, DRIVER, 8090)
+    (operator,) = [p for p in node.pods(SYSTEM, OPERATOR) if ready(p)]
+    assert f"cdcsync_ready{{{mine}}} 1\n" in node.page(operator, 8080)
+    (driver,) = node.pods(shop.name, DRIVER)
+    text = node.page(driver, 8090)
     assert f'cdcsync_driver_tables{{{mine},kind="stream",phase="Streaming"}} {len(shop.workload.tables)}\n' in text
     assert f'cdcsync_driver_commits_total{{{mine},kind="stream"}}' in text
 
@@ -106,14 +105,3 @@ def test_no_secret_in_logs_or_objects(shop: NodeSync) -> None:
     for text in (shop.describe(), shop.node.kubectl("-n", shop.name, "get", kinds, "-o", "yaml")):
         assert PASSWORD not in text
         assert SECRET_KEY not in text
-
-
-def _kill_operator(node: Node) -> None:
-    for pod in node.pods(SYSTEM, OPERATOR):
-        node.kill(SYSTEM, pod["metadata"]["name"])
-
-
-def _page(node: Node, namespace: str, selector: str, port: int) -> str:
-    (pod,) = [p for p in node.pods(namespace, selector) if ready(p)]
-    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{port}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,15 @@ class Node:
                 socket = self.state / "run" / "containerd.sock"
                 command = ["ctr", "--address", socket, "-n", "k8s.io", "tasks", "kill", "-a", "-s", "SIGKILL", name]
                 subprocess.run(command, capture_output=True, check=False)
+
+    def kill_operator(self) -> None:
+        for pod in self.pods(SYSTEM, OPERATOR):
+            self.kill(SYSTEM, pod["metadata"]["name"])
+
+    def page(self, pod: Object, port: int) -> str:
+        """What Prometheus would read there."""
+        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def evict(self, namespace: str, pod: str) -> None:
         """As a drained node does: the pod is asked to end."""

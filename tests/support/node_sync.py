@@ -11,7 +11,7 @@ from cdcsync_kube.client import Object
 from cdcsync_spark.sinks.place import segment
 from support.compare import compare, source_rows
 from support.lake import rows_of
-from support.node import ACCESS_KEY, NODE_IP, REGION, SECRET_KEY, SYSTEM, Node, storage_options, wait_until
+from support.node import ACCESS_KEY, NODE_IP, REGION, SECRET_KEY, SYSTEM, Node, ready, storage_options, wait_until
 from support.servers import Server
 from support.sync_process import GRANTS
 from support.workload import Pace, Workload
@@ -52,7 +52,7 @@ class NodeSync:
         return {
             "source": source_part(self.server) | {"heartbeatInterval": "1s"},
             "tables": {"include": [rf"{self.database}\..*"]},
-            "snapshot": {"chunkSize": 500, "parallelism": 2},
+            "snapshot": {"chunkSize": 300, "parallelism": 2},
             "sink": {"delta": delta | {"options": {"endpoint": self.store, "region": REGION}}},
             "driver": {"memory": "768Mi", "podTemplate": small("driver")},
             "executors": {"instances": self._executors, "memory": "512Mi", "podTemplate": small("executor")},
@@ -73,8 +73,18 @@ class NodeSync:
         return Status.model_validate(self.resource["status"])
 
     def pods(self, selector: str) -> list[str]:
-        """Names."""
-        return [p["metadata"]["name"] for p in self.node.pods(self.name, selector)]
+        """Names of those that run."""
+        found = self.node.pods(self.name, selector)
+        return [p["metadata"]["name"] for p in found if p["status"]["phase"] == "Running"]
+
+    def numbers(self) -> dict[str, float]:
+        """What the driver's metrics say, without their labels; none while there is no driver to be asked."""
+        pods = [p for p in self.node.pods(self.name, DRIVER) if ready(p)]
+        try:
+            lines = [line for p in pods for line in self.node.page(p, 8090).splitlines() if not line.startswith("#")]
+        except OSError:
+            return {}
+        return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
     def driver(self) -> str:
         """The pod of the stream; "" while there is none."""
