@@ -18,6 +18,6 @@ phase "images built" "$here/images.sh" build
 [ -n "${KEEP:-}" ] || trap '"$here/down.sh" --purge' EXIT
 phase "node started" "$here/up.sh"
 phase "images loaded" "$here/images.sh" load
-CDCSYNC_NODE_IMAGES=$(cat "$CACHE/oci/key")
+CDCSYNC_NODE_IMAGES=$("$here/images.sh" key)
 export CDCSYNC_NODE_IMAGES CDCSYNC_NODE_STATE=$KUBE_HOME
 in_node "$@"

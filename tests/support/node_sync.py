@@ -52,7 +52,7 @@ class NodeSync:
         return {
             "source": source_part(self.server) | {"heartbeatInterval": "1s"},
             "tables": {"include": [rf"{self.database}\..*"]},
-            "snapshot": {"chunkSize": 300, "parallelism": 2},
+            "snapshot": {"chunkSize": 500, "parallelism": 2},
             "sink": {"delta": delta | {"options": {"endpoint": self.store, "region": REGION}}},
             "driver": {"memory": "768Mi", "podTemplate": small("driver")},
             "executors": {"instances": self._executors, "memory": "512Mi", "podTemplate": small("executor")},
