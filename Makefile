@@ -81,7 +81,9 @@ test-cluster: setup servers ## the operator end to end on a one-node Kubernetes 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests/bench -s $(ARGS)
 
-LOCKED = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet \
+# UPGRADE= keeps the versions that are locked, where they still do.
+UPGRADE ?= --upgrade
+LOCKED = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 $(UPGRADE) --quiet \
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
 lock: setup ## compile requirements.lock and the images' locks anew from pyproject.toml

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cdcsync_core.exposition import block
 from cdcsync_core.status import Phase, Status, unix_time
+from cdcsync_kube.pages import exposition, family
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,18 @@ class Metrics:
 
     def text(self, syncs: Mapping[tuple[str, str], Status], *, calls: int, leading: bool) -> str:
         """The whole page."""
-        lines = [
-            *block("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
-            *block("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
-            *block("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
-            *block("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
-            *block("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
+        families = [
+            family("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
+            family("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
+            family("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
+            family("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
+            family("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
         ]
         named = [({"namespace": n, "name": name}, status) for (n, name), status in sorted(syncs.items())]
         for metric in OF_SYNC:
             found = [(labels, metric.value(status)) for labels, status in named]
-            lines += block(metric.name, metric.kind, metric.help, [(la, v) for la, v in found if v is not None])
+            known = [(la, v) for la, v in found if v is not None]
+            families.append(family(metric.name, metric.kind, metric.help, known))
         phases = [(labels | {"phase": p.value}, float(s.phase is p)) for labels, s in named for p in Phase]
-        lines += block("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases)
-        return "\n".join(lines) + "\n"
+        families.append(family("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases))
+        return exposition(families)

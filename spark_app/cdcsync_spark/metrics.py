@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdcsync_core.exposition import block
 from cdcsync_core.run import RunConfig, TablePhase
 from cdcsync_core.status import unix_time
-from cdcsync_kube.pages import serve
+from cdcsync_kube.pages import exposition, family, serve
 from cdcsync_spark.progress import Reports
 
 #: where to serve: a port on all addresses (in a pod), or ADDRESS:PORT; nothing is served without it
@@ -76,13 +75,14 @@ class DriverMetrics:
         """The whole page."""
         with self._lock:
             said, phases = dict(self._said), Counter(self._phases.values())
-        lines = []
+        families = []
         for metric in OF_RUN:
             value = metric.value(said)
-            lines += block(metric.name, metric.kind, metric.help, [] if value is None else [(self.labels, value)])
+            known = [] if value is None else [(self.labels, value)]
+            families.append(family(metric.name, metric.kind, metric.help, known))
         tables = [({**self.labels, "phase": p.value}, float(phases[p.value])) for p in TablePhase]
-        lines += block("cdcsync_driver_tables", "gauge", "tables of the run by their phase", tables)
-        return "\n".join(lines) + "\n"
+        families.append(family("cdcsync_driver_tables", "gauge", "tables of the run by their phase", tables))
+        return exposition(families)
 
 
 @dataclass(frozen=True)

@@ -58,13 +58,13 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
 
 
 def test_metrics_of_operator_and_driver_are_served(node: Node, shop: NodeSync) -> None:
-    mine = f'namespace="{shop.name}",name="{shop.name}"'
+    mine = f'name="{shop.name}",namespace="{shop.name}"'
     (operator,) = [p for p in node.pods(SYSTEM, OPERATOR) if ready(p)]
-    assert f"cdcsync_ready{{{mine}}} 1\n" in node.page(operator, 8080)
+    assert f"cdcsync_ready{{{mine}}} 1.0\n" in node.page(operator, 8080)
     (driver,) = node.pods(shop.name, DRIVER)
     text = node.page(driver, 8090)
-    assert f'cdcsync_driver_tables{{{mine},kind="stream",phase="Streaming"}} {len(shop.workload.tables)}\n' in text
-    assert f'cdcsync_driver_commits_total{{{mine},kind="stream"}}' in text
+    assert f'cdcsync_driver_tables{{kind="stream",{mine},phase="Streaming"}} {len(shop.workload.tables)}.0\n' in text
+    assert f'cdcsync_driver_commits_total{{kind="stream",{mine}}}' in text
 
 
 def test_a_table_is_added_and_another_one_read_again(shop: NodeSync) -> None:

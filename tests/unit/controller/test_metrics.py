@@ -25,13 +25,13 @@ def page() -> str:
 
 def test_values_carry_the_name_of_their_sync() -> None:
     lines = page().splitlines()
-    assert 'cdcsync_ready{namespace="ns",name="shop"} 1' in lines
-    assert 'cdcsync_lag_seconds{namespace="ns",name="shop"} 0.8' in lines
-    assert 'cdcsync_tables_consistent{namespace="ns",name="shop"} 2' in lines
-    assert 'cdcsync_phase{namespace="ns",name="shop",phase="Streaming"} 1' in lines
-    assert 'cdcsync_phase{namespace="ns",name="shop",phase="Paused"} 0' in lines
-    assert "cdcsync_reconcile_errors_total 1" in lines
-    assert "cdcsync_api_calls_total 7" in lines
+    assert 'cdcsync_ready{name="shop",namespace="ns"} 1.0' in lines
+    assert 'cdcsync_lag_seconds{name="shop",namespace="ns"} 0.8' in lines
+    assert 'cdcsync_tables_consistent{name="shop",namespace="ns"} 2.0' in lines
+    assert 'cdcsync_phase{name="shop",namespace="ns",phase="Streaming"} 1.0' in lines
+    assert 'cdcsync_phase{name="shop",namespace="ns",phase="Paused"} 0.0' in lines
+    assert "cdcsync_reconcile_errors_total 1.0" in lines
+    assert "cdcsync_api_calls_total 7.0" in lines
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -57,7 +57,7 @@ def test_pages_are_served() -> None:
 def test_a_time_is_shown_to_the_second() -> None:
     """Six digits, as `%g` has them, are hours off."""
     page = Metrics().text({("n", "s"): full()}, calls=1, leading=True)
-    assert 'cdcsync_position_timestamp_seconds{namespace="n",name="s"} 1767225600.25' in page.splitlines()
+    assert 'cdcsync_position_timestamp_seconds{name="s",namespace="n"} 1.76722560025e+09' in page.splitlines()
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:

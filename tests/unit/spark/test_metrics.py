@@ -12,7 +12,7 @@ from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_spark.metrics import VARIABLE, DriverMetrics, Shown, shown
 
 LABELS = {"namespace": "ns", "name": "shop", "kind": "stream"}
-ON_EACH = 'namespace="ns",name="shop",kind="stream"'
+ON_EACH = 'kind="stream",name="shop",namespace="ns"'
 CONFIG = RunConfig(
     "r", 1, RunKind.STREAM, {"metadata": {"name": "shop", "namespace": "ns"}}, (), plan_dir="", secrets_dir="", scratch_dir=""
 )  # fmt: skip
@@ -33,13 +33,13 @@ def test_it_shows_what_was_said_last_of_each_part() -> None:
     metrics.take({"lag_seconds": None, "done": {"rows": 5, "commits": 2}, "tables": tables}, 1763748000.5)
     lines = metrics.text().splitlines()
     for line in (
-        f"cdcsync_driver_epoch{{{ON_EACH}}} 7",
+        f"cdcsync_driver_epoch{{{ON_EACH}}} 7.0",
         f"cdcsync_driver_lag_seconds{{{ON_EACH}}} 2.5",
-        f"cdcsync_driver_rows_total{{{ON_EACH}}} 5",
-        f"cdcsync_driver_commits_total{{{ON_EACH}}} 2",
-        f"cdcsync_driver_reported_timestamp_seconds{{{ON_EACH}}} 1763748000.5",
-        f'cdcsync_driver_tables{{{ON_EACH},phase="Streaming"}} 1',
-        f'cdcsync_driver_tables{{{ON_EACH},phase="CatchingUp"}} 0',
+        f"cdcsync_driver_rows_total{{{ON_EACH}}} 5.0",
+        f"cdcsync_driver_commits_total{{{ON_EACH}}} 2.0",
+        f"cdcsync_driver_reported_timestamp_seconds{{{ON_EACH}}} 1.7637480005e+09",
+        f'cdcsync_driver_tables{{{ON_EACH},phase="Streaming"}} 1.0',
+        f'cdcsync_driver_tables{{{ON_EACH},phase="CatchingUp"}} 0.0',
         "# TYPE cdcsync_driver_rows_total counter",
     ):
         assert line in lines
@@ -58,7 +58,7 @@ def test_a_report_is_served_and_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
     kept = Kept()
     shown(CONFIG, kept).report(epoch=3)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        assert f"cdcsync_driver_epoch{{{ON_EACH}}} 3" in answer.read().decode()
+        assert f"cdcsync_driver_epoch{{{ON_EACH}}} 3.0" in answer.read().decode()
     assert kept.reports == [{"epoch": 3}]
 
 
