@@ -8,9 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from cdcsync_spark import delta_jars
+from cdcsync_spark.session import start_session
 from cdcsync_spark.sinks.base import Sink, Target
 from cdcsync_spark.sinks.delta import DeltaSink
+from cdcsync_spark.sinks.delta_spark import delta_session
 from cdcsync_spark.sinks.place import Place
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
@@ -26,6 +30,16 @@ SINKS: dict[str, Callable[[Place, str], Sink]] = {
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests of a process; a start costs more than a test."""
+    folder, jars = str(tmp_path_factory.mktemp("spark")), ",".join(map(str, delta_jars.fetch()))
+    with start_session(
+        "readers", cores=2, memory="1g", scratch_dir=folder, streaming=True, extra={"spark.jars": jars}
+    ) as spark:
+        yield delta_session(spark)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

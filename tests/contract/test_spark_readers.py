@@ -1,0 +1,74 @@
+"""Readers agree, Spark among them, and Spark's own OPTIMIZE, DELETE, vectors and checkpoints are gone on from (R4, R8).
+
+All tables are made first, by lives against a model; then one session of Spark reads them all in one query a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdcsync_spark.sinks.delta_spark import delta_session
+from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb, small_steps
+from contract.sinkcase import Row, content, in_order
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Life]]:
+    return {kind: live(kind, tmp_path_factory.mktemp(kind), lives=8, steps=25, derandomize=True) for kind in TABLES}
+
+
+def read_by_spark(spark: SparkSession, lives: list[Life]) -> list[list[Row]]:
+    """The rows of each table, by one query."""
+    parts = [f"SELECT {n} AS life, * FROM delta.`{life.target.uri}`" for n, life in enumerate(lives)]
+    rows: list[list[Row]] = [[] for _ in lives]
+    for row in spark.sql(" UNION ALL ".join(parts)).collect():
+        rows[row[0]].append(tuple(row)[1:])
+    return [in_order(r) for r in rows]
+
+
+def models(lives: list[Life]) -> list[list[Row]]:
+    return [life.model.content for life in lives]
+
+
+def test_spark_returns_the_models_rows(delta_spark: SparkSession, lived: dict[str, list[Life]]) -> None:
+    for lives in lived.values():
+        assert len(lives) >= 8
+        assert read_by_spark(delta_spark, lives) == models(lives)
+
+
+def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, lived: dict[str, list[Life]]) -> None:
+    """Its vectors in its own files, its checkpoint and its protocol; then batches and upkeep of ours."""
+    for lives in lived.values():
+        changed = lives[-3:]
+        for turn, life in enumerate(changed):
+            meddle(delta_spark, life, turn)
+            go_on(life)
+        assert read_by_spark(delta_spark, changed) == models(changed)
+
+
+def meddle(spark: SparkSession, life: Life, turn: int) -> None:
+    """A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over them."""
+    table = f"delta.`{life.target.uri}`"
+    spark.sql(f"DELETE FROM {table} WHERE id % 5 = {turn}")
+    for number in range(turn, 31, 5):
+        life.model.rows.pop(key_of(life.table, number), None)
+    if turn == 0:
+        spark.sql(f"OPTIMIZE {table}")
+    if turn == 1:
+        assert spark._jvm is not None
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, life.target.uri).checkpoint()
+
+
+def go_on(life: Life) -> None:
+    with small_steps():
+        for n in range(4):
+            life.commit({n: "on", 10 + n: "on", 20: str(n)}, {5, 6 + n}, steps=3)
+            assert read_by_delta_rs(life.target.uri) == life.model.content
+            assert read_by_duckdb(life.target.uri) == life.model.content
+            assert content(life.target) == life.model.content
