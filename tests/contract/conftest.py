@@ -24,6 +24,12 @@ SINKS: dict[str, Callable[[Place, str], Sink]] = {
     "delta": DeltaSink,
     "delta-rewritten": partial(DeltaSink, vectors=False),
 }
+#: for many queries over few rows: to compile each costs more than to run it
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +42,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests of a process; a start costs more than a test."""
     folder, jars = str(tmp_path_factory.mktemp("spark")), ",".join(map(str, delta_jars.fetch()))
-    with start_session(
-        "readers", cores=2, memory="1g", scratch_dir=folder, streaming=True, extra={"spark.jars": jars}
-    ) as spark:
+    extra = {"spark.jars": jars, **INTERPRETED}
+    with start_session("readers", cores=2, memory="1g", scratch_dir=folder, streaming=True, extra=extra) as spark:
         yield delta_session(spark)
 
 

@@ -8,7 +8,7 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # tables are not large enough to spread a log's few actions over 50 tasks
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "32",
     # the source is a table in memory: nothing can change while it is read twice
