@@ -18,6 +18,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from cdcsync_spark import delta_jars
+
 _MANAGER = "FileSystemBasedCheckpointFileManager"
 #: the class moved with 4.1
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -70,6 +72,12 @@ def _archive_option() -> str:
     return f"-XX:SharedArchiveFile={path}" if path is not None and path.exists() else ""
 
 
+def _jars(extra: Mapping[str, str]) -> dict[str, str]:
+    """Delta's jars beside the user's: classes that are loaded only if a table asks for Spark (`sinks.delta_spark`)."""
+    jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, delta_jars.installed())]
+    return {"spark.jars": ",".join(jars)} if jars else {}
+
+
 def start_session(
     name: str,
     *,
@@ -100,6 +108,7 @@ def start_session(
             )
         ).strip(),
         **extra,
+        **(_jars(extra) if streaming and not cluster else {}),
         **(cluster or {}),
     }
     builder = SparkSession.builder.master(settings.pop("spark.master", f"local[{cores}]")).appName(name)

@@ -41,9 +41,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests of a process; a start costs more than a test."""
-    folder, jars = str(tmp_path_factory.mktemp("spark")), ",".join(map(str, delta_jars.fetch()))
-    extra = {"spark.jars": jars, **INTERPRETED}
-    with start_session("readers", cores=2, memory="1g", scratch_dir=folder, streaming=True, extra=extra) as spark:
+    folder = str(tmp_path_factory.mktemp("spark"))
+    assert delta_jars.installed(), "run: make setup"
+    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, streaming=True, extra=INTERPRETED) as spark:
         yield delta_session(spark)
 
 

@@ -10,7 +10,6 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.sinks.delta_spark import delta_session
 from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb, small_steps
 from contract.sinkcase import Row, content, in_order
 
@@ -28,7 +27,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> list[Life]:
 
 def read_by_spark(spark: SparkSession, lives: list[Life]) -> list[list[Row]]:
     """The rows of each table, by one query."""
-    parts = [f"SELECT {n} AS life, to_json(struct(*)) AS row FROM delta.`{life.target.uri}`" for n, life in enumerate(lives)]
+    parts = [
+        f"SELECT {n} AS life, to_json(struct(*)) AS row FROM delta.`{life.target.uri}`" for n, life in enumerate(lives)
+    ]
     rows: list[list[Row]] = [[] for _ in lives]
     for life, row in spark.sql(" UNION ALL ".join(parts)).collect():
         rows[life].append(tuple(json.loads(row).values()))

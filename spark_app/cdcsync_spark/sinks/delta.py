@@ -25,9 +25,10 @@ from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.sinks import delta_properties
 from cdcsync_spark.sinks.base import Build, StagedFile, refuse_other_identity
-from cdcsync_spark.sinks.delta_commit import DeltaWriter, head
+from cdcsync_spark.sinks.delta_commit import DeltaWriter
 from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta_home import SIDE, DeltaHome, delta_schema
+from cdcsync_spark.sinks.delta_log import head
 from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, entry_text
 from cdcsync_spark.sinks.place import Place

@@ -7,8 +7,8 @@ did is seen before anything is built on it. An entry whose outcome is unknown (t
 case: the next opening finds it, or does not.
 
 Between commits the view and the key index stay in memory; both follow the log, whoever wrote it, and are dropped after
-any error. Where the table's protocol asks for more than our entries honour, or allows no deletion vectors, the commit
-is left to delta-rs (`delta_rs`), and `fallback` says why.
+any error. Where the table's protocol asks for more than our entries honour, or allows no deletion vectors, delta-rs commits,
+or Spark finds the actions of an entry that we complete (`delta_ways`), and `fallback` says why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks import delta_properties, delta_rs, delta_upkeep
+from cdcsync_spark.sinks import delta_properties, delta_rs, delta_spark, delta_upkeep
 from cdcsync_spark.sinks.base import (
     Append,
     Build,
@@ -47,17 +47,17 @@ from cdcsync_spark.sinks.delta_batch import Batch, write_batch
 from cdcsync_spark.sinks.delta_compaction import next_move, write_move
 from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, no_vectors, obstacle, upgrade
 from cdcsync_spark.sinks.delta_home import DeltaHome, delta_schema
-from cdcsync_spark.sinks.delta_log import STATE_KEY, Log, written
+from cdcsync_spark.sinks.delta_log import Log, completed, head
 from cdcsync_spark.sinks.delta_open import catch_up
 from cdcsync_spark.sinks.delta_snapshot import deleted_rows, file_batches, read_range
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, new_file
+from cdcsync_spark.sinks.delta_ways import Way, choose, delta_rs_writes, rewritten
 from cdcsync_spark.sinks.key_index import FileVersion, KeyIndex
 
 #: other programs' commits may get in between that often before the run gives up and is retried with backoff
 ATTEMPTS = 20
 #: rows from which a table's index is built before its first batch comes
 WARM_ROWS = 1_000_000
-_ENGINE = "cdcsync"
 
 _log = structlog.get_logger()
 
@@ -154,24 +154,26 @@ class DeltaWriter:
         if merging:
             self.fallback = reason
         if reason:
-            self._leave_to_delta_rs(view, commit)
+            self._go_another_way(view, commit, reason)
             return
         now = time.time_ns() // 1_000_000
         batch = self._batch(log, view, commit, now)
         operation = _OPERATIONS.get(type(change), "WRITE")
-        self._enter(view, commit.state, operation, now, batch)
+        self._enter_batch(view, commit.state, operation, now, batch)
 
-    def _enter(self, view: TableView, state: TableState, operation: str, now: int, batch: Batch) -> None:
-        """The log's next entry, or LostRace; then nobody needs the files of `batch`."""
-        actions = [*head(state, operation, now), *batch.actions]
+    def _enter_batch(self, view: TableView, state: TableState, operation: str, now: int, batch: Batch) -> None:
+        self._enter(view, state, [*head(state, operation, now), *batch.actions], batch.paths)
+        if self._index is not None:
+            batch.tell(self._index)
+
+    def _enter(self, view: TableView, state: TableState, actions: list[Action], paths: list[str]) -> None:
+        """The log's next entry, or LostRace; then nobody needs the files at `paths`, written for it."""
         text = entry_text(actions)
         if not self._home.place.put_new(f"_delta_log/{view.version + 1:020d}.json", text.encode()):
-            delta_upkeep.delete_files(self._home, batch.paths)
+            delta_upkeep.delete_files(self._home, paths)
             raise LostRace
         gate("entry-written")
         view.apply(view.version + 1, actions, state)
-        if self._index is not None:
-            batch.tell(self._index)
 
     def _obstacle(self, view: TableView, *, merging: bool) -> str:
         if not merging:
@@ -286,7 +288,7 @@ class DeltaWriter:
             # what another program did since the last batch is in the view only
             self._synced_index(log, view)
         batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
-        self._enter(view, view.state, "OPTIMIZE", now, batch)
+        self._enter_batch(view, view.state, "OPTIMIZE", now, batch)
         return "move"
 
     def _deleted(self, log: Log, file: LiveFile) -> BitMap:
@@ -294,7 +296,29 @@ class DeltaWriter:
             file.vector, lambda path, offset, size: read_range(log.files, f"{log.folder}/{path}", offset, size)
         )
 
-    # -- the other way
+    # -- the other ways
+
+    def _go_another_way(self, view: TableView, commit: Commit, reason: str) -> None:
+        spark = delta_spark.serves(self._home, view)
+        chosen = choose(
+            reason,
+            writable=delta_rs_writes(view),
+            spark=spark,
+            rewritten=rewritten(view, commit.change, commit.state.table.key[0]) if spark else 0,
+        )
+        if chosen is Way.NONE:
+            raise self._home.not_writable(reason)
+        if chosen is Way.SPARK:
+            self._let_spark(view, commit)
+        else:
+            self._leave_to_delta_rs(view, commit)
+
+    def _let_spark(self, view: TableView, commit: Commit) -> None:
+        """Spark's actions, our state: one entry of the log."""
+        actions, paths = delta_spark.work(self._home, view, commit)
+        gate("spark-written")
+        entry = completed(actions, commit.state, time.time_ns() // 1_000_000)
+        self._enter(view, commit.state, entry, paths)
 
     def _leave_to_delta_rs(self, view: TableView, commit: Commit) -> None:
         handle = self._home.handle()
@@ -315,16 +339,3 @@ class DeltaWriter:
 
 
 _OPERATIONS: dict[type, str] = {Merge: "MERGE"}
-
-
-def head(state: TableState, operation: str, now: int) -> list[Action]:
-    """What begins every entry of ours: the whole state (rule R4) and the transaction."""
-    info = {
-        "timestamp": now,
-        "operation": operation,
-        "operationParameters": {},
-        "engineInfo": _ENGINE,
-        STATE_KEY: written(state),
-    }
-    txn = {"appId": state.identity.app_id, "version": state.number, "lastUpdated": now}
-    return [{"commitInfo": info}, {"txn": txn}]

@@ -146,3 +146,12 @@ class DeltaHome:
             remedy="give another sink path, or remove the table there and run again",
             table=str(self.table),
         )
+
+    def not_writable(self, obstacle: str) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"{obstacle}, and neither we nor delta-rs write such tables",
+            needed="a table without it; where the lake is on a disk, Spark writes most of them while the stream runs",
+            remedy="take the feature from the target table, or read the table again (spec.resnapshot)",
+            table=str(self.table),
+        )

@@ -23,6 +23,7 @@ from cdcsync_core.state import STATE_VERSION, TableState
 
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"
+_ENGINE = "cdcsync"
 _MOST_FOREIGN_COMMITS = 10_000
 
 
@@ -92,3 +93,25 @@ def _unknown_form(data: dict[str, Any]) -> CdcError:
         remedy="run the release that wrote it, or a newer one",
         table=data.get("identity", {}).get("table", ""),
     )
+
+
+def head(state: TableState, operation: str, now: int) -> list[dict[str, Any]]:
+    """What begins every entry of ours: the whole state (rule R4) and the transaction."""
+    info = {
+        "timestamp": now,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": _ENGINE,
+        STATE_KEY: written(state),
+    }
+    txn = {"appId": state.identity.app_id, "version": state.number, "lastUpdated": now}
+    return [{"commitInfo": info}, {"txn": txn}]
+
+
+def completed(actions: list[dict[str, Any]], state: TableState, now: int) -> list[dict[str, Any]]:
+    """Another program's entry with our state and transaction in it, its own transaction of that name replaced."""
+    info, txn = head(state, "", now)
+    app = txn["txn"]["appId"]
+    theirs: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    kept = [a for a in actions if "commitInfo" not in a and a.get("txn", {}).get("appId") != app]
+    return [{"commitInfo": {**theirs, STATE_KEY: info["commitInfo"][STATE_KEY]}}, txn, *kept]

@@ -1,31 +1,157 @@
-"""A Spark session that knows Delta, beside the driver's own, on the same Spark."""
+"""Commits by Spark, for tables whose features delta-rs does not write, and where it would rewrite too much.
+
+Spark changes the rows in a shadow of the table (`delta_shadow`) in whatever way the table's features ask for, by deletion vectors
+where it has them; the entry that comes of it is completed and entered by `DeltaWriter`. The batch is broadcast, because it
+is small beside the table. After a MERGE the counts must add up, as for delta-rs (`delta_merge`), and before anybody sees it.
+
+Extensions belong to a session: Delta's are in one of its own beside the driver's, made when it is first needed.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+import uuid
+from functools import lru_cache
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
+from cdcsync_spark.sinks.delta_home import DeltaHome
+from cdcsync_spark.sinks.delta_merge import check_counts, merge_source, unused_name
+from cdcsync_spark.sinks.delta_shadow import Shadow, new_paths, shadowed
+from cdcsync_spark.sinks.delta_view import Action, TableView
+from cdcsync_spark.sinks.delta_ways import spark_may
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # tables are not large enough to spread a log's few actions over 50 tasks
-    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.session.timeZone": "UTC",
+    # one task would hold a large table's touched rows at once and run out of memory [measured]
     "spark.sql.shuffle.partitions": "32",
+    "spark.databricks.delta.snapshotPartitions": "1",
     # the source is a table in memory: nothing can change while it is read twice
     "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.databricks.delta.autoCompact.enabled": "false",
 }
 
 
+def driver_session() -> SparkSession | None:
+    """This process's Spark if it runs and has the jars of `delta_jars`."""
+    spark = SparkSession._instantiatedSession
+    if spark is None or spark.sparkContext._jsc is None:
+        return None
+    return spark if "delta-spark" in spark.sparkContext.getConf().get("spark.jars", "") else None
+
+
+@lru_cache(maxsize=1)
 def delta_session(spark: SparkSession) -> SparkSession:
-    """A session of its own: extensions are a session's, so the driver's stays as it was. Needs the jars of `delta_jars`."""
+    """A session that knows Delta on the same Spark; the driver's stays as it was."""
     jvm = spark._jvm
     assert jvm is not None
     sessions = jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getDefaultSession()
+    default, active = sessions.getDefaultSession(), sessions.getActiveSession()
     builder = sessions.builder().withExtensions(getattr(jvm, _EXTENSION)())
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
     made = SparkSession(spark.sparkContext, builder.create())
-    if before.isDefined():
-        sessions.setDefaultSession(before.get())
+    if default.isDefined():
+        sessions.setDefaultSession(default.get())
+    if active.isDefined():
+        sessions.setActiveSession(active.get())
     return made
+
+
+def serves(home: DeltaHome, view: TableView) -> bool:
+    """Whether Spark can make a commit to the table now."""
+    return home.place.local and spark_may(view) and driver_session() is not None
+
+
+def work(home: DeltaHome, view: TableView, commit: Commit) -> tuple[list[Action], list[str]]:
+    """Spark's actions for `commit` on top of `view`, and the files that it wrote for them, durable in the table."""
+    spark = driver_session()
+    assert spark is not None
+    root = Path(home.lake.root, home.root)
+    if isinstance(commit.change, Append | Replace):
+        home.refuse_missing(commit.change.files)
+    with shadowed(Path(home.place.root), view.version) as shadow:
+        actions = _change(delta_session(spark), shadow, root, commit)
+        paths = new_paths(view, actions)
+        shadow.publish(paths)
+    return actions, paths
+
+
+def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> list[Action]:
+    """Staged files are relative to `root`."""
+    change, table = commit.change, commit.state.table
+    try:
+        if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
+            _merge(session, str(shadow.folder), table, change)
+        if not shadow.committed():
+            # also where a MERGE met no row: the state must follow even so
+            _write(session, shadow, root, commit)
+    except PySparkException as error:
+        raise _refused(error, table) from None
+    return shadow.committed()
+
+
+def _merge(session: SparkSession, folder: str, table: Table, change: Merge) -> None:
+    schema = arrow_schema(table)
+    marker = unused_name(schema.names)
+    source = merge_source(change, schema, table, marker)
+    rows = session.createDataFrame(source, from_arrow_schema(source.schema, prefer_timestamp_ntz=True))
+    view = f"changes_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    deleted = f"s.{_quoted(marker)}"
+    names = ", ".join(_quoted(n) for n in schema.names)
+    try:
+        counts = session.sql(
+            f"MERGE INTO delta.{_quoted(folder)} t USING (SELECT /*+ BROADCAST({view}) */ * FROM {view}) s"
+            f" ON {' AND '.join(f't.{_quoted(k)} = s.{_quoted(k)}' for k in table.key)}"
+            f" WHEN MATCHED AND {deleted} THEN DELETE"
+            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{_quoted(n)} = s.{_quoted(n)}' for n in schema.names)}"
+            f" WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({names})"
+            f" VALUES ({', '.join(f's.{_quoted(n)}' for n in schema.names)})"
+        ).collect()[0]
+    finally:
+        session.catalog.dropTempView(view)
+    kinds = ("inserted", "updated", "deleted")
+    check_counts(table, change, {f"num_target_rows_{k}": counts[f"num_{k}_rows"] for k in kinds})
+
+
+def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> None:
+    """Staged rows, or none; with a transaction, without which Spark commits no write of nothing."""
+    change, state = commit.change, commit.state
+    files = change.files if isinstance(change, Append | Replace) else ()
+    writer = _staged(session, root, state.table, files).write.format("delta")
+    writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.number)
+    if isinstance(change, Replace):
+        writer = writer.mode("overwrite").option("overwriteSchema", "true")
+    else:
+        writer = writer.mode("append")
+    writer.save(str(shadow.folder))
+
+
+def _staged(session: SparkSession, root: Path, table: Table, files: tuple[StagedFile, ...]) -> DataFrame:
+    schema = from_arrow_schema(arrow_schema(table), prefer_timestamp_ntz=True)
+    if not files:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*(str(root / f.path) for f in files))
+
+
+def _refused(error: PySparkException, table: Table) -> Exception:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"Spark did not change the target: {' '.join(str(error).split())[:500]}",
+        needed="a table whose rules the changes keep",
+        remedy="take the rule from the target table, or read the table again (spec.resnapshot)",
+        table=str(table.id),
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -148,10 +148,10 @@ class Place:
             target.parent.mkdir(parents=True, exist_ok=True)
             yield target
             if self.local:
-                _sync(target)
-                _sync(target.parent)
+                sync_path(target)
+                sync_path(target.parent)
                 if made:
-                    _sync(target.parent.parent)
+                    sync_path(target.parent.parent)
             else:
                 self._upload(target, relative)
         except BaseException:
@@ -174,13 +174,13 @@ class Place:
         unnamed = target.parent / f".new-{uuid.uuid4().hex}"
         try:
             unnamed.write_bytes(content)
-            _sync(unnamed)
+            sync_path(unnamed)
             os.link(unnamed, target)
         except FileExistsError:
             return False
         finally:
             unnamed.unlink(missing_ok=True)
-        _sync(target.parent)
+        sync_path(target.parent)
         return True
 
     def _store_new(self, relative: str, content: bytes) -> bool:
@@ -260,7 +260,8 @@ def _absolute(folder: str) -> str:
     return os.path.abspath(Path(folder).expanduser())  # noqa: PTH100
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Makes a file, or a folder's names, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

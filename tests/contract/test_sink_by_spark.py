@@ -1,0 +1,142 @@
+"""The contract of sinks where Spark makes the commits: on tables with in-commit timestamps, which delta-rs does not write.
+
+The tests are those of the other ways; the sink gives each table the feature as soon as it is made. One session serves them all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.state import TableState
+from cdcsync_core.table import TableId
+from cdcsync_spark.sinks import delta_commit, delta_ways
+from cdcsync_spark.sinks.base import Commit, Merge, Replace, Sink
+from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.place import Place
+from contract.lives import Died, dying_at, read_by_duckdb
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, keys_of, make_table, rows_of, whole_snapshot
+from contract.test_sink_contract import (  # noqa: F401 (collected here, too)
+    test_a_merge_that_meets_no_row_commits_the_state,
+    test_a_replayed_merge_is_a_no_op_by_the_state,
+    test_merge_updates_inserts_and_deletes_in_one_commit,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True)
+class SparkTarget(DeltaTarget):
+    spark: SparkSession
+
+    def prepare(self, state: TableState) -> TableState:
+        made = super().prepare(state)
+        view = self.home.view()
+        if view is not None and "delta.enableInCommitTimestamps" not in view.properties:
+            table = f"delta.`{self.uri}`"
+            self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
+        return made
+
+
+@dataclass(frozen=True)
+class SparkSink(DeltaSink):
+    spark: Any = None
+
+    def target(self, table: TableId, *, side: int | None = None) -> SparkTarget:
+        return SparkTarget(super().target(table, side=side).home, self.spark)
+
+
+@pytest.fixture
+def sink(delta_spark: SparkSession, tmp_path: Path) -> Sink:
+    return SparkSink(Place.parse(str(tmp_path / "lake")), SYNC, spark=delta_spark)
+
+
+def leftovers(target: DeltaTarget) -> list[str]:
+    return [p.name for p in Path(target.uri).glob(".*")]
+
+
+def test_a_life_with_deaths_and_its_reason(sink: SparkSink, tmp_path: Path) -> None:
+    """Every type of column; a commit that dies before its entry is in the next time, one that dies after it is not done twice."""
+    columns = {
+        "k": "varchar(20)",
+        "n": "bigint(20) unsigned",
+        "at": "datetime(6)",
+        "v": "vector(2)",
+        "b": "varbinary(9)",
+    }
+    table = make_table(columns, ["k", "n"])
+    target, model = sink.target(table.id), Model(table)
+    at = dt.datetime(1582, 10, 1, 1, 2, 3, 4)
+    first = [(k, Decimal(2**64 - 1), at, [0.5, -0.0], b"\xff") for k in ("a", "A", "a ")]
+    model.rows = {model.key(r): r for r in first}
+    whole_snapshot(target, first, table)
+    changes = model.apply(
+        [("a", Decimal(2**64 - 1), None, None, None), ("b", Decimal(0), at, None, b"")], [("A", Decimal(2**64 - 1))]
+    )
+    for gate in ("spark-written", "entry-written"):
+        with dying_at(gate), pytest.raises(Died):
+            target.writer(tmp_path).commit(1, batch(1, changes))
+    writer = target.writer(tmp_path)
+    state = writer.commit(1, batch(1, changes))
+    assert (state.number, state) == (2, target.last_commit())
+    writer.commit(1, batch(2, model.apply([("A", Decimal(1), at, [1.0, 2.0], None)], [])))
+    assert "inCommitTimestamp" in writer.fallback
+    assert content(target) == read_by_duckdb(target.uri) == model.content
+    assert leftovers(target) == []
+
+
+def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R8: the successor commits between Spark's work and the entry; what Spark wrote is removed."""
+    target = sink.target(ORDERS.id)
+    before = whole_snapshot(target, [(1, "a"), (2, "b")])
+    merge = Merge(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)]))
+    calls: list[str] = []
+
+    def successor(gate: str) -> None:
+        calls.append(gate)
+        if calls.count("spark-written") == 1 and gate == "spark-written":
+            target.commit(2, lambda found: Commit(replace(found, number=found.number + 1, epoch=2), merge))
+
+    monkeypatch.setattr(delta_commit, "gate", successor)
+    with pytest.raises(PermanentError, match="superseded by epoch 2"):
+        target.commit(1, batch(1, Merge(rows_of(ORDERS, [(3, "late")]), keys_of(ORDERS, []))))
+    after = target.last_commit()
+    assert after is not None
+    assert (after.epoch, after.number) == (2, before.number + 1)
+    assert content(target) == [(2, "zombie")]
+
+
+def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
+    main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, side=1)
+    whole_snapshot(main, [(1, "old"), (2, "old")])
+    fresh = whole_snapshot(side, [(2, "new"), (3, "new")])
+    files = side.staged_files()
+    main.commit(1, lambda found: Commit(replace(fresh, number=found.number + 1, nonce=1), Replace(files)))
+    sink.discard(ORDERS.id, 1)
+    assert content(main) == [(2, "new"), (3, "new")]
+
+
+def test_a_rule_of_the_table_that_a_change_breaks_stops_it_unseen(
+    sink: SparkSink, delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large table with a CHECK constraint, which delta-rs could write, is Spark's, too."""
+    monkeypatch.setattr(delta_ways, "LARGE", 0)
+    target = DeltaSink(sink.place, SYNC).target(ORDERS.id)
+    whole_snapshot(target, [(1, "a")])
+    delta_spark.sql(f"ALTER TABLE delta.`{target.uri}` ADD CONSTRAINT positive CHECK (id > 0)")
+    writer = target.writer(tmp_path)
+    writer.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "b"), (2, "c")]), keys_of(ORDERS, []))))
+    assert "CHECK" in writer.fallback
+    assert "Apache-Spark" in (target.home.log().entry(3) or "")
+    with pytest.raises(PermanentError, match="positive") as stopped:
+        writer.commit(1, batch(2, Merge(rows_of(ORDERS, [(-1, "d")]), keys_of(ORDERS, []))))
+    assert stopped.value.reason is Reason.SINK_CONFLICT
+    assert content(target) == [(1, "b"), (2, "c")]
+    assert leftovers(target) == []

@@ -1,0 +1,74 @@
+"""The choice among the three ways of a commit, as a table."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_spark.sinks.delta_view import LiveFile, TableView
+from cdcsync_spark.sinks.delta_ways import LARGE, Way, choose, delta_rs_writes, spark_may, touched_bytes
+
+WHY = "the table has the feature rowTracking"
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "writable", "spark", "rewritten", "way"),
+    [
+        ("", True, True, LARGE, Way.ENTRY),
+        ("", False, False, 0, Way.ENTRY),
+        (WHY, True, False, LARGE, Way.DELTA_RS),
+        (WHY, True, True, LARGE - 1, Way.DELTA_RS),
+        (WHY, True, True, LARGE, Way.SPARK),
+        (WHY, False, True, 0, Way.SPARK),
+        (WHY, False, False, LARGE, Way.NONE),
+    ],
+)
+def test_the_way_of_a_commit(obstacle: str, writable: bool, spark: bool, rewritten: int, way: Way) -> None:
+    assert choose(obstacle, writable=writable, spark=spark, rewritten=rewritten) is way
+
+
+def view(*features: str, **properties: str) -> TableView:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": list(features)}
+    return TableView(protocol=protocol, metadata={"configuration": properties})
+
+
+@pytest.mark.parametrize(
+    ("features", "rs", "spark"),
+    [
+        (("appendOnly", "deletionVectors", "v2Checkpoint"), True, True),
+        (("rowTracking", "domainMetadata"), False, True),
+        (("inCommitTimestamp",), False, True),
+        (("clustering", "domainMetadata"), False, True),
+        (("catalogManaged",), False, False),
+        (("coordinatedCommits-preview",), False, False),
+    ],
+)
+def test_who_writes_which_features(features: tuple[str, ...], rs: bool, spark: bool) -> None:
+    assert (delta_rs_writes(view(*features)), spark_may(view(*features))) == (rs, spark)
+
+
+def test_a_table_that_is_shown_as_another_format_too_is_not_sparks() -> None:
+    assert not spark_may(view(**{"delta.universalFormat.enabledFormats": "iceberg"}))
+
+
+def file(size: int, low: object = None, high: object = None) -> LiveFile:
+    stats = {"minValues": {"id": low}, "maxValues": {"id": high}} if low is not None else {}
+    return LiveFile({"path": f"{size}", "size": size, "stats": json.dumps(stats)})
+
+
+@pytest.mark.parametrize(
+    ("keys", "size"),
+    [([5], 1), ([0, 9], 1), ([10], 2), ([15, 25], 6), ([30], 0), ([], 0), ([-1, 31], 0), ([9, 10, 29], 7)],
+)
+def test_touched_files_by_their_bounds(keys: list[int], size: int) -> None:
+    """Files 0..9, 10..19 and 20..29 of 1, 2 and 4 bytes; one without bounds, of 8, may hold every key."""
+    files = [file(1, 0, 9), file(2, 10, 19), file(4, 20, 29)]
+    found = pa.chunked_array([pa.array(keys, pa.int64())])
+    assert touched_bytes(files, found, "id") == size
+    assert touched_bytes([*files, file(8)], found, "id") == size + 8
+
+
+def test_keys_that_are_no_numbers_touch_all() -> None:
+    assert touched_bytes([file(1, 0, 9), file(2)], pa.chunked_array([["a"]]), "id") == 3
