@@ -32,6 +32,11 @@ COPY . .
 RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
  && pip install --quiet --no-deps --no-index --prefix /product /wheels/*.whl
 
+FROM tools AS delta-jars
+RUN mkdir -p /usr/share/man/man1 && apt-get install -qqy --no-install-recommends maven >/dev/null
+COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py /tmp/fetch/cdcsync_spark/
+RUN PYTHONPATH=/tmp/fetch python -m cdcsync_spark.delta_jars
+
 FROM python AS operator
 LABEL org.opencontainers.image.title="cdcsync operator" \
       org.opencontainers.image.description="Runs CdcSync resources: change data capture from MySQL and MariaDB into Delta tables" \
@@ -52,8 +57,9 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
  && apt-get install -qqy --no-install-recommends openjdk-17-jre-headless procps >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
+COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
 # The class archive, with which Spark's JVM starts in about half the time. It knows Spark's classes only, not ours.
-COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/session.py spark_app/cdcsync_spark/warmup.py /tmp/warm/cdcsync_spark/
+COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py spark_app/cdcsync_spark/session.py spark_app/cdcsync_spark/warmup.py /tmp/warm/cdcsync_spark/
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.warmup && rm -rf /tmp/*
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
 ENV SPARK_HOME=/opt/cdcsync/lib/python3.11/site-packages/pyspark

@@ -115,6 +115,8 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 .venv/ready: pyproject.toml .venv/locked
 	@echo "setup: cdcsync itself, editable"
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "setup: Delta's jars for Spark, by Maven"
+	@$(BIN)/python -m cdcsync_spark.delta_jars
 	@echo "setup: a class archive, with which Spark starts in half the time"
 	@$(BIN)/python -m cdcsync_spark.warmup 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
 	@touch $@

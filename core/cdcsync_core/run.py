@@ -146,7 +146,8 @@ class Report:
 
     `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished, finished, low, high, rows, position,
     reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's; `epoch` is the epoch
-    that the driver really uses; `done` is the run's work so far (commits, rows); `exit` is the last word: code, reason, message, remedy.
+    that the driver really uses; `done` is the run's work so far (commits, rows); `maintenance` is what the upkeep of its tables has cost
+    (steps, seconds, bytes written, filesRemoved), for metrics; `exit` is the last word: code, reason, message, remedy.
     """
 
     run: str
@@ -157,6 +158,7 @@ class Report:
     epoch: int | None = None
     done: dict[str, int] | None = None
     exit: dict[str, Any] | None = None
+    maintenance: dict[str, float] | None = None
 
     def to_json(self) -> str:
         """One line."""

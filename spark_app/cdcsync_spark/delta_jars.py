@@ -2,7 +2,7 @@
 
 Commits need none of them (`sinks`). They serve tables whose features only Spark knows (`sinks.delta_spark`) and tests that read
 what we wrote. Fetched once by Maven, each proved by its checksum, into the Python environment: `python -m cdcsync_spark.delta_jars`.
-The list is closed: what delta-spark names besides them Spark has already, in another version.
+Stands alone, without the rest of the product: an image's layer is made by it. The list is closed: what delta-spark names besides them Spark has already, in another version.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-from cdcsync_core.errors import CdcError, Reason, fail
 
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 #: group, artifact, version -> SHA-256
@@ -34,6 +32,10 @@ JARS = {
         "0.6.0",
     ): "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
 }
+
+
+class DeltaJarsUnavailable(RuntimeError):
+    """Maven did not bring them."""
 
 
 def folder() -> Path:
@@ -95,12 +97,8 @@ def _check(jar: Path, expected: str) -> None:
         raise _unavailable(f"{jar.name} has the SHA-256 {found}, not {expected}")
 
 
-def _unavailable(found: str) -> CdcError:
-    return fail(
-        Reason.INTERNAL_ERROR,
-        f"the Delta jars for Spark cannot be had: {found}",
-        remedy="install Maven, or repair its access to its repository",
-    )
+def _unavailable(found: str) -> DeltaJarsUnavailable:
+    return DeltaJarsUnavailable(f"{found}; install Maven, or repair its access to its repository")
 
 
 if __name__ == "__main__":

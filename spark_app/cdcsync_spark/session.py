@@ -108,7 +108,7 @@ def start_session(
             )
         ).strip(),
         **extra,
-        **(_jars(extra) if streaming and not cluster else {}),
+        **({} if cluster else _jars(extra)),
         **(cluster or {}),
     }
     builder = SparkSession.builder.master(settings.pop("spark.master", f"local[{cores}]")).appName(name)

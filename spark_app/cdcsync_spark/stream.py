@@ -32,7 +32,7 @@ from cdcsync_spark.context import RunContext
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.logreader import ReaderSettings
 from cdcsync_spark.progress import failed_entry, position_entry, table_entry
-from cdcsync_spark.sinks.base import refuse_other_identity
+from cdcsync_spark.sinks.base import Maintenance, refuse_other_identity
 
 _REPORT_SECONDS = 2.0
 #: how old an idle table's last commit may become at most; a quarter of the log's retention if that is less
@@ -211,6 +211,7 @@ class StreamRun:
             position=position_entry(self._applier.reader, timestamp),
             lag_seconds=self._lag(),
             done={"commits": self._applier.commits, "rows": self._applier.rows},
+            maintenance=Maintenance.total(t.target.maintenance for t in self.tables).to_dict(),
         )
         self._reported_at = time.time()
 

@@ -43,7 +43,7 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
     """One session for all tests of a process; a start costs more than a test."""
     folder = str(tmp_path_factory.mktemp("spark"))
     assert delta_jars.installed(), "run: make setup"
-    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, streaming=True, extra=INTERPRETED) as spark:
+    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, extra=INTERPRETED) as spark:
         yield delta_session(spark)
 
 

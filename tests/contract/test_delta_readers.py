@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_spark.sinks import delta_compaction
+from cdcsync_spark.sinks.base import Maintenance
 from cdcsync_spark.sinks.delta import DeltaSink
 from cdcsync_spark.sinks.place import Place
 from contract.lives import NOTHING_KEPT, TABLES, key_of, live, read_by_delta_rs, read_by_duckdb, row_of
@@ -32,19 +34,24 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monk
     model.rows = {key_of(table, n): row_of(table, n, "first") for n in range(2000)}
     whole_snapshot(target, model.rows.values(), table)
     DeltaTable(target.uri).alter.set_table_properties(NOTHING_KEPT)
-    writer, steps = target.writer(tmp_path), Counter[str]()
+    writer, steps, costs = target.writer(tmp_path), Counter[str](), Maintenance()
     for number in range(1, 301):
         changed = [row_of(table, random.randrange(4000), f"by {number}") for _ in range(random.randrange(60))]
         gone = [key_of(table, random.randrange(4000)) for _ in range(random.randrange(30))]
         writer.commit(1, batch(number, model.apply(changed, gone)))
         steps.update([writer.tend()])
         if number % 97 == 0:
+            costs = replace(costs, steps=costs.steps + writer.maintenance.steps)
             writer = target.writer(tmp_path)
         if number % 50 == 0:
             assert read_by_delta_rs(target.uri) == content(target) == model.content
     assert read_by_duckdb(target.uri) == model.content
     assert steps.keys() >= {"move", "remove", "checkpoint", "sweep", "tidy"}
     assert steps["move"] > 20
+    assert sum(steps.values()) - steps[""] == costs.steps + writer.maintenance.steps
+    assert writer.maintenance.bytes_written > 0
+    assert writer.maintenance.files_removed > 0
+    assert writer.maintenance.seconds > 0
     assert len(list(Path(target.uri).rglob("*.*"))) < 200
 
 

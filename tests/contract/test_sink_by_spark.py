@@ -1,61 +1,29 @@
-"""The contract of sinks where Spark makes the commits: on tables with in-commit timestamps, which delta-rs does not write.
-
-The tests are those of the other ways; the sink gives each table the feature as soon as it is made. One session serves them all.
-"""
+"""Where Spark makes the commits (R4, R8): deaths between its steps, a zombie, publication, rules of the table."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.state import TableState
-from cdcsync_core.table import TableId
 from cdcsync_spark.sinks import delta_commit, delta_ways
-from cdcsync_spark.sinks.base import Commit, Merge, Replace, Sink
+from cdcsync_spark.sinks.base import Commit, Merge, Replace
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.place import Place
+from contract.by_spark import SparkSink, sink_by_spark
 from contract.lives import Died, dying_at, read_by_duckdb
 from contract.sinkcase import ORDERS, SYNC, Model, batch, content, keys_of, make_table, rows_of, whole_snapshot
-from contract.test_sink_contract import (  # noqa: F401 (collected here, too)
-    test_a_merge_that_meets_no_row_commits_the_state,
-    test_a_replayed_merge_is_a_no_op_by_the_state,
-    test_merge_updates_inserts_and_deletes_in_one_commit,
-)
 
 pytestmark = pytest.mark.spark
 
 
-@dataclass(frozen=True)
-class SparkTarget(DeltaTarget):
-    spark: SparkSession
-
-    def prepare(self, state: TableState) -> TableState:
-        made = super().prepare(state)
-        view = self.home.view()
-        if view is not None and "delta.enableInCommitTimestamps" not in view.properties:
-            table = f"delta.`{self.uri}`"
-            self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
-        return made
-
-
-@dataclass(frozen=True)
-class SparkSink(DeltaSink):
-    spark: Any = None
-
-    def target(self, table: TableId, *, side: int | None = None) -> SparkTarget:
-        return SparkTarget(super().target(table, side=side).home, self.spark)
-
-
 @pytest.fixture
-def sink(delta_spark: SparkSession, tmp_path: Path) -> Sink:
-    return SparkSink(Place.parse(str(tmp_path / "lake")), SYNC, spark=delta_spark)
+def sink(delta_spark: SparkSession, tmp_path: Path) -> SparkSink:
+    return sink_by_spark(delta_spark, tmp_path)
 
 
 def leftovers(target: DeltaTarget) -> list[str]:
@@ -113,6 +81,7 @@ def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatc
     assert content(target) == [(2, "zombie")]
 
 
+@pytest.mark.long
 def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
     main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, side=1)
     whole_snapshot(main, [(1, "old"), (2, "old")])
@@ -123,6 +92,7 @@ def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
     assert content(main) == [(2, "new"), (3, "new")]
 
 
+@pytest.mark.long
 def test_a_rule_of_the_table_that_a_change_breaks_stops_it_unseen(
     sink: SparkSink, delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +105,7 @@ def test_a_rule_of_the_table_that_a_change_breaks_stops_it_unseen(
     writer.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "b"), (2, "c")]), keys_of(ORDERS, []))))
     assert "CHECK" in writer.fallback
     assert "Apache-Spark" in (target.home.log().entry(3) or "")
-    with pytest.raises(PermanentError, match="positive") as stopped:
+    with pytest.raises(PermanentError, match=r"(?i)check constraint positive") as stopped:
         writer.commit(1, batch(2, Merge(rows_of(ORDERS, [(-1, "d")]), keys_of(ORDERS, []))))
     assert stopped.value.reason is Reason.SINK_CONFLICT
     assert content(target) == [(1, "b"), (2, "c")]

@@ -20,6 +20,7 @@ from cdcsync_spark.sinks.base import (
     Append,
     Build,
     Commit,
+    Maintenance,
     Merge,
     Replace,
     StagedFile,
@@ -43,6 +44,7 @@ class MemoryTarget:
     lose_next: Callable[[MemoryTarget], None] | None = None
     fail_next: CdcError | None = None
     fallback: str = ""
+    maintenance: Maintenance = field(default_factory=Maintenance)
 
     def prepare(self, state: TableState) -> TableState:
         self.state = self.state or state

@@ -104,6 +104,48 @@ class TargetSnapshot(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step of upkeep: its name, the bytes of data and vectors that it wrote, the files that it removed."""
+
+    name: str
+    bytes_written: int = 0
+    files_removed: int = 0
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """What a table's upkeep has cost this process: steps, the seconds in them, bytes of data and vectors, removed files."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    bytes_written: int = 0
+    files_removed: int = 0
+
+    def after(self, step: Step, seconds: float) -> Maintenance:
+        return Maintenance(
+            self.steps + 1,
+            round(self.seconds + seconds, 6),
+            self.bytes_written + step.bytes_written,
+            self.files_removed + step.files_removed,
+        )
+
+    @classmethod
+    def total(cls, costs: Iterable[Maintenance]) -> Maintenance:
+        parts = [(c.steps, c.seconds, c.bytes_written, c.files_removed) for c in costs]
+        steps, seconds, written, removed = (sum(column) for column in zip((0, 0.0, 0, 0), *parts, strict=True))
+        return cls(int(steps), round(seconds, 6), int(written), int(removed))
+
+    def to_dict(self) -> dict[str, float]:
+        """As a report carries it."""
+        return {
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "bytes": self.bytes_written,
+            "filesRemoved": self.files_removed,
+        }
+
+
 class Writer(Protocol):
     """A target as one process writes it again and again; what it learns of the table it keeps between commits."""
 
@@ -126,6 +168,11 @@ class Writer(Protocol):
 
     def tend(self) -> str:
         """One bounded step of upkeep, if one is due: its name; empty where none is. Never fails."""
+        ...
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """What `tend` has cost so far."""
         ...
 
 

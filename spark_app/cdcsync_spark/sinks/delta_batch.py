@@ -46,6 +46,14 @@ class Batch:
         self.added.append((file.log_path, keys))
 
     @property
+    def bytes(self) -> int:
+        """Of the new files, and of the vectors as they are in theirs."""
+        adds = [a["add"] for a in self.actions if "add" in a]
+        new = {path for path, _ in self.added}
+        data = sum(int(add["size"]) for add in adds if add["path"] in new)
+        return data + sum(int(add["deletionVector"]["sizeInBytes"]) for add in adds if "deletionVector" in add)
+
+    @property
     def paths(self) -> list[str]:
         """The files that were written for it and nobody sees yet."""
         vectors = {

@@ -37,9 +37,11 @@ from cdcsync_spark.sinks.base import (
     Append,
     Build,
     Commit,
+    Maintenance,
     Merge,
     Replace,
     StagedFile,
+    Step,
     check_successor,
     refuse_superseded,
 )
@@ -85,6 +87,7 @@ class DeltaWriter:
         self._epoch = -1
         self._swept = False
         self.fallback = ""
+        self.maintenance = Maintenance()
 
     def _forget(self) -> None:
         self._view: TableView | None = None
@@ -255,41 +258,47 @@ class DeltaWriter:
                 view = self._view
                 if view is None or view.state is None or view.state.epoch != self._epoch:
                     return ""
-                return self._step(view)
+                begun = time.monotonic()
+                step = self._step(view)
+                if step is None:
+                    return ""
+                self.maintenance = self.maintenance.after(step, time.monotonic() - begun)
+                return step.name
         except _HARMLESS as error:
             _log.warning("upkeep failed; it will be tried again", table=str(self._home.table), error=str(error))
             return ""
 
-    def _step(self, view: TableView) -> str:
+    def _step(self, view: TableView) -> Step | None:
         now = time.time_ns() // 1_000_000
         if self._index is not None and self._index.tidy():
-            return "tidy"
+            return Step("tidy")
         if delta_upkeep.checkpoint_due(view):
             delta_upkeep.checkpoint(self._home, view)
-            return "checkpoint"
+            return Step("checkpoint")
         if self._home.side:
-            return ""
+            return None
         dead = delta_upkeep.removable(view, now)
         if dead:
             delta_upkeep.remove(self._home, view, dead)
-            return "remove"
+            return Step("remove", files_removed=len(dead))
         if self._index is not None and not self._swept:
             self._swept = True
-            delta_upkeep.delete_files(self._home, delta_upkeep.orphans(self._home, view))
-            return "sweep"
+            orphans = delta_upkeep.orphans(self._home, view)
+            delta_upkeep.delete_files(self._home, orphans)
+            return Step("sweep", files_removed=len(orphans))
         return self._move(view, now)
 
-    def _move(self, view: TableView, now: int) -> str:
+    def _move(self, view: TableView, now: int) -> Step | None:
         move = None if no_vectors(view) or not self._home.vectors else next_move(view.files.values())
         if move is None or view.state is None:
-            return ""
+            return None
         log = self._home.log()
         if self._index is not None:
             # what another program did since the last batch is in the view only
             self._synced_index(log, view)
         batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
         self._enter_batch(view, view.state, "OPTIMIZE", now, batch)
-        return "move"
+        return Step("move", bytes_written=batch.bytes)
 
     def _deleted(self, log: Log, file: LiveFile) -> BitMap:
         return deleted_rows(

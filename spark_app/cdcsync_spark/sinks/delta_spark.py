@@ -9,15 +9,17 @@ Extensions belong to a session: Delta's are in one of its own beside the driver'
 
 from __future__ import annotations
 
+import re
 import uuid
 from functools import lru_cache
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
@@ -28,6 +30,8 @@ from cdcsync_spark.sinks.delta_view import Action, TableView
 from cdcsync_spark.sinks.delta_ways import spark_may
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+#: an error class of Delta, or of the analyser about a column or a type
+_NAMED = re.compile(r"\[(DELTA_|UNRESOLVED_COLUMN|DATATYPE_MISMATCH|INCOMPATIBLE_DATA)|AnalysisException")
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
@@ -94,8 +98,8 @@ def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -
         if not shadow.committed():
             # also where a MERGE met no row: the state must follow even so
             _write(session, shadow, root, commit)
-    except PySparkException as error:
-        raise _refused(error, table) from None
+    except (PySparkException, Py4JJavaError) as error:
+        raise spark_error(str(error), table) from None
     return shadow.committed()
 
 
@@ -143,10 +147,20 @@ def _staged(session: SparkSession, root: Path, table: Table, files: tuple[Staged
     return session.read.schema(schema).parquet(*(str(root / f.path) for f in files))
 
 
-def _refused(error: PySparkException, table: Table) -> Exception:
+def spark_error(text: str, table: Table) -> CdcError:
+    """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry may cure."""
+    flat = " ".join(text.split())
+    named = _NAMED.search(flat)
+    if named is None:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"Spark failed to change the target: {flat[:500]}",
+            remedy="see the driver's log; give it more memory (spec.driver.memory)",
+            table=str(table.id),
+        )
     return fail(
         Reason.SINK_CONFLICT,
-        f"Spark did not change the target: {' '.join(str(error).split())[:500]}",
+        f"Spark refused to change the target: {flat[named.start() :][:500]}",
         needed="a table whose rules the changes keep",
         remedy="take the rule from the target table, or read the table again (spec.resnapshot)",
         table=str(table.id),
