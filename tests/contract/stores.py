@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -19,11 +20,18 @@ ACCESS_KEY = "LAKEKEYID"
 SECRET_KEY = "lake-secret-value"
 MOTO = str(Path(sys.executable).parent / "moto_server")
 STORES = ("local", "s3")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class S3Server:
     port: int
+    log: Path
+
+    def requests(self, bucket: str) -> list[tuple[str, str]]:
+        """Method and path below the bucket of every request so far, as the server's log tells."""
+        lines = _COLOURS.sub("", self.log.read_text())
+        return re.findall(rf'"?(GET|HEAD|PUT|POST|DELETE) /{bucket}(/?[^ ]*) HTTP', lines)
 
     @property
     def endpoint(self) -> str:
@@ -53,7 +61,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     with (folder / "moto.log").open("wb") as log:
         process = subprocess.Popen([MOTO, "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT)
         try:
-            yield S3Server(_port(folder / "moto.log", process))
+            yield S3Server(_port(folder / "moto.log", process), folder / "moto.log")
         finally:
             process.terminate()
             process.wait()

@@ -65,7 +65,7 @@ class DeltaHome:
         return self.lake.failing_clearly(str(self.table), doing)
 
     def log(self) -> Log:
-        return Log(self.lake.files(), self.folder)
+        return Log(self.lake.files(), self.folder, self.lake.read)
 
     def view(self) -> TableView | None:
         """The newest version; None where there is no table."""

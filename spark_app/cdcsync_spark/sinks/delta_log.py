@@ -13,6 +13,7 @@ is older than it (`delta_upkeep`). However long a table rests, its newest state 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +30,11 @@ _MOST_FOREIGN_COMMITS = 10_000
 
 @dataclass(frozen=True)
 class Log:
-    """The `_delta_log` of the table in `folder` (relative to `files`)."""
+    """The `_delta_log` of the table in `folder`, relative to `files`; `read` gives a whole file there, None for none."""
 
     files: pafs.FileSystem
     folder: str
+    read: Callable[[str], bytes | None]
 
     def names(self) -> list[str]:
         """The files in the log; none where there is no log."""
@@ -45,11 +47,8 @@ class Log:
     def entry(self, version: int) -> str | None:
         """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may hold U+0085); None
         where it is not there."""
-        try:
-            with self.files.open_input_stream(f"{self.folder}/_delta_log/{version:020d}.json") as stream:
-                return bytes(stream.read()).decode()
-        except FileNotFoundError:
-            return None
+        found = self.read(f"{self.folder}/_delta_log/{version:020d}.json")
+        return None if found is None else found.decode()
 
     def state_at(self, version: int) -> TableState | None:
         """The newest own state at or before `version`; None where no entry that is left holds one."""

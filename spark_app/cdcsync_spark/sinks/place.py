@@ -6,7 +6,8 @@ delta-rs decodes percent signs in a table's place, twice for some of its request
 the same reason a lake whose own path holds a `%` is refused. On a store that ignores case `Orders` and `orders` meet in one folder;
 then the second one finds a table of another identity and stops with `SinkConflict`: nothing is mixed.
 
-Credentials are read from their files whenever a client is made, so a rotated key is taken up, and no object here holds one.
+Credentials are read from their files whenever a store is asked, so a rotated key is taken up, by a client of its own; clients are
+kept, because each has its own connections.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import obstore
 import pyarrow.fs as pafs
-from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 from deltalake.fs import DeltaStorageHandler
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -48,7 +49,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
 #: delta-rs paints its errors for terminals
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_COPY_CHUNK = 8 * 2**20
+#: files beyond this are sent in parts of it
+_LARGE = 8 * 2**20
+_CLIENTS = 1024
 
 
 def segment(name: str) -> str:
@@ -133,7 +136,18 @@ class Place:
         that staging, commits and reads agree about endpoint, credentials and names."""
         if self.local:
             return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
-        return pafs.PyFileSystem(DeltaStorageHandler(self.uri, self.storage_options()))
+        return _file_system(self.uri, tuple(sorted(self.storage_options().items())))
+
+    def read(self, relative: str) -> bytes | None:
+        """A whole small file, by one request; None where it is not there."""
+        try:
+            if self.local:
+                return Path(self.root, relative).read_bytes()
+            return bytes(obstore.get(self._store(), relative).bytes())
+        except FileNotFoundError:
+            return None
+        except BaseError as error:
+            raise OSError(str(error)) from None
 
     @contextmanager
     def new_file(self, relative: str) -> Iterator[Path]:
@@ -196,17 +210,14 @@ class Place:
         return True
 
     def _store(self) -> S3Store:
-        bucket, _, prefix = self.root.partition("/")
-        options = self.storage_options()
-        del options["AWS_CONDITIONAL_PUT"]  # the default there, and a word that it does not know
-        return S3Store(bucket, prefix=prefix or None, config=options)  # type: ignore[arg-type]
+        return _client(self.root, tuple(sorted(self.storage_options().items())))
 
     def _upload(self, source: Path, relative: str) -> None:
-        client = DeltaFileSystemHandler(self.uri, self.storage_options())
-        with source.open("rb") as read:
-            write = client.open_output_stream(relative)
-            shutil.copyfileobj(read, write, _COPY_CHUNK)
-            write.close()  # type: ignore[attr-defined]  # missing in its type stub; without it nothing is stored
+        """By one request unless the file is large."""
+        try:
+            obstore.put(self._store(), relative, source, chunk_size=_LARGE)
+        except BaseError as error:
+            raise OSError(str(error)) from None
 
     @contextmanager
     def failing_clearly(self, table: str, doing: str) -> Iterator[None]:
@@ -253,6 +264,19 @@ class Place:
         for value in values:
             text = text.replace(value, "***") if len(value) > 3 else text
         return text
+
+
+@lru_cache(maxsize=_CLIENTS)
+def _client(root: str, options: tuple[tuple[str, str], ...]) -> S3Store:
+    bucket, _, prefix = root.partition("/")
+    # a conditional put is the default there, and its name one that it does not know
+    config = {name: value for name, value in options if name != "AWS_CONDITIONAL_PUT"}
+    return S3Store(bucket, prefix=prefix or None, config=config)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=_CLIENTS)
+def _file_system(uri: str, options: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
+    return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
 
 
 def _absolute(folder: str) -> str:
