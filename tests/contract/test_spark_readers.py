@@ -5,13 +5,18 @@ All tables are made first, by lives against a model; then one session of Spark r
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from cdcsync_spark.sinks.delta import DeltaSink
+from cdcsync_spark.sinks.place import Place
 from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb, small_steps
-from contract.sinkcase import Row, content, in_order
+from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, whole_snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +79,37 @@ def go_on(life: Life) -> None:
             assert read_by_delta_rs(life.target.uri) == life.model.content
             assert read_by_duckdb(life.target.uri) == life.model.content
             assert content(life.target) == life.model.content
+
+
+def test_spark_reads_every_type_at_its_ends(delta_spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"id": "int(11)", "n": "bigint(20) unsigned", "d": "decimal(38,4)", "b": "varbinary(9)", "day": "date"}
+    columns |= {
+        "at": "datetime(6)",
+        "ts": "timestamp(6)",
+        "f": "double",
+        "v": "vector(2)",
+        "bit": "bit(1)",
+        "s": "text",
+    }
+    table = make_table(columns, ["id"])
+    target, model = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(table.id), Model(table)
+    utc, least, most = dt.UTC, dt.datetime(1, 1, 1), dt.datetime.max
+    unsigned, decimal = Decimal(2**64 - 1), Decimal("-" + "9" * 34 + ".9999")
+    low = (
+        unsigned,
+        decimal,
+        b"\xff\0",
+        least.date(),
+        least,
+        least.replace(tzinfo=utc),
+        -0.0,
+        [0.5, -2.0],
+        True,
+        "\U0010ffff",
+    )
+    high = (Decimal(0), -decimal, b"", most.date(), most, most.replace(tzinfo=utc), 5e-324, [1.5, 3.0], False, "")
+    model.rows = {(n,): (n, *low) for n in range(3)}
+    whole_snapshot(target, model.content, table)
+    target.commit(1, batch(1, model.apply([(1, *high), (7, *low), (8, *[None] * 10)], [(2,)])))
+    read = delta_spark.sql(f"SELECT * FROM delta.`{target.uri}`").toArrow()
+    assert in_order(zip(*(c.to_pylist() for c in read.columns), strict=True)) == model.content
