@@ -59,7 +59,10 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
 # The class archive, with which Spark's JVM starts in about half the time. It knows Spark's classes only, not ours.
-COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py spark_app/cdcsync_spark/session.py spark_app/cdcsync_spark/warmup.py /tmp/warm/cdcsync_spark/
+WORKDIR /tmp/warm/cdcsync_spark
+COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py spark_app/cdcsync_spark/session.py ./
+COPY spark_app/cdcsync_spark/warmup.py ./
+WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.warmup && rm -rf /tmp/*
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
 ENV SPARK_HOME=/opt/cdcsync/lib/python3.11/site-packages/pyspark

@@ -2,7 +2,8 @@
 
 Commits need none of them (`sinks`). They serve tables whose features only Spark knows (`sinks.delta_spark`) and tests that read
 what we wrote. Fetched once by Maven, each proved by its checksum, into the Python environment: `python -m cdcsync_spark.delta_jars`.
-Stands alone, without the rest of the product: an image's layer is made by it. The list is closed: what delta-spark names besides them Spark has already, in another version.
+This file stands alone, because a layer of the image is made by it without the rest of the product. The list is closed: what
+delta-spark names besides them Spark has already, in another version.
 """
 
 from __future__ import annotations
