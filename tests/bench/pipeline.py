@@ -28,15 +28,15 @@ from cdcsync_spark.sinks.place import Place
 from cdcsync_spark.splitread import SplitReader
 
 SYNC = "bench/pipeline"
-#: the default of `spec.stream.maxBatchBytes`
-MAX_BATCH_BYTES = 64 << 20
+#: the defaults of `spec.stream`: batches begin that many seconds apart, or when the one before is done
+INTERVAL, MAX_BATCH_BYTES = 1.0, 64 << 20
 _CHUNK = 50_000
 _IDLE_SECONDS = 0.01
 
 
 @dataclass
 class Parts:
-    """Where the applying thread's time went, in wall seconds; `tending` are the thread's CPU seconds in upkeep."""
+    """Where the applying thread's time went, in wall seconds."""
 
     batches: int = 0
     images: int = 0
@@ -95,10 +95,13 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     applier = Applier({str(table): StreamTable(str(table), writer, state, time.time())}, 1, state.position, time.time)
     reader, parts = LogReader(settings), Parts()
     reader.start()
+    begun = 0.0
     while not applier.reader.reached(goal):
         with parts.timed("waiting"):
+            time.sleep(max(0.0, begun + INTERVAL - time.time()))
+            begun = time.time()
             batch = _next(reader)
-        _apply(applier, batch, parts)
+        _apply(applier, batch, begun, parts)
     reader.stop()
     (folder / "parts.json").write_text(json.dumps(asdict(parts)))
     return parts.images
@@ -112,11 +115,11 @@ def _next(reader: LogReader) -> LogBatch:
     return batch
 
 
-def _apply(applier: Applier, batch: LogBatch, parts: Parts) -> None:
+def _apply(applier: Applier, batch: LogBatch, begun: float, parts: Parts) -> None:
     with parts.timed("applying"):
         applier.apply(batch)
     with parts.timed("tending"):
-        applier.tend(until=0)
+        applier.tend(until=begun + INTERVAL)
     for part in batch.tables:
         if part.stop:
             raise part.stop
