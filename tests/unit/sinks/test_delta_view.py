@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from cdcsync_spark.sinks.deletion_vectors import Descriptor, z85
+from cdcsync_spark.sinks.delta_commit import head
 from cdcsync_spark.sinks.delta_compaction import GATHERED, MOST_ROWS, next_move
 from cdcsync_spark.sinks.delta_features import no_vectors, obstacle, protocol_for, upgrade
 from cdcsync_spark.sinks.delta_upkeep import retention
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, loosened
+from contract.sinkcase import ORDERS, first_state
 
 UUID = z85(bytes(16))
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
@@ -49,6 +52,27 @@ def test_a_file_with_other_deletions_is_another_file() -> None:
     assert view.files == {}
     assert sorted(view.dead(before=9)) == sorted(["a", vector(1).path])
     assert view.dead(before=8) == []
+
+
+def test_an_own_entry_applied_as_it_was_made_is_the_entry_as_it_is_read() -> None:
+    """R4: what a writer keeps between its commits is what a fresh opening finds."""
+    state = first_state(ORDERS)
+    plain, now = file("a"), 5
+    marked = plain.with_vector(vector(1), 10, data_change=True)
+    entries = [
+        [*head(state, "CREATE TABLE", now), protocol_for(SCHEMA, vectors=True), add(plain), add(file("b", 3))],
+        [
+            *head(replace(state, number=1), "MERGE", now),
+            plain.removed(now, data_change=True),
+            add(marked),
+            add(file("c")),
+        ],
+        [*head(replace(state, number=2), "OPTIMIZE", now), marked.removed(now, data_change=False)],
+    ]
+    read, made = view_of(*entries), TableView()
+    for version, actions in enumerate(entries):
+        made.apply(version, actions, replace(state, number=version))
+    assert (made, made.state) == (read, replace(state, number=2))
 
 
 def test_a_file_is_dead_only_when_no_live_vector_lies_in_it() -> None:
