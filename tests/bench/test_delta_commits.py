@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ WAYS = os.environ.get("DELTA_WAYS", "own entry,delta-rs MERGE,Spark MERGE").spli
 MOST_ROWS = {"delta-rs MERGE": 10_000_000, "Spark MERGE": 50_000_000}
 OURS, THEIRS, SMALL = 30, 2, 100
 Show = Callable[[str, str], None]
+Pair = tuple[float, float]
 _HEAD = (
     "rows | keys | changes | | commits | median ms | CPU ms | slowest ms | commits a second | upkeep, ms a commit | "
     "its CPU ms | bytes a change"
@@ -52,6 +54,13 @@ class Times:
     upkeep: list[float] = field(default_factory=list)
     upkeep_cpu: list[float] = field(default_factory=list)
     written: int = 0
+
+    def add(self, commit: Pair, upkeep: Pair, written: int) -> None:
+        for seconds, column in zip(
+            (*commit, *upkeep), (self.wall, self.cpu, self.upkeep, self.upkeep_cpu), strict=True
+        ):
+            column.append(seconds)
+        self.written += written
 
     def row(self, rows: int, kind: str, changes: int, name: str) -> str:
         count = len(self.wall)
@@ -70,20 +79,20 @@ def measured(contender: Contender, stream: Stream, folder: Path, commits: int, w
     times = Times()
     for turn in range(-warm_up, commits):
         change, before = stream.batch(), folder_bytes(folder)
-        marks = [(time.perf_counter(), contender.cpu())]
-        contender.commit(stream.number, change)
-        marks.append((time.perf_counter(), contender.cpu()))
+        commit = _timed(contender, partial(contender.commit, stream.number, change))
         written = folder_bytes(folder) - before
-        middle = (time.perf_counter(), contender.cpu())
-        contender.tend()
-        marks += [middle, (time.perf_counter(), contender.cpu())]
+        upkeep = _timed(contender, contender.tend)
         if turn >= 0:
-            times.wall.append(marks[1][0] - marks[0][0])
-            times.cpu.append(marks[1][1] - marks[0][1])
-            times.upkeep.append(marks[3][0] - marks[2][0])
-            times.upkeep_cpu.append(marks[3][1] - marks[2][1])
-            times.written += written
+            times.add(commit, upkeep, written)
     return times
+
+
+def _timed(contender: Contender, act: Callable[[], object]) -> Pair:
+    """Wall and CPU seconds."""
+    cpu, begun = contender.cpu(), time.perf_counter()
+    act()
+    wall = time.perf_counter() - begun
+    return wall, contender.cpu() - cpu
 
 
 def check(folder: Path, stream: Stream) -> None:
