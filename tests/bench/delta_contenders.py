@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast
 
 from bench.delta_tables import TABLE, target_in
+from cdcsync_spark.sinks import delta_rs
 from cdcsync_spark.sinks.base import Merge
 from contract.sinkcase import batch
 
@@ -31,10 +32,8 @@ class Contender(Protocol):
 class OwnEntry:
     """The product, with its upkeep."""
 
-    vectors = True
-
     def __init__(self, folder: Path, scratch: Path) -> None:
-        self._writer = target_in(folder, vectors=self.vectors).writer(scratch)
+        self._writer = target_in(folder).writer(scratch)
         self._writer.warm()
 
     def commit(self, number: int, change: Merge) -> None:
@@ -48,13 +47,25 @@ class OwnEntry:
         return time.process_time()
 
 
-class DeltaRs(OwnEntry):
-    """What the product falls back to; `streamed_exec=False`."""
+class DeltaRs:
+    """What the product falls back to where it may not write entries of its own; `streamed_exec=False`."""
 
-    vectors = False
+    def __init__(self, folder: Path) -> None:
+        self._target = target_in(folder)
+
+    def commit(self, number: int, change: Merge) -> None:
+        found, handle = self._target.last_commit(), self._target.home.handle()
+        assert found
+        assert handle
+        commit = batch(number, change)(found)
+        assert commit
+        delta_rs.publish(self._target.home, handle, commit)
 
     def tend(self) -> None:
         """Nothing: its files are large."""
+
+    def cpu(self) -> float:
+        return time.process_time()
 
 
 class SparkMerge:

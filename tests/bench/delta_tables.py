@@ -81,8 +81,8 @@ class Stream:
         return len(ids), int(ids.sum()), int(self._version[ids].sum())
 
 
-def target_in(folder: Path, *, vectors: bool = True) -> DeltaTarget:
-    return DeltaSink(Place.parse(str(folder)), SYNC, vectors).target(TABLE.id)
+def target_in(folder: Path) -> DeltaTarget:
+    return DeltaSink(Place.parse(str(folder)), SYNC).target(TABLE.id)
 
 
 def filled(folder: Path, rows: int) -> None:

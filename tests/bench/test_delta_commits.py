@@ -153,7 +153,7 @@ def test_delta_commits(
 def _contender(way: str, folder: Path, scratch: Path, request: pytest.FixtureRequest) -> Contender:
     if way == "Spark MERGE":
         return SparkMerge(request.getfixturevalue("spark"), folder)
-    return DeltaRs(folder, scratch) if way == "delta-rs MERGE" else OwnEntry(folder, scratch)
+    return DeltaRs(folder) if way == "delta-rs MERGE" else OwnEntry(folder, scratch)
 
 
 def test_delta_small_commits(base: tuple[int, Path], tmp_path: Path, show: Show) -> None:
