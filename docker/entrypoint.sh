@@ -6,7 +6,11 @@ driver) exec python -m cdcsync_spark.pod "$2" ;;
 executor)
     # SPARK_JAVA_OPT_0, _1, ... in the order of their numbers
     mapfile -t options < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' || true)
-    exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/jars/*" \
+    # the drivers' class archive; it is taken where the class path begins as theirs does, else left
+    archive=$(compgen -G '/opt/cdcsync/share/cdcsync/*.jsa' | head -1 || true)
+    options+=(${archive:+"-XX:SharedArchiveFile=$archive"})
+    classes=$SPARK_HOME/conf:$(compgen -G "$SPARK_HOME/jars/slf4j-api-*.jar"):$SPARK_HOME/jars/*
+    exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" -cp "$classes" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
         --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
         --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
