@@ -107,7 +107,18 @@ def test_spark_reads_every_type_at_its_ends(delta_spark: SparkSession, tmp_path:
         True,
         "\U0010ffff",
     )
-    high = (Decimal(0), decimal.copy_negate(), b"", most.date(), most, most.replace(tzinfo=utc), 5e-324, [1.5, 3.0], False, "")
+    high = (
+        Decimal(0),
+        decimal.copy_negate(),
+        b"",
+        most.date(),
+        most,
+        most.replace(tzinfo=utc),
+        5e-324,
+        [1.5, 3.0],
+        False,
+        "",
+    )
     model.rows = {(n,): (n, *low) for n in range(3)}
     whole_snapshot(target, model.content, table)
     target.commit(1, batch(1, model.apply([(1, *high), (7, *low), (8, *[None] * 10)], [(2,)])))
