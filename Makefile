@@ -23,7 +23,7 @@ WORKERS ?= 2
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-stress test-kube test-cluster bench lock clean
+.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-spark test-stress test-kube test-cluster bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -49,20 +49,22 @@ format: setup ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-test: test-unit test-servers test-stress ## the tests that CI runs
+test: test-unit test-servers test-spark test-stress ## the tests that CI runs
 
 test-all: ## the same and those that take long: more servers under stress, more interrupts and outages
 	@$(MAKE) test LONG='long or not long'
 
 test-unit: setup ## tests that need no server: unit, property, contract
 	@echo "test-unit: tests without a server"
-	@$(PYTEST) tests/unit tests/property tests/contract -m "$(LONG)" -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(PYTEST) tests/unit tests/property tests/contract -m "not spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-servers: setup servers ## tests against real MariaDB and MySQL servers
-	@echo "test-servers: tests against real servers, without Spark"
+	@echo "test-servers: tests against real servers"
 	@$(PYTEST) tests/servers -m "not spark and ($(LONG))" -n $(WORKERS) --dist loadfile $(ARGS)
-	@echo "test-servers: tests against real servers, with Spark"
-	@$(PYTEST) tests/servers -m "spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-spark: setup servers ## tests that start Spark: the program as a whole, the sources, Spark as a reader and writer of targets
+	@echo "test-spark: tests with Spark"
+	@$(PYTEST) tests/contract tests/servers -m "spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-stress: setup servers ## writers and kills against real servers; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
 	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
