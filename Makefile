@@ -23,7 +23,7 @@ WORKERS ?= 2
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-spark test-stress test-kube test-cluster bench lock clean
+.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-spark test-stress test-kube test-cluster images bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -79,6 +79,11 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own (root; builds the images)
 	@echo "test-cluster: tests on a node"
 	@tests/cluster/run.sh $(PYTEST) tests/cluster -m "$(LONG)" $(ARGS)
+
+images: setup ## build the images of operator and drivers from the Dockerfile (buildah, on a Debian of debootstrap)
+	@tests/cluster/install.sh packages
+	@tests/cluster/images.sh build
+	@tests/cluster/images.sh key
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests/bench -s $(ARGS)

@@ -53,6 +53,7 @@ OF_RUN = (
     Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of upkeep of the targets", _of("maintenance", "steps")),
     Metric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on upkeep", _of("maintenance", "seconds")),
     Metric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by upkeep", _of("maintenance", "bytes")),
+    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "dead files removed by upkeep", _of("maintenance", "filesRemoved")),
 )  # fmt: skip
 
 

@@ -78,7 +78,16 @@ def shown_names() -> list[str]:
     """Of the operator and of drivers, of which everything is known."""
     driver = DriverMetrics({})
     parts = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "epoch": 1, "lag_seconds": 0.5}
-    work = {"rows": 1, "commits": 1, "steps": 1, "seconds": 1.0, "bytes": 1, "splitsTotal": 1, "splitsFinished": 1}
+    work = {
+        "rows": 1,
+        "commits": 1,
+        "steps": 1,
+        "seconds": 1.0,
+        "bytes": 1,
+        "filesRemoved": 1,
+        "splitsTotal": 1,
+        "splitsFinished": 1,
+    }
     driver.take(parts | {"done": work, "snapshot": work, "maintenance": work}, 0.0)
     pages = Metrics().text({("n", "s"): full()}, calls=1, leading=True) + driver.text()
     names = re.findall(r"^# TYPE (\S+)", pages, re.M)
