@@ -52,6 +52,7 @@ class LogBatch:
 
     `timestamp` is the commit time of the last one, or of the last sign of life of the source, in unix seconds;
     `transactions` is a JSON file with the `[end, gtid]` of each (see `read_transactions`), "" where there are none. `fatal` ends the run.
+    `full` batches are those of a reader that is behind: another one may wait.
     """
 
     start: Position
@@ -60,6 +61,7 @@ class LogBatch:
     transactions: str
     tables: tuple[TableBatch, ...]
     fatal: CdcError | None = None
+    full: bool = False
 
     def to_json(self) -> str:
         return json.dumps(
@@ -70,6 +72,7 @@ class LogBatch:
                 "transactions": self.transactions,
                 "tables": [t.to_dict() for t in self.tables],
                 "fatal": self.fatal.to_json() if self.fatal else None,
+                "full": self.full,
             }
         )
 
@@ -83,6 +86,7 @@ class LogBatch:
             data["transactions"],
             tuple(TableBatch.from_dict(t) for t in data["tables"]),
             from_json(data["fatal"]) if data["fatal"] else None,
+            data["full"],
         )
 
 

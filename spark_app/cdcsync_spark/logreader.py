@@ -1,8 +1,8 @@
 """Reads the log in the background: one dump connection, whole transactions, a batch ahead of who applies them.
 
-The thread fills a batch; when it is full it decodes it and waits until it is taken. Who asks earlier gets what is whole by
-then. A lost connection is made again from the last whole transaction, for a bounded time: the rows of the transaction that
-was being read come again.
+The thread fills a batch; when it is full it decodes it and waits until it is taken, which is at once: whoever is behind does not wait
+for the next interval. Else who asks gets what is whole when the interval is over. A lost connection is made again from the last whole
+transaction, for a bounded time: the rows of the transaction that was being read come again.
 
 Why it is right: everything that both threads touch is touched under one lock, which is held for the events that arrived together.
 Batches are taken in the order of the log, because nothing is read between the sealing of a full batch and its hand-over. What was
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
@@ -43,7 +43,9 @@ _FORMAT_DESCRIPTION = 15
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """What to read, and how. `ahead` holds the positions of tables that are further than `start`."""
+    """What to read, and how. `ahead` holds the positions of tables that are further than `start`; `interval_seconds` is the time from
+    one batch to the next where none is full before.
+    """
 
     source: Source
     log: str
@@ -55,6 +57,7 @@ class ReaderSettings:
     max_batch_bytes: int
     folder: Path
     decoder: Decoder = Decoder.LOCKSTEP
+    interval_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ class LogReader:
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder)
         self._changed = threading.Condition()
+        self._due = 0.0
+        self._early = threading.Event()
         self._full: LogBatch | None = None
         self._fatal: CdcError | None = None
         self._torn = False
@@ -111,20 +116,27 @@ class LogReader:
         """Ends the thread and its connection, also while it waits for the server."""
         with self._changed:
             self._stopping = True
+            self._early.set()
             client = self._client
             self._changed.notify_all()
         if client is not None:
             client.close()
 
     def take(self) -> LogBatch | None:
-        """The next batch; None where the log has not moved. A batch with `fatal` is the last one."""
+        """The next batch: once it is full, or what is whole when the interval since the last call is over; None where the log has not
+        moved. A batch with `fatal` is the last one.
+        """
+        self._early.wait(max(0.0, self._due - time.monotonic()))
+        self._due = time.monotonic() + self._settings.interval_seconds
         self._asked = True
         with self._changed:
             self._asked = False
             if self._full is not None:
                 batch, self._full = self._full, None
+                if not self._has_ended():
+                    self._early.clear()
                 self._changed.notify_all()
-                return batch
+                return replace(batch, full=True)
             if self._assembly.moved and not self._torn:
                 return self._sealed()
             return None if self._fatal is None else self._last(self._fatal)
@@ -158,6 +170,7 @@ class LogReader:
         with self._changed:
             self._fatal = self._fatal or error
             self._torn = torn
+            self._early.set()
 
     def _has_ended(self) -> bool:
         return self._stopping or self._fatal is not None
@@ -220,6 +233,7 @@ class LogReader:
         while self._full is not None and not self._stopping:
             self._changed.wait(1.0)
         self._full = batch
+        self._early.set()
 
 
 def _unexpected(error: Exception) -> CdcError:

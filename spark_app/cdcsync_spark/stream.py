@@ -134,7 +134,7 @@ class StreamRun:
         return (
             rows.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", str(scratch / "checkpoint"))
-            .trigger(processingTime=f"{max(1, round(self.context.resource.spec.stream.interval * 1000))} milliseconds")
+            .trigger(processingTime="0 seconds")  # the reader keeps the interval
             .start()
         )
 
@@ -152,6 +152,7 @@ class StreamRun:
             max_batch_bytes=self.context.resource.spec.stream.max_batch_bytes,
             folder=folder,
             decoder=self.context.config.decoder,
+            interval_seconds=self.context.resource.spec.stream.interval,
         )
 
     def _on_batch(self, rows: DataFrame, _: int) -> None:
@@ -161,9 +162,11 @@ class StreamRun:
                 return  # the batch is read again by the next run
             begun = time.time()
             try:
-                for row in rows.collect():
-                    self._apply(LogBatch.from_json(row["batch"]))
-                self._applier.tend(until=begun + self.context.resource.spec.stream.interval)
+                batches = [LogBatch.from_json(row["batch"]) for row in rows.collect()]
+                for batch in batches:
+                    self._apply(batch)
+                behind = any(batch.full for batch in batches)
+                self._applier.tend(until=begun if behind else begun + self.context.resource.spec.stream.interval)
             except BaseException as e:
                 self._error = self._error or e
                 raise

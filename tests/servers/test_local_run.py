@@ -130,14 +130,16 @@ def _nonce(status: dict[str, Any], table: str) -> int:
 
 @on_mariadb
 def test_two_runs_of_one_sync_refuse_each_other(sync: Sync) -> None:
-    """R8, and the message names who holds it."""
+    """R8, and the message names who holds it. The first one ends in order, however long its interval is."""
+    sync.write_manifest(stream={"interval": "3600s"})
     sync.start("forever")
     sync.wait_phase("Snapshotting", "Streaming", timeout=120)
     second = sync.command("run")
     assert second.returncode == ExitCode.USER_MUST_ACT
     (controller,) = sync.processes("controller")
     assert f"pid {controller.pid}" in second.stderr
-    assert sync.terminate() == ExitCode.DONE
+    sync.wait_for(is_streaming)
+    assert sync.terminate(timeout=60) == ExitCode.DONE
 
 
 @on_mariadb

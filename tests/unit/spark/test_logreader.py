@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -206,6 +207,28 @@ def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, s
     assert not script.seen.acquire(timeout=0.3)
     keys, _ = everything(reader, 100 + 60 * 100)
     assert keys == list(range(60))
+
+
+def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, started: Start) -> None:
+    """However long it is: full batches come one after the other, and who waits is let go when the reader is stopped."""
+    script = Script([Connection(transactions(Pen(), range(60)))])
+    reader = started(replace(settings, max_batch_bytes=500, interval_seconds=3600.0), script)
+    reader.take()
+    batches = [reader.take() for _ in range(3)]
+    assert all(batch is not None and batch.full for batch in batches)
+    threading.Timer(0.05, reader.stop).start()
+    while reader.take() is not None:
+        pass
+
+
+def test_what_is_not_full_waits_for_the_interval(settings: ReaderSettings, started: Start) -> None:
+    script = Script([Connection(transactions(Pen(), range(3)))])
+    reader = started(replace(settings, interval_seconds=0.2), script)
+    reader.take()
+    begun = time.monotonic()
+    batch = reader.take()
+    assert time.monotonic() - begun > 0.15
+    assert batch is None or not batch.full
 
 
 def test_nothing_new_is_no_batch(settings: ReaderSettings, started: Start) -> None:
