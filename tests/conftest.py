@@ -13,7 +13,7 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     any_mariadb,
     any_mysql,
     any_server,
-    any_version,
+    every_server,
     fresh_database,
     fresh_server,
     mariadb114,

@@ -24,7 +24,7 @@ from support.servers import Server
 
 ROWS = int(os.environ.get("CDCSYNC_BENCH_ROWS", "200000"))
 #: mysql-replication is slow: it gets a part of the changes
-REPLICATION_ROWS = 10_000
+REPLICATION_ROWS = 30_000
 #: how often all rows are changed: two images each time
 TURNS = 5
 #: what a reader may take, whatever it reads

@@ -67,8 +67,8 @@ def test_mariadb_has_the_same_characters(charset: str, mariadb1011: Server) -> N
     assert wrong == []
 
 
-def test_every_collation_belongs_to_its_character_set(any_version: Server) -> None:
-    table = "collations" if any_version.flavor == "mysql" else "collation_character_set_applicability"
-    rows = any_version.query(f"SELECT id, character_set_name FROM information_schema.{table} WHERE id IS NOT NULL")
+def test_every_collation_belongs_to_its_character_set(any_server: Server) -> None:
+    table = "collations" if any_server.flavor == "mysql" else "collation_character_set_applicability"
+    rows = any_server.query(f"SELECT id, character_set_name FROM information_schema.{table} WHERE id IS NOT NULL")
     assert len(rows) > 250
     assert [(i, c, charset_of(i)) for i, c in rows if not same_charset(charset_of(i), c)] == []

@@ -51,16 +51,18 @@ def _ends(facts: list[Fact]) -> list[TransactionEnd]:
     return [f for f in facts if isinstance(f, TransactionEnd)]
 
 
-def test_every_end_of_a_transaction_is_a_place_to_start_from(any_server: Server, fresh_database: FreshDatabase) -> None:
-    start = log_end(any_server)
-    database = fresh_database(any_server)
-    any_server.run(
+def test_every_end_of_a_transaction_is_a_place_to_start_from(
+    every_server: Server, fresh_database: FreshDatabase
+) -> None:
+    start = log_end(every_server)
+    database = fresh_database(every_server)
+    every_server.run(
         "CREATE TABLE t (id INT PRIMARY KEY)", *[f"INSERT INTO t VALUES ({i})" for i in range(5)], db=database
     )
-    ends = _ends(read_log(any_server, start))
-    assert ends[-1].id.end == log_end(any_server).at
+    ends = _ends(read_log(every_server, start))
+    assert ends[-1].id.end == log_end(every_server).at
     for i, end in enumerate(ends):
-        assert _ends(read_log(any_server, FilePosition(end.id.end))) == ends[i + 1 :]
+        assert _ends(read_log(every_server, FilePosition(end.id.end))) == ends[i + 1 :]
 
 
 def test_a_gtid_set_is_a_place_to_start_from(mysql97_gtid: Server, fresh_database: FreshDatabase) -> None:
@@ -100,11 +102,11 @@ def test_tagged_gtids_are_read_and_started_from(fresh_server: FreshServer) -> No
         assert [e.id.gtid for e in _ends(rest)] == gtids[i:]
 
 
-def test_heartbeats_come_and_say_where_the_reader_is(any_server: Server) -> None:
-    start = log_end(any_server)
-    with _client(any_server, start) as client:
+def test_heartbeats_come_and_say_where_the_reader_is(every_server: Server) -> None:
+    start = log_end(every_server)
+    with _client(every_server, start) as client:
         beats = 0
-        for fact in _facts(any_server, client):
+        for fact in _facts(every_server, client):
             assert isinstance(fact, Progress)
             assert fact.at == start.at
             beats += fact.timestamp is None
@@ -112,20 +114,20 @@ def test_heartbeats_come_and_say_where_the_reader_is(any_server: Server) -> None
                 break
 
 
-def test_what_is_written_meanwhile_arrives(any_server: Server, fresh_database: FreshDatabase) -> None:
-    database = fresh_database(any_server)
-    any_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
-    with _client(any_server, log_end(any_server)) as client:
-        facts = _facts(any_server, client)
+def test_what_is_written_meanwhile_arrives(every_server: Server, fresh_database: FreshDatabase) -> None:
+    database = fresh_database(every_server)
+    every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    with _client(every_server, log_end(every_server)) as client:
+        facts = _facts(every_server, client)
         next(f for f in facts if isinstance(f, Progress))
         for i in range(3):
-            any_server.run(f"INSERT INTO t VALUES ({i})", db=database)
+            every_server.run(f"INSERT INTO t VALUES ({i})", db=database)
             end = next(f for f in facts if isinstance(f, TransactionEnd))
-            assert end.id.end == log_end(any_server).at
+            assert end.id.end == log_end(every_server).at
 
 
-def test_closing_ends_a_waiting_reader(any_server: Server) -> None:
-    client = _client(any_server, log_end(any_server), heartbeat=3600)
+def test_closing_ends_a_waiting_reader(every_server: Server) -> None:
+    client = _client(every_server, log_end(every_server), heartbeat=3600)
     read: list[int] = []
     started = threading.Event()
 
@@ -170,13 +172,13 @@ def test_a_server_that_falls_silent_is_unreachable(fresh_server: FreshServer) ->
     assert "no heartbeat" in caught.value.found
 
 
-def test_the_successor_ends_the_zombies_dump(any_server: Server) -> None:
+def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
     """R8: both have the same replica id."""
-    start = log_end(any_server)
-    with _client(any_server, start) as zombie, _client(any_server, start) as successor:
-        facts = _facts(any_server, zombie)
+    start = log_end(every_server)
+    with _client(every_server, start) as zombie, _client(every_server, start) as successor:
+        facts = _facts(every_server, zombie)
         next(facts)
-        assert isinstance(next(_facts(any_server, successor)), Progress)
+        assert isinstance(next(_facts(every_server, successor)), Progress)
         with pytest.raises(CdcError) as caught:
             list(facts)
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
@@ -203,17 +205,17 @@ def test_a_lost_position_is_named(variant: str, fresh_server: FreshServer) -> No
         assert caught.value.reason is Reason.POSITION_LOST
 
 
-def test_a_place_inside_an_event_never_gives_facts(any_server: Server, fresh_database: FreshDatabase) -> None:
-    start = log_end(any_server)
-    fresh_database(any_server)
+def test_a_place_inside_an_event_never_gives_facts(every_server: Server, fresh_database: FreshDatabase) -> None:
+    start = log_end(every_server)
+    fresh_database(every_server)
     with pytest.raises(CdcError):
-        read_log(any_server, FilePosition(LogOffset(start.at.file, start.at.offset + 7)))
+        read_log(every_server, FilePosition(LogOffset(start.at.file, start.at.offset + 7)))
 
 
-def test_a_missing_privilege_is_named(any_server: Server) -> None:
-    any_server.create_user("nodump", "secret-word", ["SELECT"])
+def test_a_missing_privilege_is_named(every_server: Server) -> None:
+    every_server.create_user("nodump", "secret-word", ["SELECT"])
     with pytest.raises(CdcError) as caught:
-        list(raw_events(any_server, log_end(any_server), user="nodump", password="secret-word"))
+        list(raw_events(every_server, log_end(every_server), user="nodump", password="secret-word"))
     assert caught.value.reason is Reason.PRIVILEGE_MISSING
     assert "GRANT REPLICATION SLAVE" in caught.value.remedy
     assert "secret-word" not in str(caught.value)

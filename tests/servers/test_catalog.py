@@ -25,12 +25,12 @@ def _refusal(server: Server, database: str, name: str, excluded: frozenset[str] 
     return refused.value
 
 
-def test_patterns_match_the_whole_name(any_version: Server, fresh_database: FreshDatabase) -> None:
-    d = fresh_database(any_version)
-    any_version.run(*(f"CREATE TABLE {t} (id INT PRIMARY KEY)" for t in ("orders", "orders_old", "tmp_x", "Tmp")), db=d)
-    assert _names(any_version, [rf"{d}\.orders"]) == [f"{d}.orders"]
-    assert _names(any_version, [rf"{d}\..*"], [rf"{d}\.tmp_.*"]) == [f"{d}.Tmp", f"{d}.orders", f"{d}.orders_old"]
-    assert _names(any_version, [rf"{d}\.(?i:TMP)", rf"{d}\.orders"]) == [f"{d}.Tmp", f"{d}.orders"]
+def test_patterns_match_the_whole_name(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run(*(f"CREATE TABLE {t} (id INT PRIMARY KEY)" for t in ("orders", "orders_old", "tmp_x", "Tmp")), db=d)
+    assert _names(any_server, [rf"{d}\.orders"]) == [f"{d}.orders"]
+    assert _names(any_server, [rf"{d}\..*"], [rf"{d}\.tmp_.*"]) == [f"{d}.Tmp", f"{d}.orders", f"{d}.orders_old"]
+    assert _names(any_server, [rf"{d}\.(?i:TMP)", rf"{d}\.orders"]) == [f"{d}.Tmp", f"{d}.orders"]
 
 
 @pytest.mark.parametrize(
@@ -78,43 +78,43 @@ def test_views_and_sequences_are_no_tables(mariadb1011: Server, fresh_database: 
 HOSTILE = ("a`b", "o'brien", 'quo"te', "per%cent", "back\\slash", "новая", "; DROP TABLE x; --", "..", "sp ace", "%s")
 
 
-def test_hostile_names(any_version: Server) -> None:
+def test_hostile_names(any_server: Server) -> None:
     for name in HOSTILE:
         table = TableId(name, name)
-        any_version.run(f"CREATE DATABASE IF NOT EXISTS `{name.replace('`', '``')}`")
+        any_server.run(f"CREATE DATABASE IF NOT EXISTS `{name.replace('`', '``')}`")
         try:
             quoted = name.replace("`", "``")
-            any_version.run(f"CREATE TABLE {table.quoted} (`{quoted}` INT PRIMARY KEY, v INT)")
-            with connected(any_version) as (connection, _):
+            any_server.run(f"CREATE TABLE {table.quoted} (`{quoted}` INT PRIMARY KEY, v INT)")
+            with connected(any_server) as (connection, _):
                 found = read_table(connection, table, frozenset({"v"}))
                 assert table in resolve(connection, [r"(?s).*"], [])
             assert (found.id, found.key, [c.name for c in found.columns]) == (table, (name,), [name, "v"])
         finally:
-            any_version.run(f"DROP DATABASE `{name.replace('`', '``')}`")
+            any_server.run(f"DROP DATABASE `{name.replace('`', '``')}`")
 
 
-def test_one_name_for_two_tables_is_refused(any_version: Server) -> None:
-    any_version.run("CREATE DATABASE `n.m`", "CREATE DATABASE n")
+def test_one_name_for_two_tables_is_refused(any_server: Server) -> None:
+    any_server.run("CREATE DATABASE `n.m`", "CREATE DATABASE n")
     try:
-        any_version.run("CREATE TABLE `n.m`.t (id INT PRIMARY KEY)", "CREATE TABLE n.`m.t` (id INT PRIMARY KEY)")
+        any_server.run("CREATE TABLE `n.m`.t (id INT PRIMARY KEY)", "CREATE TABLE n.`m.t` (id INT PRIMARY KEY)")
         with pytest.raises(CdcError) as refused:
-            _names(any_version, [r"n\..*"])
+            _names(any_server, [r"n\..*"])
         assert refused.value.reason is Reason.SPEC_INVALID
     finally:
-        any_version.run("DROP DATABASE `n.m`", "DROP DATABASE n")
+        any_server.run("DROP DATABASE `n.m`", "DROP DATABASE n")
 
 
-def test_definition(any_version: Server, fresh_database: FreshDatabase) -> None:
+def test_definition(any_server: Server, fresh_database: FreshDatabase) -> None:
     """All columns of the server's row in its order, with types, signs, character sets."""
-    d = fresh_database(any_version)
+    d = fresh_database(any_server)
     hidden = "h INT INVISIBLE DEFAULT 7"
-    any_version.run(
+    any_server.run(
         "CREATE TABLE t (b VARCHAR(9) CHARACTER SET latin1 NOT NULL, a INT UNSIGNED NOT NULL, e ENUM('x', 'it''s', 'a,b'),"
         f" v INT GENERATED ALWAYS AS (a + 1) VIRTUAL, s INT GENERATED ALWAYS AS (a + 2) STORED, {hidden},"
         " c DECIMAL(20,3), j JSON, PRIMARY KEY (a, b)) CHARACTER SET utf8mb4",
         db=d,
     )
-    with connected(any_version) as (connection, _):
+    with connected(any_server) as (connection, _):
         table = read_table(connection, TableId(d, "t"), frozenset({"j"}))
     assert [c.name for c in table.columns] == ["b", "a", "e", "v", "s", "h", "c", "j"]
     assert [c.name for c in table.captured] == ["b", "a", "e", "v", "s", "h", "c"]
@@ -128,7 +128,7 @@ def test_definition(any_version: Server, fresh_database: FreshDatabase) -> None:
     assert by_name["a"].type.unsigned
     assert by_name["e"].type.members == ("x", "it's", "a,b")
     assert (by_name["c"].type.size, by_name["c"].type.scale, by_name["c"].nullable) == (20, 3, True)
-    assert by_name["j"].type.base == ("json" if any_version.flavor == "mysql" else "longtext")
+    assert by_name["j"].type.base == ("json" if any_server.flavor == "mysql" else "longtext")
 
 
 def test_generated_invisible_primary_key(any_mysql: Server, fresh_database: FreshDatabase) -> None:
@@ -162,26 +162,26 @@ _KEYS: list[tuple[str, tuple[str, ...] | Reason]] = [
 ]
 
 
-def test_choice_of_the_chunk_key(any_version: Server, fresh_database: FreshDatabase) -> None:
-    d = fresh_database(any_version)
+def test_choice_of_the_chunk_key(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
     for number, (definition, expected) in enumerate(_KEYS):
-        any_version.run(f"CREATE TABLE k{number} ({definition})", db=d)
+        any_server.run(f"CREATE TABLE k{number} ({definition})", db=d)
         if isinstance(expected, Reason):
-            refusal = _refusal(any_version, d, f"k{number}")
+            refusal = _refusal(any_server, d, f"k{number}")
             assert refusal.reason is expected, definition
             assert refusal.remedy
         else:
-            with connected(any_version) as (connection, _):
+            with connected(any_server) as (connection, _):
                 assert read_table(connection, TableId(d, f"k{number}")).key == expected, definition
 
 
-def test_hidden_indexes_are_no_keys(any_version: Server, fresh_database: FreshDatabase) -> None:
+def test_hidden_indexes_are_no_keys(any_server: Server, fresh_database: FreshDatabase) -> None:
     """The optimizer does not use them: each split would scan the table."""
-    d = fresh_database(any_version)
-    hidden = "INVISIBLE" if any_version.flavor == "mysql" else "IGNORED"
+    d = fresh_database(any_server)
+    hidden = "INVISIBLE" if any_server.flavor == "mysql" else "IGNORED"
     # MySQL promotes the first unique NOT NULL index to the implicit primary key, which must be visible
-    any_version.run(f"CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE x (a), UNIQUE y (b) {hidden})", db=d)
-    with connected(any_version) as (connection, _):
+    any_server.run(f"CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE x (a), UNIQUE y (b) {hidden})", db=d)
+    with connected(any_server) as (connection, _):
         assert read_table(connection, TableId(d, "t")).key == ("a",)
 
 
@@ -197,12 +197,12 @@ def test_expression_indexes_are_no_keys(any_mysql: Server, fresh_database: Fresh
     assert _refusal(any_mysql, d, "t").reason is Reason.NO_PRIMARY_KEY
 
 
-def test_excluded_columns(any_version: Server, fresh_database: FreshDatabase) -> None:
-    d = fresh_database(any_version)
-    any_version.run("CREATE TABLE t (id INT PRIMARY KEY, secret INT)", db=d)
-    unknown = _refusal(any_version, d, "t", frozenset({"secret", "typo"}))
+def test_excluded_columns(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY, secret INT)", db=d)
+    unknown = _refusal(any_server, d, "t", frozenset({"secret", "typo"}))
     assert (unknown.reason, "typo" in unknown.found) == (Reason.SPEC_INVALID, True)
-    assert _refusal(any_version, d, "t", frozenset({"id"})).reason is Reason.SPEC_INVALID
+    assert _refusal(any_server, d, "t", frozenset({"id"})).reason is Reason.SPEC_INVALID
 
 
 @pytest.mark.parametrize(
@@ -232,11 +232,11 @@ def test_what_only_mariadb_has(statement: str, any_mariadb: Server, fresh_databa
     assert _refusal(any_mariadb, d, "x").reason is Reason.ENGINE_UNSUPPORTED
 
 
-def test_an_account_that_may_only_select_sees_the_same(any_version: Server, fresh_database: FreshDatabase) -> None:
-    d = fresh_database(any_version)
-    any_version.run("CREATE TABLE t (id INT PRIMARY KEY, p INT, UNIQUE KEY (p))", db=d)
-    any_version.create_user("reader", "pw", ["SELECT"], on=f"{d}.*")
-    with connected(any_version) as (connection, _), connect(source_of(any_version, "reader", "pw")) as reader:
+def test_an_account_that_may_only_select_sees_the_same(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY, p INT, UNIQUE KEY (p))", db=d)
+    any_server.create_user("reader", "pw", ["SELECT"], on=f"{d}.*")
+    with connected(any_server) as (connection, _), connect(source_of(any_server, "reader", "pw")) as reader:
         assert read_table(reader, TableId(d, "t")) == read_table(connection, TableId(d, "t"))
         assert resolve(reader, [r".*"], []) == [TableId(d, "t")]
         assert fetch(reader, "SELECT CURRENT_USER()") == [("reader@%",)]

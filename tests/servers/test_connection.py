@@ -49,12 +49,12 @@ def _globals(server: Server, **values: str) -> Iterator[None]:
             server.query(f"SET GLOBAL {name} = %s", value)
 
 
-def test_globals_do_not_reach_our_sessions(any_version: Server, fresh_database: FreshDatabase) -> None:
+def test_globals_do_not_reach_our_sessions(any_server: Server, fresh_database: FreshDatabase) -> None:
     """Facts, 7: a global READ UNCOMMITTED showed a row that was rolled back, sql_select_limit cut a split without an error."""
-    d = fresh_database(any_version)
-    any_version.run("CREATE TABLE t (k CHAR(5) PRIMARY KEY, at TIMESTAMP NULL)", db=d)
-    any_version.run("SET time_zone = '+00:00'", "INSERT INTO t VALUES ('a', '2024-01-01 12:00:00'), ('b', NULL)", db=d)
-    isolation = "transaction_isolation" if any_version.flavor == "mysql" else "tx_isolation"
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (k CHAR(5) PRIMARY KEY, at TIMESTAMP NULL)", db=d)
+    any_server.run("SET time_zone = '+00:00'", "INSERT INTO t VALUES ('a', '2024-01-01 12:00:00'), ('b', NULL)", db=d)
+    isolation = "transaction_isolation" if any_server.flavor == "mysql" else "tx_isolation"
     hostile = {
         isolation: "'READ-UNCOMMITTED'",
         "sql_select_limit": "1",
@@ -62,52 +62,52 @@ def test_globals_do_not_reach_our_sessions(any_version: Server, fresh_database: 
         "time_zone": "'+05:00'",
         "autocommit": "0",
     }
-    with _globals(any_version, **hostile), any_version.connect(autocommit=False) as writer, writer.cursor() as cursor:
+    with _globals(any_server, **hostile), any_server.connect(autocommit=False) as writer, writer.cursor() as cursor:
         cursor.execute(f"INSERT INTO {d}.t VALUES ('c', NULL)")
-        with connected(any_version) as (connection, _):
+        with connected(any_server) as (connection, _):
             rows = fetch(connection, f"SELECT k, CAST(at AS CHAR) FROM {d}.t ORDER BY k")
         writer.rollback()
     assert rows == [("a", "2024-01-01 12:00:00"), ("b", None)]
 
 
-def test_statements_and_lock_waits_are_bounded(any_version: Server, fresh_database: FreshDatabase) -> None:
-    d = fresh_database(any_version)
-    any_version.run("CREATE TABLE t (id INT PRIMARY KEY)", db=d)
-    with connect(source_of(any_version), max_seconds=1) as connection:
+def test_statements_and_lock_waits_are_bounded(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=d)
+    with connect(source_of(any_server), max_seconds=1) as connection:
         with pytest.raises(CdcError) as too_long:
             fetch(
                 connection,
                 "SELECT COUNT(*) FROM information_schema.COLUMNS a, information_schema.COLUMNS b WHERE SLEEP(3) = 9",
             )
         assert (too_long.value.reason, "maxSplitSeconds" in too_long.value.remedy) == (Reason.SOURCE_UNREACHABLE, True)
-        with any_version.connect(db=d) as locker, locker.cursor() as cursor:
+        with any_server.connect(db=d) as locker, locker.cursor() as cursor:
             cursor.execute("LOCK TABLES t WRITE")
             with pytest.raises(CdcError) as locked:
                 fetch(connection, f"SELECT * FROM {d}.t")
         assert locked.value.reason is Reason.SOURCE_UNREACHABLE
 
 
-def test_long_options(any_version: Server) -> None:
-    assert int(_variable(any_version, "net_write_timeout")) >= 3600
-    assert _variable(any_version, "lock_wait_timeout", max_seconds=7) == "7"
+def test_long_options(any_server: Server) -> None:
+    assert int(_variable(any_server, "net_write_timeout")) >= 3600
+    assert _variable(any_server, "lock_wait_timeout", max_seconds=7) == "7"
 
 
-def test_a_stream_reads_rows_as_they_come(any_version: Server) -> None:
+def test_a_stream_reads_rows_as_they_come(any_server: Server) -> None:
     numbers = "WITH RECURSIVE d AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM d WHERE n < 900) SELECT n FROM d"
-    with connect(source_of(any_version), stream=True) as connection, connection.cursor() as cursor:
+    with connect(source_of(any_server), stream=True) as connection, connection.cursor() as cursor:
         cursor.execute(numbers)
         assert cursor.fetchmany(2) == [(1,), (2,)]
         assert cursor.rowcount == 2**64 - 1, "the client knows the number of rows before it has read them"
         assert len(list(cursor)) == 898
 
 
-def test_facts(any_version: Server) -> None:
-    with connected(any_version) as (connection, facts):
-        assert facts.flavor == any_version.flavor
+def test_facts(any_server: Server) -> None:
+    with connected(any_server) as (connection, facts):
+        assert facts.flavor == any_server.flavor
         assert facts.tested
         assert facts.supported
-        assert any_version.version.startswith(facts.version)
-        assert facts.gtid == (any_version.variant == "mysql97_gtid")
+        assert any_server.version.startswith(facts.version)
+        assert facts.gtid == (any_server.variant == "mysql97_gtid")
         assert read_facts(connection) == facts
     data = facts.to_dict()
     if facts.flavor == "mysql":
@@ -130,37 +130,37 @@ def test_retention(mysql97_gtid: Server, mariadb1011: Server) -> None:
 # ---- accounts
 
 
-def test_credentials_are_read_at_each_connect(any_version: Server) -> None:
-    any_version.create_user("rotating", _PASSWORD)
-    source = source_of(any_version, "rotating", f"{_PASSWORD}\n")
+def test_credentials_are_read_at_each_connect(any_server: Server) -> None:
+    any_server.create_user("rotating", _PASSWORD)
+    source = source_of(any_server, "rotating", f"{_PASSWORD}\n")
     connect(source).close()
-    any_version.create_user("rotating", "another")
+    any_server.create_user("rotating", "another")
     refused = _refusal(source)
     assert (refused.reason, refused.reason.retried) == (Reason.AUTHENTICATION_FAILED, False)
     source.password_file.write_text("another")
     connect(source).close()
 
 
-def test_no_account(any_version: Server, tmp_path: Path) -> None:
-    assert _refusal(source_of(any_version, "nobody", _PASSWORD)).reason is Reason.AUTHENTICATION_FAILED
-    missing = Source(any_version.host, any_version.port, tmp_path / "u", tmp_path / "p", Tls("disabled"))
+def test_no_account(any_server: Server, tmp_path: Path) -> None:
+    assert _refusal(source_of(any_server, "nobody", _PASSWORD)).reason is Reason.AUTHENTICATION_FAILED
+    missing = Source(any_server.host, any_server.port, tmp_path / "u", tmp_path / "p", Tls("disabled"))
     assert _refusal(missing).reason is Reason.SPEC_INVALID
 
 
-def test_locked_account(any_version: Server) -> None:
-    any_version.create_user("locked", _PASSWORD)
-    any_version.run("SET sql_log_bin = 0", "ALTER USER 'locked'@'%' ACCOUNT LOCK")
-    assert _refusal(source_of(any_version, "locked", _PASSWORD)).reason is Reason.AUTHENTICATION_FAILED
+def test_locked_account(any_server: Server) -> None:
+    any_server.create_user("locked", _PASSWORD)
+    any_server.run("SET sql_log_bin = 0", "ALTER USER 'locked'@'%' ACCOUNT LOCK")
+    assert _refusal(source_of(any_server, "locked", _PASSWORD)).reason is Reason.AUTHENTICATION_FAILED
 
 
-def test_passwords_of_any_bytes(any_version: Server) -> None:
+def test_passwords_of_any_bytes(any_server: Server) -> None:
     password = 'pä%s\\"`€ x'
-    any_version.run(
+    any_server.run(
         "SET sql_log_bin = 0",
         "DROP USER IF EXISTS 'odd'@'%'",
         "CREATE USER 'odd'@'%' IDENTIFIED BY 'pä%s\\\\\"`€ x'",
     )
-    connect(source_of(any_version, "odd", password)).close()
+    connect(source_of(any_server, "odd", password)).close()
 
 
 def test_a_source_holds_no_secret(mariadb1011: Server) -> None:
@@ -170,11 +170,11 @@ def test_a_source_holds_no_secret(mariadb1011: Server) -> None:
     assert pickle.loads(pickle.dumps(source)) == source
 
 
-def test_missing_privileges_name_the_grant(any_version: Server, fresh_database: FreshDatabase) -> None:
-    d = fresh_database(any_version)
-    any_version.run("CREATE TABLE t (id INT PRIMARY KEY)", db=d)
-    any_version.create_user("poor", _PASSWORD, ["SELECT"], on=f"{d}_x.*")
-    with connect(source_of(any_version, "poor", _PASSWORD)) as connection:
+def test_missing_privileges_name_the_grant(any_server: Server, fresh_database: FreshDatabase) -> None:
+    d = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=d)
+    any_server.create_user("poor", _PASSWORD, ["SELECT"], on=f"{d}_x.*")
+    with connect(source_of(any_server, "poor", _PASSWORD)) as connection:
         with pytest.raises(CdcError) as no_select:
             fetch(connection, f"SELECT * FROM {d}.t")
         with pytest.raises(CdcError) as no_log:
@@ -182,7 +182,7 @@ def test_missing_privileges_name_the_grant(any_version: Server, fresh_database: 
     assert no_select.value.reason is no_log.value.reason is Reason.PRIVILEGE_MISSING
     assert no_select.value.remedy.startswith("GRANT SELECT ON ")
     assert "`t` TO 'poor'@" in no_select.value.remedy
-    privilege = "REPLICATION CLIENT" if any_version.flavor == "mysql" else "BINLOG MONITOR"
+    privilege = "REPLICATION CLIENT" if any_server.flavor == "mysql" else "BINLOG MONITOR"
     assert no_log.value.remedy.startswith(f"GRANT {privilege} ON *.* TO ")
 
 
@@ -221,10 +221,10 @@ def _impostor(greeting: bytes, tls: Tls | None = None) -> Iterator[Source]:
         thread.join(10)
 
 
-def test_a_killed_connection_is_transient(any_version: Server) -> None:
-    with connected(any_version) as (connection, _):
+def test_a_killed_connection_is_transient(any_server: Server) -> None:
+    with connected(any_server) as (connection, _):
         number = fetch(connection, "SELECT CONNECTION_ID()")[0][0]
-        any_version.run(f"KILL {number}")
+        any_server.run(f"KILL {number}")
         with pytest.raises(CdcError) as gone:
             fetch(connection, "SELECT 1")
     assert gone.value.reason is Reason.SOURCE_UNREACHABLE

@@ -43,8 +43,10 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"no line with {text!r} in:\n{''.join(read)}")
 
 
-def test_the_story_is_told_to_its_end_and_again(tmp_path: Path) -> None:
-    for _ in range(2):  # the second one finds what the first one left
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_the_story_is_told_to_its_end(tmp_path: Path, times: int) -> None:
+    """Twice: the second one finds what the first one left."""
+    for _ in range(times):
         with demo(tmp_path / "demo", "--rows", "20000") as process:
             assert process.stdout
             text = process.stdout.read()

@@ -124,11 +124,11 @@ KEYS = [
 
 
 @pytest.fixture
-def key_tables(any_version: Server) -> list[tuple[Keys, Table]]:
+def key_tables(any_server: Server) -> list[tuple[Keys, Table]]:
     """All the tables on one server, made once."""
-    if any_version.variant not in _MADE:
-        _MADE[any_version.variant] = _create_all(any_version)
-    return _MADE[any_version.variant]
+    if any_server.variant not in _MADE:
+        _MADE[any_server.variant] = _create_all(any_server)
+    return _MADE[any_server.variant]
 
 
 _MADE: dict[str, list[tuple[Keys, Table]]] = {}
@@ -178,9 +178,9 @@ def _assert_adjacent(splits: list[Split], frontier: Bound = None) -> None:
     assert all(a.end == b.start is not None for a, b in pairwise(splits))
 
 
-def test_splits_cover_the_table_once(any_version: Server, key_tables: list[tuple[Keys, Table]]) -> None:
+def test_splits_cover_the_table_once(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
     """Before and after keys are inserted that the plan knows nothing of."""
-    with connected(any_version) as (connection, _):
+    with connected(any_server) as (connection, _):
         for keys, table in key_tables:
             splits = list(plan(connection, table, _CHUNK))
             _assert_adjacent(splits)
@@ -190,7 +190,7 @@ def test_splits_cover_the_table_once(any_version: Server, key_tables: list[tuple
             assert max(map(len, parts)) <= 3 * _CHUNK, f"{keys.name}: {[len(p) for p in parts]}"
             assert len(splits) <= max(3, 3 * sum(map(len, parts)) // _CHUNK), f"{keys.name}: {len(splits)} splits"
 
-            added = _insert_later(any_version, keys, table)
+            added = _insert_later(any_server, keys, table)
             later = [_keys_in(connection, table, split) for split in splits]
             _assert_whole(connection, table, later)
             assert keys.distinct or sum(map(len, later)) == sum(map(len, parts)) + added, keys.name
@@ -211,9 +211,9 @@ def _insert_later(server: Server, keys: Keys, table: Table) -> int:
         )
 
 
-def test_a_plan_goes_on_from_a_frontier(any_version: Server, key_tables: list[tuple[Keys, Table]]) -> None:
+def test_a_plan_goes_on_from_a_frontier(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
     """R7: unfinished splits are planned again from what is finished."""
-    with connected(any_version) as (connection, _):
+    with connected(any_server) as (connection, _):
         for _keys, table in key_tables:
             done = list(islice(plan(connection, table, _CHUNK), 2))
             if done[-1].end is None:
@@ -223,9 +223,9 @@ def test_a_plan_goes_on_from_a_frontier(any_version: Server, key_tables: list[tu
             _assert_whole(connection, table, [_keys_in(connection, table, split) for split in (*done, *rest)])
 
 
-def test_a_split_is_a_range_scan(any_version: Server, key_tables: list[tuple[Keys, Table]]) -> None:
+def test_a_split_is_a_range_scan(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
     """A split costs its own rows, in the middle of the table as well (composite and ENUM keys included)."""
-    with connected(any_version) as (connection, _):
+    with connected(any_server) as (connection, _):
         for keys, table in key_tables:
             if keys.name in ("set", "only_enum"):
                 continue  # the index knows a SET by its number only; three rows need no index
@@ -245,13 +245,13 @@ def _rows_read(connection: Connection, table: Table, split: Split) -> int:
 
 @pytest.mark.parametrize("told", [0, 1, 10, 1_100, 30_000, 50_000_000])
 def test_wrong_statistics_do_not_make_large_splits(
-    told: int, any_version: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+    told: int, any_server: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = fresh_database(any_version)
-    any_version.run("CREATE TABLE stale (k BIGINT PRIMARY KEY)", f"INSERT INTO stale {_NUMBERS}", db=database)
+    database = fresh_database(any_server)
+    any_server.run("CREATE TABLE stale (k BIGINT PRIMARY KEY)", f"INSERT INTO stale {_NUMBERS}", db=database)
     # The servers keep no wrong statistics on demand: the row count is live until they restart.
     monkeypatch.setattr(planner, "estimate_rows", lambda *_: told)
-    with connected(any_version) as (connection, _):
+    with connected(any_server) as (connection, _):
         table = _table(connection, database, "stale")
         sizes = [_count(connection, table, split) for split in plan(connection, table, _CHUNK)]
     assert sum(sizes) == _ROWS
@@ -259,20 +259,20 @@ def test_wrong_statistics_do_not_make_large_splits(
     assert len(sizes) <= 21 * _ROWS // _CHUNK, "a spread of less than 0.05 is not cut evenly"
 
 
-def test_small_and_empty_tables_are_one_split(any_version: Server, fresh_database: FreshDatabase) -> None:
-    database = fresh_database(any_version)
-    with connected(any_version) as (connection, _):
+def test_small_and_empty_tables_are_one_split(any_server: Server, fresh_database: FreshDatabase) -> None:
+    database = fresh_database(any_server)
+    with connected(any_server) as (connection, _):
         for key in ("INT", "VARCHAR(5)", "DATE"):
-            any_version.run("DROP TABLE IF EXISTS e", f"CREATE TABLE e (k {key} PRIMARY KEY)", db=database)
+            any_server.run("DROP TABLE IF EXISTS e", f"CREATE TABLE e (k {key} PRIMARY KEY)", db=database)
             assert list(plan(connection, _table(connection, database, "e"), _CHUNK)) == [Split()]
 
 
-def test_plans_are_lazy(any_version: Server, fresh_database: FreshDatabase) -> None:
+def test_plans_are_lazy(any_server: Server, fresh_database: FreshDatabase) -> None:
     """The first splits suffice to begin; nothing of the rest is asked for."""
-    database = fresh_database(any_version)
+    database = fresh_database(any_server)
     keys = next(k for k in KEYS if k.name == "general_ci")
-    _create(any_version, database, keys)
-    with connected(any_version) as (connection, _):
+    _create(any_server, database, keys)
+    with connected(any_server) as (connection, _):
         table = _table(connection, database, "k_general_ci")
         plan_ahead = plan(connection, table, _CHUNK)
         fetch(connection, "FLUSH STATUS")
@@ -281,27 +281,27 @@ def test_plans_are_lazy(any_version: Server, fresh_database: FreshDatabase) -> N
         assert int(counters["Handler_read_next"]) <= 2 * _CHUNK
 
 
-def test_zero_dates_in_a_key_are_refused(any_version: Server, fresh_database: FreshDatabase) -> None:
-    database = fresh_database(any_version)
-    with any_version.connect(db=database) as raw, raw.cursor() as cursor:
+def test_zero_dates_in_a_key_are_refused(any_server: Server, fresh_database: FreshDatabase) -> None:
+    database = fresh_database(any_server)
+    with any_server.connect(db=database) as raw, raw.cursor() as cursor:
         cursor.execute("SET sql_mode = ''")
         cursor.execute("CREATE TABLE z (k DATE NOT NULL PRIMARY KEY)")
         cursor.execute(
             "INSERT INTO z VALUES ('0000-00-00'), ('2024-00-00'), ('2024-05-00'), ('2024-06-01'), ('2024-06-02')"
         )
-    with connected(any_version) as (connection, _), pytest.raises(PermanentError) as refused:
+    with connected(any_server) as (connection, _), pytest.raises(PermanentError) as refused:
         list(plan(connection, _table(connection, database, "z"), 1))
     assert refused.value.reason is Reason.TYPE_UNSUPPORTED
 
 
-def test_a_unique_index_may_be_the_key(any_version: Server, fresh_database: FreshDatabase) -> None:
-    database = fresh_database(any_version)
-    any_version.run(
+def test_a_unique_index_may_be_the_key(any_server: Server, fresh_database: FreshDatabase) -> None:
+    database = fresh_database(any_server)
+    any_server.run(
         "CREATE TABLE u (v INT, k INT NOT NULL, s VARCHAR(9) NOT NULL, UNIQUE KEY `a``b` (s, k)) ENGINE=InnoDB",
         db=database,
     )
-    any_version.run(f"INSERT INTO u SELECT n, n, n MOD 3 FROM ({_NUMBERS}) AS numbers", db=database)
-    with connected(any_version) as (connection, _):
+    any_server.run(f"INSERT INTO u SELECT n, n, n MOD 3 FROM ({_NUMBERS}) AS numbers", db=database)
+    with connected(any_server) as (connection, _):
         table = _table(connection, database, "u")
         assert table.key == ("s", "k")
         sizes = [_count(connection, table, split) for split in plan(connection, table, _CHUNK)]

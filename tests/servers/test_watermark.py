@@ -74,12 +74,12 @@ def _asks_log_status(server: Server) -> bool:
     return bool(server.query(question)[0][0])
 
 
-def test_kinds_of_positions(any_server: Server, fresh_database: FreshDatabase) -> None:
+def test_kinds_of_positions(every_server: Server, fresh_database: FreshDatabase) -> None:
     """MySQL with GTIDs has sets, the others places with their proof (R5, R6)."""
-    database = fresh_database(any_server)
-    any_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
-    with connected(any_server) as (connection, facts):
-        low = watermark.low(source_of(any_server), facts)
+    database = fresh_database(every_server)
+    every_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    with connected(every_server) as (connection, facts):
+        low = watermark.low(source_of(every_server), facts)
         high = watermark.high(connection, facts)
         now = watermark.current(connection, facts)
     if facts.gtid:
@@ -95,14 +95,14 @@ def test_kinds_of_positions(any_server: Server, fresh_database: FreshDatabase) -
     assert bool(low.mark) == (facts.flavor == "mariadb")
 
 
-def test_a_transaction_after_low_is_not_in_it(any_server: Server, fresh_database: FreshDatabase) -> None:
-    database = fresh_database(any_server)
-    any_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
-    with connected(any_server) as (connection, facts):
-        low = watermark.low(source_of(any_server), facts)
-        any_server.run(f"INSERT INTO {database}.t VALUES (1)")
+def test_a_transaction_after_low_is_not_in_it(every_server: Server, fresh_database: FreshDatabase) -> None:
+    database = fresh_database(every_server)
+    every_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    with connected(every_server) as (connection, facts):
+        low = watermark.low(source_of(every_server), facts)
+        every_server.run(f"INSERT INTO {database}.t VALUES (1)")
         high = watermark.high(connection, facts)
-        after = watermark.low(source_of(any_server), facts)
+        after = watermark.low(source_of(every_server), facts)
     assert after != low
     assert not low.reached(high)
 
@@ -115,13 +115,13 @@ def test_low_without_gtids_needs_backup_admin(mysql97_nogtid: Server) -> None:
     assert "GRANT BACKUP_ADMIN" in refused.value.remedy
 
 
-def test_low_needs_no_more_than_documented(any_server: Server) -> None:
+def test_low_needs_no_more_than_documented(every_server: Server) -> None:
     grants = ["SELECT", "REPLICATION CLIENT", "REPLICATION SLAVE"]
-    if any_server.variant == "mysql97_nogtid":
+    if every_server.variant == "mysql97_nogtid":
         grants.append("BACKUP_ADMIN")
-    any_server.create_user("plain", "pw", grants)
-    with connected(any_server) as (_, facts):
-        watermark.low(source_of(any_server, "plain", "pw"), facts)
+    every_server.create_user("plain", "pw", grants)
+    with connected(every_server) as (_, facts):
+        watermark.low(source_of(every_server, "plain", "pw"), facts)
 
 
 def test_no_binlog(fresh_server: FreshServer) -> None:

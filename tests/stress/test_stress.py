@@ -118,6 +118,8 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
     "published": ("again",),
     "before-stamp": ("end",),
 }
+#: where only Spark can write a table: tests/contract/test_sink_by_spark.py
+PASSED_ELSEWHERE = {"spark-written"}
 PARTS: tuple[Part, ...] = ("controller", "driver", "jvm", "worker", "reader")
 
 
@@ -132,8 +134,8 @@ def test_every_crash_point_is_in_a_plan() -> None:
     }
     planned = {blow.gate for plan in PLANS.values() for blows in plan.values() for blow in blows if blow.gate}
 
-    assert named == set(CRASH_POINTS)
-    assert planned == named
+    assert named - PASSED_ELSEWHERE == set(CRASH_POINTS)
+    assert planned == set(CRASH_POINTS)
 
 
 @pytest.mark.spark

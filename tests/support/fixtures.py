@@ -2,8 +2,8 @@
 
 - `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mysql97_gtid`, `mysql97_nogtid`: a `Server`, started when first used and shared by
   the whole session. A test on a shared server works in a database of its own and leaves the server's settings as they were.
-- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`: each of one flavour. `any_version`: one of
-  each program, for what has nothing to do with the form of the log.
+- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`: each of one flavour. The second variant
+  of a program is for `make test-all`. `every_server`: all of them always, for what has to do with positions.
 - `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the test.
 - `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to crash, reset or restart.
 
@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from cdcsync_operator.embedded import OptionValue
 from support.servers import VARIANTS, Server
 
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
+#: the same program as another one, with other settings of its log
+_SECOND = ("mariadb1011_loose", "mysql97_nogtid")
 
-SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "any_version", "fresh_server"})
+SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server"})
 
 
 def _shared_server(name: str) -> Callable[[pytest.TempPathFactory], Iterator[Server]]:
@@ -48,14 +51,18 @@ def _lent_server(request: pytest.FixtureRequest) -> Server:
     return server
 
 
-def _names(flavor: str) -> list[str]:
-    return [variant.name for variant in VARIANTS.values() if variant.flavor == flavor]
+def _each(*flavors: str) -> list[ParameterSet]:
+    return [
+        pytest.param(variant.name, marks=pytest.mark.long if variant.name in _SECOND else ())
+        for variant in VARIANTS.values()
+        if variant.flavor in flavors
+    ]
 
 
-any_server = pytest.fixture(params=list(VARIANTS), name="any_server")(_lent_server)
-any_mariadb = pytest.fixture(params=_names("mariadb"), name="any_mariadb")(_lent_server)
-any_version = pytest.fixture(params=["mariadb1011", "mariadb114", "mysql97_gtid"], name="any_version")(_lent_server)
-any_mysql = pytest.fixture(params=_names("mysql"), name="any_mysql")(_lent_server)
+any_server = pytest.fixture(params=_each("mariadb", "mysql"), name="any_server")(_lent_server)
+any_mariadb = pytest.fixture(params=_each("mariadb"), name="any_mariadb")(_lent_server)
+every_server = pytest.fixture(params=list(VARIANTS), name="every_server")(_lent_server)
+any_mysql = pytest.fixture(params=_each("mysql"), name="any_mysql")(_lent_server)
 
 
 @pytest.fixture
