@@ -68,7 +68,7 @@ test-spark: setup servers ## tests that start Spark: the program as a whole, the
 
 test-stress: setup servers ## writers and kills against real servers; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
 	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
-	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress -m "$(LONG)" $(ARGS)
+	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress -m "$(LONG)" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart
 	@echo "test-kube: tests against an API server and Helm"
