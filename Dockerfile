@@ -33,7 +33,7 @@ RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
  && pip install --quiet --no-deps --no-index --prefix /product /wheels/*.whl
 
 FROM tools AS delta-jars
-RUN mkdir -p /usr/share/man/man1 && apt-get install -qqy --no-install-recommends maven >/dev/null
+RUN mkdir -p /usr/share/man/man1 && apt-get update -qq && apt-get install -qqy --no-install-recommends maven >/dev/null
 COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py /tmp/fetch/cdcsync_spark/
 RUN PYTHONPATH=/tmp/fetch python -m cdcsync_spark.delta_jars
 

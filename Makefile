@@ -119,7 +119,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-.venv/ready: pyproject.toml .venv/locked
+.venv/ready: pyproject.toml spark_app/cdcsync_spark/delta_jars.py .venv/locked
 	@echo "setup: cdcsync itself, editable"
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "setup: Delta's jars for Spark, by Maven"

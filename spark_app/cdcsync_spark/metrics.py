@@ -69,7 +69,8 @@ class DriverMetrics:
     def take(self, parts: Mapping[str, Any], now: float) -> None:
         """The parts of a `Report`, said at `now` (unix seconds)."""
         with self._lock:
-            self._said |= {k: v for k, v in parts.items() if v is not None} | {"at": now}
+            # a lag of None says that the log is silent; of another part it says nothing
+            self._said |= {k: v for k, v in parts.items() if v is not None or k == "lag_seconds"} | {"at": now}
             self._phases |= {entry["name"]: str(entry["phase"]) for entry in parts.get("tables", [])}
 
     def text(self) -> str:

@@ -313,7 +313,8 @@ class DeltaWriter:
             reason,
             writable=delta_rs_writes(view),
             spark=spark,
-            rewritten=rewritten(view, commit.change, commit.state.table.key[0]) if spark else 0,
+            # who wants no vectors gets none, whatever the table has
+            rewritten=rewritten(view, commit.change, commit.state.table.key[0]) if spark and self._home.vectors else 0,
         )
         if chosen is Way.NONE:
             raise self._home.not_writable(reason)

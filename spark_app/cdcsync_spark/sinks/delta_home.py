@@ -152,6 +152,6 @@ class DeltaHome:
             Reason.SINK_CONFLICT,
             f"{obstacle}, and neither we nor delta-rs write such tables",
             needed="a table without it; where the lake is on a disk, Spark writes most of them while the stream runs",
-            remedy="take the feature from the target table, or read the table again (spec.resnapshot)",
+            remedy="take the feature from the target table, or remove the table there and run again",
             table=str(self.table),
         )

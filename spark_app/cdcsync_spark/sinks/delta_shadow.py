@@ -41,9 +41,9 @@ class Shadow:
     version: int
 
     def committed(self) -> list[Action]:
-        """The actions of the entry after `version`; none where there is none."""
-        entry = self.folder / _LOG / f"{self.version + 1:020d}.json"
-        return list(actions_of(entry.read_text())) if entry.exists() else []
+        """The actions of the entry after `version`; none where there is none, or where another one follows it."""
+        entry, second = (self.folder / _LOG / f"{self.version + n:020d}.json" for n in (1, 2))
+        return list(actions_of(entry.read_bytes().decode())) if entry.exists() and not second.exists() else []
 
     def publish(self, paths: Iterable[str]) -> None:
         """Moves files that were written here into the table, and makes them durable."""

@@ -2,7 +2,8 @@
 
 Spark changes the rows in a shadow of the table (`delta_shadow`) in whatever way the table's features ask for, by deletion vectors
 where it has them; the entry that comes of it is completed and entered by `DeltaWriter`. The batch is broadcast, because it
-is small beside the table. After a MERGE the counts must add up, as for delta-rs (`delta_merge`), and before anybody sees it.
+is small beside the table. Before anybody sees it the counts of a MERGE must add up, as for delta-rs (`delta_merge`), and so must the live
+rows of every file that went or came; Spark must have made one commit, not more.
 
 Extensions belong to a session: Delta's are in one of its own beside the driver's, made when it is first needed.
 """
@@ -26,7 +27,7 @@ from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
 from cdcsync_spark.sinks.delta_home import DeltaHome
 from cdcsync_spark.sinks.delta_merge import check_counts, merge_source, unused_name
 from cdcsync_spark.sinks.delta_shadow import Shadow, new_paths, shadowed
-from cdcsync_spark.sinks.delta_view import Action, TableView
+from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView
 from cdcsync_spark.sinks.delta_ways import spark_may
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -41,6 +42,13 @@ _SETTINGS = {
     # the source is a table in memory: nothing can change while it is read twice
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.autoCompact.enabled": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # whatever the resource's sparkConf says: a file that cannot be read must not become fewer rows, and rows are counted by statistics
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.databricks.delta.stats.collect": "true",
+    # every shadow is a table of its own, used once
+    "spark.databricks.delta.delta.log.cacheSize": "1",
 }
 
 
@@ -83,27 +91,51 @@ def work(home: DeltaHome, view: TableView, commit: Commit) -> tuple[list[Action]
     if isinstance(commit.change, Append | Replace):
         home.refuse_missing(commit.change.files)
     with shadowed(Path(home.place.root), view.version) as shadow:
-        actions = _change(delta_session(spark), shadow, root, commit)
+        gained = _change(delta_session(spark), shadow, root, commit)
+        actions = shadow.committed()
+        _check_rows(view, commit, actions, gained)
         paths = new_paths(view, actions)
         shadow.publish(paths)
     return actions, paths
 
 
-def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> list[Action]:
-    """Staged files are relative to `root`."""
-    change, table = commit.change, commit.state.table
+def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> int:
+    """The rows that a MERGE adds or, below zero, takes away. Staged files are relative to `root`."""
+    change, table, gained = commit.change, commit.state.table, 0
     try:
         if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
-            _merge(session, str(shadow.folder), table, change)
+            gained = _merge(session, str(shadow.folder), table, change)
         if not shadow.committed():
             # also where a MERGE met no row: the state must follow even so
             _write(session, shadow, root, commit)
     except (PySparkException, Py4JJavaError) as error:
         raise spark_error(str(error), table) from None
-    return shadow.committed()
+    return gained
 
 
-def _merge(session: SparkSession, folder: str, table: Table, change: Merge) -> None:
+def _check_rows(view: TableView, commit: Commit, actions: list[Action], gained: int) -> None:
+    """Raises InternalError where the table would not hold the rows that it should: those of `view`, changed as `commit` says."""
+    change = commit.change
+    added = sum(f.rows for f in change.files) if isinstance(change, Append | Replace) else gained
+    gone = [f for a in actions if "remove" in a and (f := view.files.get(a["remove"]["path"])) is not None]
+    wanted = added if isinstance(change, Replace) else added + _live(gone)
+    found = _live([LiveFile(a["add"]) for a in actions if "add" in a])
+    if not actions or (found != wanted and all(f.rows is not None for f in gone)):
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"Spark's commit has {len(actions)} actions and leaves {found} rows in the files that it touched",
+            needed=f"{wanted} rows, in one commit",
+            remedy="see the driver's log; report it",
+            table=str(commit.state.table.id),
+        )
+
+
+def _live(files: list[LiveFile]) -> int:
+    return sum((f.rows or 0) - f.deleted_rows for f in files)
+
+
+def _merge(session: SparkSession, folder: str, table: Table, change: Merge) -> int:
+    """Rows inserted less those deleted."""
     schema = arrow_schema(table)
     marker = unused_name(schema.names)
     source = merge_source(change, schema, table, marker)
@@ -125,6 +157,7 @@ def _merge(session: SparkSession, folder: str, table: Table, change: Merge) -> N
         session.catalog.dropTempView(view)
     kinds = ("inserted", "updated", "deleted")
     check_counts(table, change, {f"num_target_rows_{k}": counts[f"num_{k}_rows"] for k in kinds})
+    return int(counts["num_inserted_rows"]) - int(counts["num_deleted_rows"])
 
 
 def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> None:
@@ -162,7 +195,7 @@ def spark_error(text: str, table: Table) -> CdcError:
         Reason.SINK_CONFLICT,
         f"Spark refused to change the target: {flat[named.start() :][:500]}",
         needed="a table whose rules the changes keep",
-        remedy="take the rule from the target table, or read the table again (spec.resnapshot)",
+        remedy="take the rule from the target table",
         table=str(table.id),
     )
 

@@ -51,7 +51,8 @@ _FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: files beyond this are sent in parts of it
 _LARGE = 8 * 2**20
-_CLIENTS = 1024
+#: of lakes, not of tables: every client has its own connections
+_CLIENTS = 8
 
 
 def segment(name: str) -> str:
@@ -143,7 +144,7 @@ class Place:
         try:
             if self.local:
                 return Path(self.root, relative).read_bytes()
-            return bytes(obstore.get(self._store(), relative).bytes())
+            return bytes(obstore.get(self._store(), self._key(relative)).bytes())
         except FileNotFoundError:
             return None
         except BaseError as error:
@@ -200,22 +201,27 @@ class Place:
     def _store_new(self, relative: str, content: bytes) -> bool:
         """A client that sends again what was stored already is told that the name is taken: then the content
         decides."""
-        store = self._store()
+        store, key = self._store(), self._key(relative)
         try:
-            obstore.put(store, relative, content, mode="create", use_multipart=False)
+            obstore.put(store, key, content, mode="create", use_multipart=False)
         except AlreadyExistsError:
-            return bytes(obstore.get(store, relative).bytes()) == content
+            return bytes(obstore.get(store, key).bytes()) == content
         except BaseError as error:
             raise OSError(str(error)) from None
         return True
 
     def _store(self) -> S3Store:
-        return _client(self.root, tuple(sorted(self.storage_options().items())))
+        return _client(self.root.partition("/")[0], tuple(sorted(self.storage_options().items())))
+
+    def _key(self, relative: str) -> str:
+        """In the bucket."""
+        prefix = self.root.partition("/")[2]
+        return f"{prefix}/{relative}" if prefix else relative
 
     def _upload(self, source: Path, relative: str) -> None:
         """By one request unless the file is large."""
         try:
-            obstore.put(self._store(), relative, source, chunk_size=_LARGE)
+            obstore.put(self._store(), self._key(relative), source, chunk_size=_LARGE)
         except BaseError as error:
             raise OSError(str(error)) from None
 
@@ -267,11 +273,10 @@ class Place:
 
 
 @lru_cache(maxsize=_CLIENTS)
-def _client(root: str, options: tuple[tuple[str, str], ...]) -> S3Store:
-    bucket, _, prefix = root.partition("/")
+def _client(bucket: str, options: tuple[tuple[str, str], ...]) -> S3Store:
     # a conditional put is the default there, and its name one that it does not know
     config = {name: value for name, value in options if name != "AWS_CONDITIONAL_PUT"}
-    return S3Store(bucket, prefix=prefix or None, config=config)  # type: ignore[arg-type]
+    return S3Store(bucket, config=config)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=_CLIENTS)

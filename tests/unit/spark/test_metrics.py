@@ -30,11 +30,11 @@ def test_it_shows_what_was_said_last_of_each_part() -> None:
     metrics = DriverMetrics(LABELS)
     metrics.take({"epoch": 7, "lag_seconds": 2.5, "tables": [{"name": "s.a", "phase": "CatchingUp"}]}, 10.0)
     tables = [{"name": "s.a", "phase": "Streaming"}, {"name": "s.b", "phase": "Failed"}]
-    metrics.take({"lag_seconds": None, "done": {"rows": 5, "commits": 2}, "tables": tables}, 1763748000.5)
+    metrics.take({"epoch": None, "lag_seconds": 1.5, "done": {"rows": 5, "commits": 2}, "tables": tables}, 1763748000.5)
     lines = metrics.text().splitlines()
     for line in (
         f"cdcsync_driver_epoch{{{ON_EACH}}} 7.0",
-        f"cdcsync_driver_lag_seconds{{{ON_EACH}}} 2.5",
+        f"cdcsync_driver_lag_seconds{{{ON_EACH}}} 1.5",
         f"cdcsync_driver_rows_total{{{ON_EACH}}} 5.0",
         f"cdcsync_driver_commits_total{{{ON_EACH}}} 2.0",
         f"cdcsync_driver_reported_timestamp_seconds{{{ON_EACH}}} 1.7637480005e+09",
@@ -44,6 +44,8 @@ def test_it_shows_what_was_said_last_of_each_part() -> None:
     ):
         assert line in lines
     assert "maintenance" not in metrics.text()
+    metrics.take({"lag_seconds": None}, 1763748001.0)
+    assert "cdcsync_driver_lag_seconds" not in metrics.text(), "the log is silent"
 
 
 def test_nothing_is_served_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
