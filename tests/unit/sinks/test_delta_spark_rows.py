@@ -1,0 +1,58 @@
+"""What Spark committed is entered only if the files that went and came hold the rows that they should (promise 5)."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cdcsync_core.errors import PermanentError, Reason, TransientError
+from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Stamp
+from cdcsync_spark.sinks.delta_spark import _check_rows
+from cdcsync_spark.sinks.delta_view import Action, TableView, new_file
+
+
+def add(path: str, rows: int) -> Action:
+    return {"add": dict(new_file(path, 1, json.dumps({"numRecords": rows}), 0, data_change=True).add)}
+
+
+def commit(change: object) -> Commit:
+    return cast(Commit, SimpleNamespace(change=change, state=SimpleNamespace(table=SimpleNamespace(id="shop.orders"))))
+
+
+def view() -> TableView:
+    found = TableView()
+    found.take(add("old", 10))
+    return found
+
+
+REMOVED: Action = {"remove": {"path": "old"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "gained", "actions"),
+    [
+        (Stamp(), 2, [REMOVED, add("new", 12)]),
+        (Stamp(), -10, [REMOVED]),
+        (Append((StagedFile("a", 1, 3),)), 0, [add("new", 3)]),
+    ],
+)
+def test_rows_that_add_up_are_entered(change: object, gained: int, actions: list[Action]) -> None:
+    _check_rows(view(), commit(change), actions, gained)
+
+
+@pytest.mark.parametrize(
+    ("change", "gained", "actions"),
+    [
+        (Stamp(), 2, [REMOVED, add("new", 11)]),
+        (Append((StagedFile("a", 1, 3),)), 0, [add("new", 2)]),
+        (Stamp(), 0, []),
+    ],
+    ids=["a file was read in part", "a staged file was read in part", "not one commit"],
+)
+def test_a_row_too_few_is_refused(change: object, gained: int, actions: list[Any]) -> None:
+    with pytest.raises((PermanentError, TransientError)) as refused:
+        _check_rows(view(), commit(change), actions, gained)
+    assert refused.value.reason is Reason.INTERNAL_ERROR
