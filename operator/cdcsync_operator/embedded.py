@@ -134,7 +134,7 @@ class EmbeddedMariaDB:
             unix_socket=str(self.socket),
             user=_user_name(),
             database=database,
-            **{"autocommit": True, "charset": "utf8mb4", **arguments},
+            **{"autocommit": True, "charset": "utf8mb4", "ssl_disabled": True, **arguments},
         )
 
     def _command(self, port: int) -> list[str]:

@@ -238,7 +238,7 @@ def test_rows_beyond_sixteen_mebibytes_arrive_whole(
             server.run(f"INSERT INTO t VALUES ({i}, REPEAT('x', {size}))", db=database)
     finally:
         server.run(f"SET GLOBAL max_allowed_packet = {before}")
-    arguments = {"ssl": {"check_hostname": False}} if tls else {"ssl_disabled": True}
+    arguments = {"ssl": {"check_hostname": False}, "ssl_disabled": False} if tls else {}
     connection = server.connect(**arguments)
     client = BinlogClient(
         connection, flavor=server.flavor, start=start, replica_id=REPLICA_ID, heartbeat_seconds=5, nonblocking=True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,7 +14,7 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_mysql import watermark
 from cdcsync_mysql.history import prove
 from support.fixtures import FreshServer
-from support.semisync import WAIT_SECONDS, open_window, until
+from support.semisync import WAIT_SECONDS, next_second, open_window, until
 from support.servers import VARIANTS, Server
 from support.source import connected, source_of
 
@@ -62,11 +61,6 @@ def _reset(server: Server) -> None:
     server.run("RESET MASTER" if server.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS")
 
 
-def _next_second() -> None:
-    now = int(time.time())
-    until(lambda: int(time.time()) > now, "the next second")
-
-
 def _writes(server: Server, first: int, count: int = 3) -> None:
     server.run(*(f"INSERT INTO h.t VALUES ({n})" for n in range(first, first + count)))
 
@@ -89,7 +83,7 @@ def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Se
     """After RESET the same three inserts, of other rows, give the same file, the same offset and the same GTID."""
     _writes(server, 100)
     log, position = _position(server)
-    _next_second()
+    next_second()
     _reset(server)
     _writes(server, 200)
     _, again = _position(server)
@@ -105,7 +99,7 @@ def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Se
 def test_a_reset_to_an_emptier_log_is_noticed(server: Server) -> None:
     _writes(server, 100)
     log, position = _position(server)
-    _next_second()
+    next_second()
     _reset(server)
     _writes(server, 300, count=2)
     assert _lost(server, log, position)

@@ -9,6 +9,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from support.fixtures import FreshDatabase, FreshServer
+from support.semisync import next_second
 from support.servers import Server
 from support.stepwise import Stepwise
 
@@ -238,6 +239,7 @@ def test_a_reset_of_the_same_server(variant: str, fresh_server: FreshServer, tmp
     copy = Stepwise(server, database, tmp_path)
     copy.snapshot("a")
     copy.follow()
+    next_second()
     server.run("RESET MASTER" if server.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS")
     server.run("INSERT INTO a VALUES (1000,'new history')", db=database)
     for i in range(40):

@@ -51,7 +51,6 @@ def source_rows(server: Server, database: str, table: str, schema: pa.Schema) ->
     raw: dict[str, Any] = {
         "use_unicode": False,
         "conv": {},
-        "ssl_disabled": True,
         "init_command": "SET time_zone = '+00:00'",
     }
     with server.connect(db=database, **raw) as connection, connection.cursor() as cursor:

@@ -84,7 +84,7 @@ class EmbeddedMySQL97:
             unix_socket=str(self.socket),
             user="root",
             database=database,
-            **{"autocommit": True, "charset": "utf8mb4", **arguments},
+            **{"autocommit": True, "charset": "utf8mb4", "ssl_disabled": True, **arguments},
         )
 
     def remove(self) -> None:

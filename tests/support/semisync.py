@@ -26,6 +26,12 @@ def until(condition: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {what}"
 
 
+def next_second() -> None:
+    """Returns in another second: servers and clocks that count whole ones tell before from after."""
+    now = int(time.time())
+    until(lambda: int(time.time()) > now, "the next second")
+
+
 @dataclass(frozen=True)
 class SemiSync:
     """How a flavour calls it; `MASTER` of MariaDB is `SOURCE` of MySQL."""

@@ -96,8 +96,8 @@ class Server:
         return self._embedded.is_running()
 
     def connect(self, user: str = "root", db: str | None = None, **arguments: Any) -> Connection:
-        """A TCP connection in autocommit mode; `arguments` are those of pymysql.connect."""
-        defaults = {"autocommit": True, "charset": "utf8mb4", "password": ""}
+        """A TCP connection in autocommit mode, without TLS; `arguments` are those of pymysql.connect."""
+        defaults = {"autocommit": True, "charset": "utf8mb4", "password": "", "ssl_disabled": True}
         return pymysql.connect(host=self.host, port=self.port, user=user, database=db, **{**defaults, **arguments})
 
     def query(self, sql: str, *values: object, db: str | None = None) -> list[tuple[Any, ...]]:

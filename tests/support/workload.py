@@ -85,9 +85,7 @@ class Workload:
                 cursor.execute(statement)
 
     def connect(self) -> Connection:
-        return self.server.connect(
-            db=self.database, init_command="SET time_zone = '+00:00'", ssl_disabled=True, read_timeout=120
-        )
+        return self.server.connect(db=self.database, init_command="SET time_zone = '+00:00'", read_timeout=120)
 
     def __enter__(self) -> Workload:
         for writer in self._writers:
