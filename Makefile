@@ -19,11 +19,12 @@ PYTEST := $(BIN)/pytest
 ARGS ?=
 # Test processes at once; those with a server each have their own.
 WORKERS ?= 2
+SERVER_WORKERS ?= 3
 # What is marked `long` is left to `make test-all`.
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-spark test-stress test-kube test-cluster images bench lock clean
+.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -49,7 +50,7 @@ format: setup ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-test: test-unit test-servers test-spark test-stress ## the tests that CI runs
+test: test-unit test-servers ## the tests that CI runs
 
 test-all: ## the same and those that take long: more servers under stress, more interrupts and outages
 	@$(MAKE) test LONG='long or not long'
@@ -58,16 +59,12 @@ test-unit: setup ## tests that need no server: unit, property, contract
 	@echo "test-unit: tests without a server"
 	@$(PYTEST) tests/unit tests/property tests/contract -m "not spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-servers: setup servers ## tests against real MariaDB and MySQL servers
-	@echo "test-servers: tests against real servers"
-	@$(PYTEST) tests/servers -m "not spark and ($(LONG))" -n $(WORKERS) --dist loadfile $(ARGS)
+test-servers: setup servers ## tests against real MariaDB and MySQL servers, with Spark, under writers and kills
+	@echo "test-servers: tests against real servers; random work for $(STRESS_SECONDS) s a case"
+	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress tests/contract tests/servers -m "(server or spark or stress) and ($(LONG))" \
+	  -n $(SERVER_WORKERS) --dist worksteal $(ARGS)
 
-test-spark: setup servers ## tests that start Spark: the program as a whole, the sources, Spark as a reader and writer of targets
-	@echo "test-spark: tests with Spark"
-	@$(PYTEST) tests/contract tests/servers -m "spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
-
-test-stress: setup servers ## writers and kills against real servers; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
-	@echo "test-stress: random work for $(STRESS_SECONDS) s a case"
+test-stress: setup servers ## of these the writers and kills only; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
 	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress -m "$(LONG)" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart

@@ -14,6 +14,7 @@ from support.workload_tables import WALK
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.long
 def test_drivers_are_evicted_and_killed_while_it_flows(node: Node, shop: NodeSync) -> None:
     with shop.workload.__class__(shop.server, shop.database, seed=8, pace=shop.workload.pace) as writers:
         kept = shop.driver()
@@ -67,6 +68,7 @@ def test_metrics_of_operator_and_driver_are_served(node: Node, shop: NodeSync) -
     assert f'cdcsync_driver_commits_total{{kind="stream",{mine}}}' in text
 
 
+@pytest.mark.long
 def test_a_table_is_added_and_another_one_read_again(shop: NodeSync) -> None:
     """R5: the others keep flowing."""
     shop.server.run(
@@ -85,6 +87,7 @@ def test_a_table_is_added_and_another_one_read_again(shop: NodeSync) -> None:
     shop.arrives()
 
 
+@pytest.mark.long
 def test_a_nonce_starts_it_again_and_a_pause_keeps_it_from_it(shop: NodeSync) -> None:
     before = shop.driver()
     shop.change(restartNonce=1, stream={"interval": "500ms"})

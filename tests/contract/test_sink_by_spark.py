@@ -30,6 +30,7 @@ def leftovers(target: DeltaTarget) -> list[str]:
     return [p.name for p in Path(target.uri).glob(".*")]
 
 
+@pytest.mark.long
 def test_a_life_with_deaths_and_its_reason(sink: SparkSink, tmp_path: Path) -> None:
     """Every type of column; a commit that dies before its entry is in the next time, one that dies after it is not done twice."""
     columns = {

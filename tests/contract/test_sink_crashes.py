@@ -28,11 +28,11 @@ ROOT = Path(__file__).parents[2]
 CHAINS = {
     ("local", "table-created"): 1,
     ("local", "staged"): 2,
-    ("local", "before-commit"): 2,
-    ("local", "data-written"): 2,
-    ("local", "vectors-written"): 2,
-    ("local", "entry-written"): 2,
-    ("local", "committed"): 3,
+    ("local", "before-commit"): 5,
+    ("local", "data-written"): 3,
+    ("local", "vectors-written"): 3,
+    ("local", "entry-written"): 4,
+    ("local", "committed"): 5,
     ("s3", "before-commit"): 5,
 }
 

@@ -228,7 +228,7 @@ class Run:
             self.lake.check()
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(source=sources(), data=st.data())
 def test_targets_end_as_the_source(source: Source, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -56,11 +56,19 @@ def rows(table: DeltaTable) -> list[tuple[Any, ...]]:
     ("variant", "options", "reason", "setting"),
     [
         ("mariadb1011", {"skip-log-bin": True}, "BinlogDisabled", "log_bin"),
-        ("mariadb1011", {"binlog-row-image": "MINIMAL"}, "RowImageNotFull", "binlog_row_image = 'FULL'"),
-        ("mariadb1011", {"binlog-row-metadata": "MINIMAL"}, "RowMetadataNotFull", "binlog_row_metadata = 'FULL'"),
-        ("mysql97_nogtid", {"skip-log-bin": True}, "BinlogDisabled", "log_bin"),
         ("mysql97_nogtid", {"binlog-row-image": "MINIMAL"}, "RowImageNotFull", "binlog_row_image = 'FULL'"),
         ("mysql97_nogtid", {"binlog-row-metadata": "MINIMAL"}, "RowMetadataNotFull", "binlog_row_metadata = 'FULL'"),
+        *(
+            pytest.param(
+                "mariadb1011",
+                {f"binlog-row-{part}": "MINIMAL"},
+                reason,
+                f"binlog_row_{part} = 'FULL'",
+                marks=pytest.mark.long,
+            )
+            for part, reason in (("image", "RowImageNotFull"), ("metadata", "RowMetadataNotFull"))
+        ),
+        pytest.param("mysql97_nogtid", {"skip-log-bin": True}, "BinlogDisabled", "log_bin", marks=pytest.mark.long),
     ],
 )
 def test_a_log_that_does_not_hold_all(
@@ -95,6 +103,7 @@ def test_a_bad_pattern(server: Server, fresh_database: FreshDatabase, pattern: s
 HOSTILE = ["..", "a`b'\"c", "a/b\\c", "%2e\nx", "_delta_log", "-rf ä;*?"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["mysql97_gtid"])
 def test_hostile_names(server: Server, tmp_path: Path) -> None:
     """Each is copied and followed, and nothing is written outside the lake."""
@@ -123,6 +132,7 @@ def test_hostile_names(server: Server, tmp_path: Path) -> None:
         server.run(f"DROP DATABASE {quoted}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["mariadb1011"])
 def test_a_target_that_is_not_ours(server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """R8: somebody else's table, or files that are no table, stay as they are."""
@@ -147,6 +157,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["mariadb1011"])
 def test_a_full_disk_at_the_target(server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """Retried with a reason, and right once there is room: in the snapshot, then in the stream."""

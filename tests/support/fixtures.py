@@ -23,8 +23,8 @@ from support.servers import VARIANTS, Server
 
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
-#: the same program as another one, with other settings of its log
-_SECOND = ("mariadb1011_loose", "mysql97_nogtid")
+#: the same program as another one, with other settings of its log or of another version
+_SECOND = ("mariadb1011_loose", "mariadb114", "mysql97_nogtid")
 
 SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server"})
 
