@@ -111,14 +111,17 @@ def test_optimize_in_mid_commit_only_delays_it(target: DeltaTarget, kind: str) -
     assert calls == 2
 
 
-def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(local: DeltaTarget) -> None:
-    """120 own commits with the log retention at zero: old entries go, the newest own one stays, and so does the content."""
+def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
+    local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50 own commits with the log retention at zero: old entries go, the newest own one stays, and so does the content."""
+    monkeypatch.setattr(delta_upkeep, "EVERY", 20)
     whole_snapshot(local, [(n, "a") for n in range(5)])
     opened(local).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 0 seconds", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
     )
     model = Model(ORDERS, {(n,): (n, "a") for n in range(5)})
-    for number in range(1, 121):
+    for number in range(1, 51):
         state = local.commit(1, batch(number, model.apply([(number % 7, f"by {number}")], [(number % 3,)])))
         assert local.last_commit() == state
     assert content(local) == model.content
@@ -128,10 +131,12 @@ def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(loc
 
 
 def test_other_programs_commits_and_their_clean_up_leave_the_state(local: DeltaTarget) -> None:
-    """A paused sync: 230 foreign commits, two automatic checkpoints with clean-up at a retention of zero."""
+    """A paused sync: 50 foreign commits, two automatic checkpoints with clean-up at a retention of zero."""
     state = whole_snapshot(local, [(1, "a")])
-    opened(local).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
-    for _ in range(230):
+    opened(local).alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "20"}
+    )
+    for _ in range(50):
         opened(local).create_write_transaction([], "append", opened(local).schema())
     assert any(Path(local.uri, "_delta_log").glob("*.checkpoint.parquet"))
     assert local.last_commit() == state
@@ -194,8 +199,9 @@ def test_a_key_that_somebody_doubled_stops_the_table(local: DeltaTarget) -> None
     assert stopped.value.reason is Reason.SINK_CONFLICT
 
 
-def test_a_side_targets_many_waves_are_all_published(sink: Sink) -> None:
+def test_a_side_targets_many_waves_are_all_published(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """More waves than a checkpoint holds apart: the files come from the side's whole log."""
+    monkeypatch.setattr(delta_upkeep, "EVERY", 10)
     main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, side=1)
     whole_snapshot(main, [(1, "old")])
     side.prepare(first_state(nonce=1))

@@ -20,7 +20,7 @@ from contract.sinkcase import SYNC, Model, batch, content, rows_of, whole_snapsh
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_all_readers_return_the_models_rows(kind: str, tmp_path: Path) -> None:
-    assert live(kind, tmp_path, lives=12, steps=20)
+    assert live(kind, tmp_path, lives=8, steps=20)
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))

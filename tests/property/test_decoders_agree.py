@@ -31,7 +31,8 @@ def _agree(table: Table, events: Sequence[RowsEvent]) -> Decoded | None:
     if found is not None and expected is not None:
         found.batch.validate(full=True)
         assert found.batch.schema == expected.batch.schema
-        assert found.batch.to_pydict() == expected.batch.to_pydict()
+        # as text, in which a damaged float that is no number equals itself
+        assert repr(found.batch.to_pydict()) == repr(expected.batch.to_pydict())
         assert found.nulled == expected.nulled
     return found
 
