@@ -178,7 +178,7 @@ def test_delta_reads(base: tuple[int, Path], spark: SparkSession, tmp_path: Path
 
 
 def _read_seconds(spark: SparkSession, folder: Path, rows: int) -> tuple[float, float]:
-    """Scan and point read; medians of three after one."""
+    """Scan and point read; medians of seven after three, in which the JVM compiles them."""
     table = f"delta.`{target_in(folder).uri}`"
     scan = f"SELECT count(*), sum(id), sum(v), sum(a), sum(d), max(ts), max(s) FROM {table}"
     point = f"SELECT * FROM {table} WHERE id = {rows // 3}"
@@ -186,9 +186,10 @@ def _read_seconds(spark: SparkSession, folder: Path, rows: int) -> tuple[float, 
 
 
 def _median_seconds(spark: SparkSession, sql: str) -> float:
-    spark.sql(sql).collect()
-    seconds = []
     for _ in range(3):
+        spark.sql(sql).collect()
+    seconds = []
+    for _ in range(7):
         begun = time.perf_counter()
         spark.sql(sql).collect()
         seconds.append(time.perf_counter() - begun)
