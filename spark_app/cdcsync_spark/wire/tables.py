@@ -41,16 +41,14 @@ class _Unreadable(NamedTuple):
 
 
 class _Map:
-    """A TABLE_MAP, and how rows events of it begin that have one or two whole bitmaps (all bits set, the unused ones, too)."""
+    """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had between its flags and its images:
+    extra data, the number of columns, bitmaps. The servers differ in it, the events of one server hardly do."""
 
-    __slots__ = ("map", "whole")
+    __slots__ = ("heads", "map")
 
     def __init__(self, table_map: TableMap) -> None:
         self.map = table_map
-        columns = len(table_map.columns)
-        width = bytes([columns]) if columns < 251 else b"\xfc" + columns.to_bytes(2, "little")
-        bitmap = b"\xff" * ((columns + 7) // 8)
-        self.whole = (b"", width + bitmap, width + bitmap * 2)
+        self.heads: dict[int, bytes] = {}
 
 
 @dataclass(slots=True)
@@ -100,7 +98,15 @@ class MappedTables:
         return known
 
     def rows(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
-        """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that is not wanted."""
+        """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that is not wanted. It begins with the
+        table's number (6 bytes) and flags (2)."""
+        known = self._maps.get(int.from_bytes(body[:6], "little"))
+        if isinstance(known, _Map) and (head := known.heads.get(kind)) and body[8 : 8 + len(head)] == head:
+            return _whole(known.map, ROWS[kind], body, 8 + len(head), length)
+        return self._read(kind, length, body)
+
+    def _read(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
+        """As `rows`, of any event."""
         cursor = Cursor(body)
         number = cursor.uint(6)
         if number == _NO_TABLE:
@@ -116,24 +122,26 @@ class MappedTables:
             cursor.skip(cursor.uint(2) - 2)
         if isinstance(known, _Unreadable):
             return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
-        return _rows_event(known, form, body, cursor, length)
+        defect = _defect(known.map, form, cursor)
+        if defect:
+            return RowsEvent(known.map.table, known.map, form.operation, b"", length, defect)
+        known.heads[kind] = bytes(body[8 : cursor.at])
+        return _whole(known.map, form, body, cursor.at, length)
 
 
-def _rows_event(known: _Map, form: _Form, body: Buffer, cursor: Cursor, length: int) -> RowsEvent:
-    table_map = known.map
-    table = table_map.table
+def _defect(table_map: TableMap, form: _Form, cursor: Cursor) -> CdcError | None:
+    """Why the images, before whose bitmaps the cursor stands, cannot be used."""
     if form.partial:
-        return RowsEvent(table, table_map, form.operation, b"", length, _partial_json(str(table)))
+        return _partial_json(str(table_map.table))
     count = 2 if form.operation is Operation.UPDATE else 1
-    # the width and its bitmaps are the same in almost all events
-    begin, end = cursor.at, cursor.at + len(known.whole[count])
-    if body[begin:end] == known.whole[count]:
-        cursor.at = end
-    elif not _is_whole(cursor, count, len(table_map.columns)):
-        return RowsEvent(table, table_map, form.operation, b"", length, _incomplete_image(str(table)))
-    raw = bytes(body[cursor.at :])
+    return None if _is_whole(cursor, count, len(table_map.columns)) else _incomplete_image(str(table_map.table))
+
+
+def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int) -> RowsEvent:
+    """The event whose images begin at `at`."""
+    raw = bytes(body[at:])
     images = unpack_mariadb(raw) if form.compressed else raw
-    return RowsEvent(table, table_map, form.operation, images, length - len(raw) + len(images))
+    return RowsEvent(table_map.table, table_map, form.operation, images, length - len(raw) + len(images))
 
 
 def _is_whole(cursor: Cursor, count: int, columns: int) -> bool:
