@@ -20,7 +20,7 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, low
 
 _CHUNK = 50_000
-#: how often the stream asks for a batch; whoever asks at once gets what has arrived, which is little
+#: how often the stream hands over what has arrived, where no batch is full before: the shortest `spec.stream.interval` is half of it
 _INTERVAL_SECONDS = 0.2
 
 
@@ -133,7 +133,6 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -
 def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
     """The log from `start` (a position's JSON) to its end into Arrow files: row images."""
     import json
-    import time
 
     from cdcsync_core.position import position_from_dict
     from cdcsync_spark.logreader import LogReader, ReaderSettings
@@ -147,7 +146,16 @@ def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
     with tempfile.TemporaryDirectory() as spool:
         begin = position_from_dict(json.loads(start))
         settings = ReaderSettings(
-            source, facts.log, 4_000_000_001, {definition.id: definition}, begin, {}, 1.0, 16 << 20, Path(spool)
+            source=source,
+            log=facts.log,
+            replica_id=4_000_000_001,
+            tables={definition.id: definition},
+            start=begin,
+            ahead={},
+            heartbeat_seconds=1.0,
+            max_batch_bytes=16 << 20,
+            folder=Path(spool),
+            interval_seconds=_INTERVAL_SECONDS,
         )
         reader = LogReader(settings)
         reader.start()
@@ -155,7 +163,6 @@ def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
         while True:
             batch = reader.take()
             if batch is None:
-                time.sleep(_INTERVAL_SECONDS)
                 continue
             if batch.fatal:
                 raise batch.fatal
