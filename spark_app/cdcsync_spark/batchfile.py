@@ -32,11 +32,13 @@ _PIECE_EVENTS = 20_000
 
 @dataclass
 class BatchWriter:
-    """Writes the batches of one reader into `folder`, under names that are not used twice."""
+    """Writes the batches of one reader into `folder`, under names that are not used twice. Without `befores` those before images are left
+    out that a fold by key does without."""
 
     folder: Path
     tables: Mapping[TableId, Table]
     decoder: Decoder = Decoder.LOCKSTEP
+    befores: bool = True
 
     def __post_init__(self) -> None:
         self._numbers = count()
@@ -61,29 +63,29 @@ class BatchWriter:
         stop = sealed.stops.get(table)
         rows = sealed.rows.get(table, [])
         try:
-            written, nulled = self._rows(self.tables[table], rows, sealed.transactions, path) if rows else (0, 0)
+            images, nulled = self._rows(self.tables[table], rows, sealed.transactions, path) if rows else (0, 0)
         except CdcError as e:
             path.unlink(missing_ok=True)
-            stop, written, nulled = Stop(e, sealed.start), 0, 0
+            stop, images, nulled = Stop(e, sealed.start), 0, 0
         upto = stop.upto if stop else sealed.end
-        return TableBatch(str(table), str(path) if written else "", written, nulled, upto, stop.error if stop else None)
+        return TableBatch(str(table), str(path) if images else "", images, nulled, upto, stop.error if stop else None)
 
     def _rows(
         self, table: Table, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path
     ) -> tuple[int, int]:
         schema = changes_schema(arrow_schema(table))
-        written = nulled = 0
+        images = nulled = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for indexes, events in _pieces(rows):
                 try:
-                    for decoded in batches(table, events, indexes, self.decoder):
+                    for decoded in batches(table, events, indexes, self.decoder, befores=self.befores):
                         writer.write_batch(decoded.batch)
-                        written += decoded.batch.num_rows
+                        images += decoded.images
                         nulled += decoded.nulled
                 except DecodeError as e:
                     at = transactions[indexes[self._first_bad(table, events)]].end
                     raise DecodeError(e.found, needed=e.needed, table=e.table, position=str(at)) from None
-        return written, nulled
+        return images, nulled
 
     def _first_bad(self, table: Table, events: list[RowsEvent]) -> int:
         """Which of the events, not all of which can be decoded, is the first that cannot: found by halves."""
@@ -98,7 +100,7 @@ class BatchWriter:
 
     def _decodes(self, table: Table, events: list[RowsEvent]) -> bool:
         try:
-            for _ in batches(table, events, [0] * len(events), self.decoder):
+            for _ in batches(table, events, [0] * len(events), self.decoder, befores=self.befores):
                 continue
         except DecodeError:
             return False
@@ -106,6 +108,9 @@ class BatchWriter:
 
 
 def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[RowsEvent]]]:
+    """Of about the same size: a small one costs as many steps as a large one."""
+    total = sum(item.size for _, item in rows)
+    enough = total // (total // _PIECE_BYTES + 1) + 1
     indexes: list[int] = []
     events: list[RowsEvent] = []
     size = 0
@@ -114,7 +119,7 @@ def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[R
         indexes.append(index)
         events.append(event)
         size += len(event.body)
-        if size >= _PIECE_BYTES or len(events) >= _PIECE_EVENTS:
+        if size >= enough or len(events) >= _PIECE_EVENTS:
             yield indexes, events
             indexes, events, size = [], [], 0
     if events:

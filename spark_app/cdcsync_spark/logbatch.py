@@ -19,8 +19,9 @@ from cdcsync_core.position import LogOffset, Position, TransactionId, position_f
 class TableBatch:
     """Changes of one table (`database.table`).
 
-    `file` is an Arrow IPC file of `change.changes_schema`, "" where there are no rows; `upto` is where the reader stood
-    after the last transaction of the batch that counts for this table: the batch's end, or where `stop` stopped the table.
+    `file` is an Arrow IPC file of `change.changes_schema`, "" where there are no rows; `rows` counts the row images of the log that it
+    stands for; `upto` is where the reader stood after the last transaction of the batch that counts for this table: the batch's end, or
+    where `stop` stopped the table.
     """
 
     table: str

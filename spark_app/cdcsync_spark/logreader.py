@@ -44,7 +44,7 @@ _FORMAT_DESCRIPTION = 15
 @dataclass(frozen=True)
 class ReaderSettings:
     """What to read, and how. `ahead` holds the positions of tables that are further than `start`; `interval_seconds` is the time from
-    one batch to the next where none is full before.
+    one batch to the next where none is full before. Without `befores` those before images are left out that a fold by key does without.
     """
 
     source: Source
@@ -58,6 +58,7 @@ class ReaderSettings:
     folder: Path
     decoder: Decoder = Decoder.LOCKSTEP
     interval_seconds: float = 0.0
+    befores: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class LogReader:
         self._open_dump = open_dump
         spool = Spool(str(settings.folder), settings.max_batch_bytes)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
-        self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder)
+        self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
         self._changed = threading.Condition()
         self._due = 0.0
         self._early = threading.Event()

@@ -58,6 +58,11 @@ class Spooled(NamedTuple):
     offset: int = 0
     length: int = 0
 
+    @property
+    def size(self) -> int:
+        """Of the body, in bytes."""
+        return len(self.head.body) if self.segment is None else self.length
+
     def event(self) -> RowsEvent:
         """The event with its body."""
         if self.segment is None:

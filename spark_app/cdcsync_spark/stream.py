@@ -153,6 +153,7 @@ class StreamRun:
             folder=folder,
             decoder=self.context.config.decoder,
             interval_seconds=self.context.resource.spec.stream.interval,
+            befores=False,
         )
 
     def _on_batch(self, rows: DataFrame, _: int) -> None:

@@ -131,7 +131,16 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -
 
 
 def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
-    """The log from `start` (a position's JSON) to its end into Arrow files: row images."""
+    """The log from `start` (a position's JSON) to its end into Arrow files: every row image, as the source `mysql_binlog` gives them."""
+    return _read_log(port, folder, table, start, befores=True)
+
+
+def cdcsync_binlog_folded(port: str, folder: str, table: str, start: str) -> int:
+    """The same as a run reads it: an update's before image is in the files only where the key changed. Counts the log's row images."""
+    return _read_log(port, folder, table, start, befores=False)
+
+
+def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) -> int:
     import json
 
     from cdcsync_core.position import position_from_dict
@@ -156,6 +165,7 @@ def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
             max_batch_bytes=16 << 20,
             folder=Path(spool),
             interval_seconds=_INTERVAL_SECONDS,
+            befores=befores,
         )
         reader = LogReader(settings)
         reader.start()

@@ -90,7 +90,16 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     assert state
     assert state.position
     settings = ReaderSettings(
-        source, facts.log, 4_000_000_001, {table: state.table}, state.position, {}, 1.0, MAX_BATCH_BYTES, folder
+        source=source,
+        log=facts.log,
+        replica_id=4_000_000_001,
+        tables={table: state.table},
+        start=state.position,
+        ahead={},
+        heartbeat_seconds=1.0,
+        max_batch_bytes=MAX_BATCH_BYTES,
+        folder=folder,
+        befores=False,
     )
     applier = Applier({str(table): StreamTable(str(table), writer, state, time.time())}, 1, state.position, time.time)
     reader, parts = LogReader(settings), Parts()

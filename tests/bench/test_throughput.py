@@ -114,12 +114,13 @@ def test_stream(server: Server, fresh_database: FreshDatabase, folder: Path) -> 
     start = _now(server, folder)
     images = sum(customers.change(server, database, ROWS, turn) for turn in range(TURNS))
     name = f"{database}.customer"
-    ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
+    every = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
+    folded = contender("cdcsync_binlog_folded", server.port, folder, name, start)
     file, offset = server.binlog_status()
     part = customers.change(server, database, REPLICATION_ROWS, TURNS)
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
-    _show(table(f"stream, {server.variant}, row images into Arrow", [ours, theirs], "mysql_replication"))
-    assert (ours.rows, theirs.rows) == (images, part)
+    _show(table(f"stream, {server.variant}, row images into Arrow", [every, folded, theirs], "mysql_replication"))
+    assert (every.rows, folded.rows, theirs.rows) == (images, images, part)
 
 
 def test_stream_of_all_types(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:

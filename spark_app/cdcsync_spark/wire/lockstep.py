@@ -187,14 +187,15 @@ def arrow_width(columns: Sequence[MappedColumn]) -> int:
     return sum(_VALUE_BYTES + (c.meta if c.code == STRING else 0) for c in columns)
 
 
-def slices(found: Rows, width: int) -> Iterator[slice]:
-    """Rows that are decoded together; `width` is their `arrow_width`."""
+def slices(found: Rows, width: int, befores: Flags) -> Iterator[slice]:
+    """Rows that are decoded together; `width` is their `arrow_width`. `befores` stay with the row after them."""
     starts, total = found.starts, len(found.starts) - 1
     most = max(1, _SLICE_ARROW_BYTES // width)
     low = 0
     while low < total:
         full = int(np.searchsorted(starts, starts[low] + _SLICE_BYTES))
         high = min(low + most, max(full, low + 1), total)
+        high += int(befores[high - 1])
         yield slice(low, high)
         low = high
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import compress, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +22,10 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.wire import columns, lockstep, value
+from cdcsync_spark.wire.befores import needed, needed_values
 from cdcsync_spark.wire.definition import check_table_map
 from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.gather import Lanes
+from cdcsync_spark.wire.gather import Cursors, Lanes
 from cdcsync_spark.wire.gather import numbers as as_array
 from cdcsync_spark.wire.image import Layout, Raw, layout, split
 
@@ -41,27 +42,39 @@ _STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 class Decoded(NamedTuple):
     """`batch` has the schema `changes_schema(arrow_schema(table))`; `nulled` counts the dates of inserted rows and after images that
-    became NULL."""
+    became NULL; `images` were read for it, one a row, and those that were left out."""
 
     batch: pa.RecordBatch
     nulled: int
+    images: int
 
 
 def decode(
-    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = Decoder.LOCKSTEP
+    table: Table,
+    events: Sequence[RowsEvent],
+    transactions: Sequence[int],
+    decoder: Decoder = Decoder.LOCKSTEP,
+    *,
+    befores: bool = True,
 ) -> Decoded:
     """The changes of `events` in their order as one batch; see `batches`."""
-    parts = list(batches(table, events, transactions, decoder))
+    parts = list(batches(table, events, transactions, decoder, befores=befores))
     if not parts:
-        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(arrow_schema(table))), 0)
+        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(arrow_schema(table))), 0, 0)
     batch = parts[0].batch if len(parts) == 1 else pa.concat_batches([p.batch for p in parts])
-    return Decoded(batch, sum(p.nulled for p in parts))
+    return Decoded(batch, sum(p.nulled for p in parts), sum(p.images for p in parts))
 
 
 def batches(
-    table: Table, events: Sequence[RowsEvent], transactions: Sequence[int], decoder: Decoder = Decoder.LOCKSTEP
+    table: Table,
+    events: Sequence[RowsEvent],
+    transactions: Sequence[int],
+    decoder: Decoder = Decoder.LOCKSTEP,
+    *,
+    befores: bool = True,
 ) -> Iterator[Decoded]:
-    """The changes of `events` in their order; `transactions[i]` is the transaction index of `events[i]`.
+    """The changes of `events` in their order; `transactions[i]` is the transaction index of `events[i]`. Without `befores` the before
+    images of updates are left out that a fold by key does without.
 
     Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError, always with the table's name.
     """
@@ -74,36 +87,57 @@ def batches(
         table_map = events[run[0]].map
         with _naming(table):
             check_table_map(table_map, table)
-            yield from read(table, table_map, [events[i] for i in run], [transactions[i] for i in run])
+            yield from read(_Run(table, table_map, [events[i] for i in run], [transactions[i] for i in run], befores))
 
 
-def _plain(table: Table, table_map: TableMap, events: list[RowsEvent], transactions: list[int]) -> Iterator[Decoded]:
-    raw: list[Raw | None] = [None if c.name in table.excluded else [] for c in table.columns]
-    layouts = [layout(m) for m in table_map.columns]
-    counts = np.array([split(event.body, layouts, raw) for event in events], np.int64)
-    frame = _Frame(table, _kinds(events, counts), _numbers(transactions, counts))
-    for column, mapped, values in zip(table.columns, table_map.columns, raw, strict=True):
+class _Run(NamedTuple):
+    """Events of one TABLE_MAP, one after the other, and their transactions."""
+
+    table: Table
+    map: TableMap
+    events: list[RowsEvent]
+    transactions: list[int]
+    befores: bool
+
+    @property
+    def key(self) -> list[int]:
+        """The places of the key's columns."""
+        return [i for i, column in enumerate(self.table.columns) if column.name in self.table.key]
+
+
+def _plain(run: _Run) -> Iterator[Decoded]:
+    raw: list[Raw | None] = [None if c.name in run.table.excluded else [] for c in run.table.columns]
+    layouts = [layout(m) for m in run.map.columns]
+    counts = np.array([split(event.body, layouts, raw) for event in run.events], np.int64)
+    kinds, numbers = _kinds(run.events, counts), _numbers(run.transactions, counts)
+    kept = np.ones(len(kinds), bool)
+    if not run.befores:
+        kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
+    frame = _Frame(run.table, kinds[kept], numbers[kept])
+    for column, mapped, values in zip(run.table.columns, run.map.columns, raw, strict=True):
         if values is not None:
-            with _naming(table, column.name):
-                frame.add(value.convert(column, mapped, values))
-    yield frame.decoded()
+            with _naming(run.table, column.name):
+                frame.add(value.convert(column, mapped, list(compress(values, kept))))
+    yield frame.decoded(len(kinds))
 
 
-def _lockstep(table: Table, table_map: TableMap, events: list[RowsEvent], transactions: list[int]) -> Iterator[Decoded]:
-    bodies = [event.body for event in events]
-    layouts = [layout(m) for m in table_map.columns]
+def _lockstep(run: _Run) -> Iterator[Decoded]:
+    bodies = [event.body for event in run.events]
+    layouts = [layout(m) for m in run.map.columns]
     lanes = Lanes(bodies)
     rows = lockstep.rows(lanes, [len(body) for body in bodies], layouts)
-    kinds, numbers = _kinds(events, rows.counts), _numbers(transactions, rows.counts)
-    for part in lockstep.slices(rows, lockstep.arrow_width(table_map.columns)):
-        frame = _Frame(table, kinds[part], numbers[part])
-        _fill(frame, table_map, lanes, rows.starts[part], layouts)
-        yield frame.decoded()
+    kinds, numbers = _kinds(run.events, rows.counts), _numbers(run.transactions, rows.counts)
+    befores = kinds == ChangeKind.UPDATE_BEFORE
+    for part in lockstep.slices(rows, lockstep.arrow_width(run.map.columns), befores):
+        images = np.arange(part.start, part.stop)
+        if not run.befores:
+            images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]
+        frame = _Frame(run.table, kinds[images], numbers[images])
+        _fill(frame, run.map, lanes, rows.starts[images], layouts)
+        yield frame.decoded(part.stop - part.start)
 
 
-def _fill(
-    frame: _Frame, table_map: TableMap, lanes: Lanes, starts: npt.NDArray[np.int64], layouts: list[Layout]
-) -> None:
+def _fill(frame: _Frame, table_map: TableMap, lanes: Lanes, starts: Cursors, layouts: list[Layout]) -> None:
     table = frame.table
     found = lockstep.columns(lanes, starts, layouts)
     for column, mapped, cells in zip(table.columns, table_map.columns, found, strict=True):
@@ -126,9 +160,9 @@ class _Frame:
         if column.nulled:
             self._nulled += int(self._staying[column.nulled].sum())
 
-    def decoded(self) -> Decoded:
+    def decoded(self, images: int) -> Decoded:
         schema = changes_schema(arrow_schema(self.table))
-        return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled)
+        return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled, images)
 
 
 def _kinds(events: list[RowsEvent], counts: _Counts) -> npt.NDArray[np.int8]:
