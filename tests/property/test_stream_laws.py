@@ -202,7 +202,7 @@ class Run:
         definitions = {s.table.id: s.table for s in states.values()}
         self.applier = Applier(tables, epoch, start, lambda: 0.0)
         self.assembly = Assembly(definitions, start, positions, Spool(str(folder), memory))
-        self.writer = BatchWriter(folder, definitions)
+        self.writer = BatchWriter(folder, definitions, befores=False)
         self.dump = source.sent(start)
 
     def read(self) -> bool:

@@ -94,6 +94,15 @@ def test_each_table_gets_its_rows_with_kind_and_transaction(writer: BatchWriter)
     assert read_transactions(batch.transactions) == [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))]
 
 
+def test_a_before_image_that_folds_away_is_read_and_not_written(writer: BatchWriter) -> None:
+    """`rows` counts the images of the log; the second update changes the key."""
+    images = (image(1, 10), image(1, 11), image(1, 11), image(2, 11))
+    orders = [(0, event(ORDERS, *images, operation=Operation.UPDATE))]
+    found = part(replace(writer, befores=False).write(sealed({ORDERS: orders})), ORDERS)
+    assert content(found) == [(2, 0, 1, 11), (1, 0, 1, 11), (2, 0, 2, 11)]
+    assert found.rows == 4
+
+
 def test_a_batch_without_rows_says_only_where_the_reader_is(writer: BatchWriter) -> None:
     batch = writer.write(sealed({}))
     assert (batch.start, batch.end, batch.timestamp) == (FilePosition(at(100)), FilePosition(at(300)), 7.5)
