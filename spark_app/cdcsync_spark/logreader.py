@@ -36,6 +36,8 @@ from cdcsync_spark.wire.parser import EventParser
 _PATIENCE_SECONDS = 60.0
 #: a lock is not fair: a thread with a backlog would take it again before who asks for a batch wakes up
 _YIELD_SECONDS = 0.001
+#: a full batch of events of the usual size stays in memory, with what Python keeps of them
+_SPARE_PART = 8
 #: an event begins with its timestamp (4 bytes) and its type
 _KIND = 4
 _FORMAT_DESCRIPTION = 15
@@ -96,7 +98,7 @@ class LogReader:
     def __init__(self, settings: ReaderSettings, open_dump: OpenDump = open_dump) -> None:
         self._settings = settings
         self._open_dump = open_dump
-        spool = Spool(str(settings.folder), settings.max_batch_bytes)
+        spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
         self._changed = threading.Condition()

@@ -17,6 +17,8 @@ from cdcsync_spark.wire.gather import Cursors, Flags, Lanes
 from cdcsync_spark.wire.image import Layout, Raw
 from cdcsync_spark.wire.lockstep import Cells, columns
 
+_WORDS = (1, 2, 4, 8)
+
 
 def needed(lanes: Lanes, starts: Cursors, befores: Flags, layouts: Sequence[Layout], key: Collection[int]) -> Flags:
     """Of the rows that begin at `starts` those that are needed; `befores` are before images, each with its after image behind it, and
@@ -58,8 +60,11 @@ def _is_value(cells: Cells) -> Flags:
 
 def _same_numbers(a: Cells, b: Cells) -> Flags:
     """Of one width; what a NULL has means nothing."""
-    found, other = (c.lanes.items(c.at, c.width, c.shift).view(np.uint8).reshape(-1, c.width) for c in (a, b))
-    same: Flags = (found == other).all(axis=1)
+    found, other = (c.lanes.items(c.at, c.width, c.shift) for c in (a, b))
+    if a.width in _WORDS:
+        return found.view(f"u{a.width}") == other.view(f"u{a.width}")
+    bytewise = found.view(np.uint8) == other.view(np.uint8)
+    same: Flags = bytewise.reshape(-1, a.width).all(axis=1)
     return same
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.facts import MappedColumn
-from cdcsync_spark.wire.gather import Cursors, Flags, Lanes
+from cdcsync_spark.wire.gather import Cursors, Flags, Lanes, Numbers
 from cdcsync_spark.wire.image import Layout
 from cdcsync_spark.wire.tablemap import STRING
 
@@ -72,8 +72,8 @@ def rows(lanes: Lanes, sizes: Sequence[int], layouts: Sequence[Layout]) -> Rows:
     begins = ends - sizes
     found: list[Cursors] = []
     at, end = begins[begins < ends], ends[begins < ends]
-    step = _Step(lanes, layouts)
-    while len(at) >= _FEW_EVENTS:
+    step = _Step(lanes, layouts) if len(at) >= _FEW_EVENTS else None
+    while step and len(at) >= _FEW_EVENTS:
         found.append(at)
         at = step.over(at)
         if (at > end).any():
@@ -92,46 +92,59 @@ def _missing(count: int) -> DecodeError:
     return DecodeError(f"{count} bytes of a row image are missing")
 
 
+#: for each byte of a NULL bitmap whether its eight columns are there
+_SHOWN = (np.arange(256)[:, None] >> np.arange(8) & 1 ^ 1).astype(np.uint8)
+
+
+class _Byte(NamedTuple):
+    """Of a byte of the NULL bitmap: for each of its values how far its columns that are there move a cursor, in the gaps from `first`
+    on; whether lengths are among them."""
+
+    gaps: Cursors
+    first: int
+    varies: bool
+
+
 class _Step:
-    """From the beginnings of rows to their ends. What fixed widths and NULLs add up to is looked up by the bytes of the bitmap."""
+    """From the beginnings of rows to their ends. Between the lengths of the values that vary there are gaps: what has a fixed width, the
+    lengths themselves. They are looked up by the bytes of the bitmap."""
 
     def __init__(self, lanes: Lanes, layouts: Sequence[Layout]) -> None:
         self._lanes = lanes
-        self._bitmap = (len(layouts) + 7) // 8
-        #: before each length: (byte of the bitmap, what each of its values adds); then the length's (byte, mask, width)
-        self._steps: list[tuple[list[tuple[int, Cursors]], tuple[int, Cursors, int] | None]] = []
-        run: list[tuple[int, int]] = []
-        for i, (width, prefix) in enumerate(layouts):
-            if prefix:
-                shown = (np.arange(256) >> (i & 7) & 1) ^ 1
-                self._steps.append((_tables(run), (i >> 3, shown, prefix)))
-                run = []
-            else:
-                run.append((i, width))
-        self._steps.append((_tables(run), None))
+        #: of each value that varies: the byte and bit of the bitmap, the width of its length
+        self._lengths = [(i >> 3, i & 7, prefix) for i, (_, prefix) in enumerate(layouts) if prefix]
+        self._bytes: list[_Byte] = []
+        gap = 0
+        for low in range(0, len(layouts), 8):
+            first, moves = gap, []
+            for width, prefix in layouts[low : low + 8]:
+                gap += 1 if prefix else 0
+                moves.append((gap - first, width + prefix))
+            widths = np.zeros((8, gap - first + 1), np.int64)
+            for bit, (to, width) in enumerate(moves):
+                widths[bit, to] = width
+            self._bytes.append(_Byte(_SHOWN @ widths, first, gap > first))
 
     def over(self, at: Cursors) -> Cursors:
         """May lie beyond the buffer where rows are garbage; then it lies beyond their ends."""
-        lanes = self._lanes
-        nulls = [lanes.byte(at, j) for j in range(self._bitmap)]
-        at = at + self._bitmap
-        for fixed, varying in self._steps:
-            for j, widths in fixed:
-                at += widths.take(nulls[j])
-            if varying:
-                j, shown, prefix = varying
-                length = lanes.byte(at) if prefix == 1 else lanes.little(lanes.clip(at.copy()), prefix)
-                at += (length + np.int64(prefix)) * shown.take(nulls[j])
+        gaps: list[list[Cursors]] = [[] for _ in range(len(self._lengths) + 1)]
+        shown: list[Numbers] = []
+        for j, (moves, first, varies) in enumerate(self._bytes):
+            nulls = self._lanes.byte(at, j).astype(np.int64)
+            for to, gap in enumerate(moves.take(nulls, axis=0).T, first):
+                gaps[to].append(gap)
+            shown.append(_SHOWN.take(nulls, axis=0) if varies else nulls)
+        at = at + len(self._bytes)
+        for found, (j, bit, prefix) in zip(gaps, self._lengths, strict=False):
+            for gap in found:
+                at += gap
+            at += self._length(at, prefix) * shown[j][:, bit]
+        for gap in gaps[-1]:
+            at += gap
         return at
 
-
-def _tables(run: list[tuple[int, int]]) -> list[tuple[int, Cursors]]:
-    """For columns (index, width) the sum of the widths that are there, by each byte of the bitmap that speaks of them."""
-    found: dict[int, Cursors] = {}
-    for i, width in run:
-        shown = (np.arange(256) >> (i & 7) & 1) ^ 1
-        found[i >> 3] = found.get(i >> 3, np.zeros(256, np.int64)) + shown * width
-    return list(found.items())
+    def _length(self, at: Cursors, prefix: int) -> Numbers:
+        return self._lanes.byte(at) if prefix == 1 else self._lanes.little(self._lanes.clip(at.copy()), prefix)
 
 
 class _Walk:
@@ -225,6 +238,8 @@ def columns(lanes: Lanes, starts: Cursors, layouts: Sequence[Layout]) -> Iterato
 def _varying(lanes: Lanes, at: Cursors, shift: int, prefix: int, valid: Flags | None) -> Cells:
     lengths = lanes.little(at, prefix, shift).astype(np.int64)
     if valid is not None:
-        lengths *= valid
-        return Cells(lanes, at + np.multiply(valid, prefix, dtype=np.int64), shift, 0, lengths, valid)
+        shown = valid.astype(np.int64)
+        lengths *= shown
+        shown *= prefix
+        return Cells(lanes, at + shown, shift, 0, lengths, valid)
     return Cells(lanes, at, shift + prefix, 0, lengths, None)
