@@ -202,7 +202,7 @@ class Assembly:
 
     def _keep_rows(self, rows: list[Spooled], transaction: TransactionId) -> None:
         index = len(self._transactions)
-        kept = False
+        kept: TableId | None = None
         for item in rows:
             table = item.head.table
             if (self._stopped and table in self._stopped) or (self._ahead and self._has(table, transaction)):
@@ -210,9 +210,10 @@ class Assembly:
             if item.head.defect is not None:
                 self._stop(table, item.head.defect)
                 continue
-            self._rows.setdefault(table, []).append((index, item))
-            kept = True
-        if kept:
+            if table is not kept:
+                kept, found = table, self._rows.setdefault(table, [])
+            found.append((index, item))
+        if kept is not None:
             self._transactions.append(transaction)
 
     def _has(self, table: TableId, transaction: TransactionId) -> bool:

@@ -217,12 +217,14 @@ class LogReader:
             if self._asked:
                 time.sleep(_YIELD_SECONDS)
             with self._changed:
+                if self._has_ended():
+                    return
                 for event in arrived:
-                    if self._has_ended():
-                        return
                     self._feed(dump.parser, event)
                     if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
                         self._hand_over()
+                        if self._has_ended():
+                            return
 
     def _feed(self, parser: EventParser, event: memoryview) -> None:
         if event[_KIND] == _FORMAT_DESCRIPTION:

@@ -92,18 +92,19 @@ class Spool:
 
     def add_to(self, rows: list[Spooled], event: RowsEvent, barrier: int = 0) -> None:
         """Appends to `rows`, of which those before index `barrier` stay as they are; raises TransactionTooLarge for a full disk."""
-        added = self._spooled(event)
-        joined = rows[-1].joined(added) if added.segment and len(rows) > barrier else None
+        needed = len(event.body) + _EVENT_BYTES
+        if self._in_memory + needed <= self._memory_bytes:
+            self._in_memory += needed
+            rows.append(Spooled(event))
+            return
+        added = self._written(event)
+        joined = rows[-1].joined(added) if len(rows) > barrier else None
         if joined is None:
             rows.append(added)
         else:
             rows[-1] = joined
 
-    def _spooled(self, event: RowsEvent) -> Spooled:
-        needed = len(event.body) + _EVENT_BYTES
-        if self._in_memory + needed <= self._memory_bytes:
-            self._in_memory += needed
-            return Spooled(event)
+    def _written(self, event: RowsEvent) -> Spooled:
         try:
             self._segment = self._segment or _Segment(self._folder)
             offset = self._segment.append(event.body)

@@ -83,7 +83,7 @@ class _Header(NamedTuple):
 def _header(event: memoryview) -> _Header:
     if len(event) < _HEADER.size:
         raise DecodeError(f"an event of {len(event)} bytes", needed=f"at least {_HEADER.size}")
-    header = _Header(*_HEADER.unpack_from(event))
+    header = tuple.__new__(_Header, _HEADER.unpack_from(event))  # without the Python of its constructor
     if header.length != len(event):
         raise DecodeError(f"an event of {len(event)} bytes that says it has {header.length}")
     return header
@@ -129,7 +129,10 @@ class EventParser:
             else:
                 end = self._checked(header, view)
             if header.log_pos and header.kind not in _PLACED_BY_BODY:
-                self._move(header)
+                if header.log_pos >= self._offset:
+                    self._offset = header.log_pos
+                else:
+                    self._move(header)
             handler = _HANDLERS.get(header.kind, EventParser._other)
             return handler(self, header, view[_HEADER.size : end])
         except DecodeError as e:
