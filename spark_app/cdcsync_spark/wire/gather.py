@@ -117,7 +117,7 @@ def slices(data: pa.Buffer, starts: Cursors, lengths: Cursors, valid: Flags | No
     if not rows:
         return arrow_array(pa.binary(), 0, [pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
     # both offsets of a slice, of 32 bits each, as one number: no step over every second one, no cast
-    edges = starts + lengths
+    edges: Cursors = np.add(starts, lengths, dtype=np.int64)
     edges <<= 32
     edges |= starts
     both = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(edges), data])
