@@ -123,7 +123,7 @@ class KubeDrivers:
         if planner is not None and planner.error is not None and not seen.stop_asked and seen.live:
             self.stop(StopRun(seen.kind, run.id))
             self._failed[run.id] = (_action(seen), _exit_of(planner.error))
-        elif seen.kind is RunKind.SNAPSHOT and seen.live and planner is None and not (run.planned or seen.stop_asked):
+        elif seen.kind is RunKind.SNAPSHOT and seen.state is RunState.RUNNING and planner is None and not run.planned:
             self.stop(StopRun(seen.kind, run.id))
             return _draining(seen)
         return seen

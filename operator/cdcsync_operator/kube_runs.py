@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
@@ -50,7 +49,12 @@ class FoundRun:
 
     @property
     def stop_asked(self) -> bool:
-        return self._annotated(STOP_ASKED) or bool(self.pod and self.pod["metadata"].get("deletionTimestamp"))
+        """By us. A pod that somebody else takes away is a failure of its run, however well it drained."""
+        return self._annotated(STOP_ASKED)
+
+    @property
+    def ending(self) -> bool:
+        return bool(self.pod and self.pod["metadata"].get("deletionTimestamp"))
 
     @property
     def planned(self) -> bool:
@@ -62,7 +66,8 @@ class FoundRun:
     def seen(self, now: float) -> RunSeen:
         about = self.about
         ended = self._exit(now)
-        state = RunState.ENDED if ended else RunState.DRAINING if self.stop_asked else RunState.RUNNING
+        draining = self.stop_asked or self.ending
+        state = RunState.ENDED if ended else RunState.DRAINING if draining else RunState.RUNNING
         created = (self.reports[0] if self.reports else self.pod or {})["metadata"].get("creationTimestamp")
         return RunSeen(
             self.kind,
@@ -80,11 +85,9 @@ class FoundRun:
         said = self.head.get("exit")
         words = Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split())) if said else None
         if self.pod is None:
-            return words or (Exit(ExitCode.DONE) if self.stop_asked else _VANISHED)
-        found = outcome(self.pod, now)
-        if found is None or words is None or found.reason == Reason.OUT_OF_MEMORY:
-            return found  # the pod's own words are in it; that the kernel killed a part of it, only the pod knows
-        return words
+            return _unasked(words) if words else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
+        found = outcome(self.pod, now, words)
+        return _unasked(found) if found and self.ending else found
 
     def news(self, since: int) -> Report | None:
         """What the driver said after its report number `since`; None where that is nothing."""
@@ -99,6 +102,13 @@ class FoundRun:
         ]
         parts = {k: head[k] for k in ("snapshot", "position", "lag_seconds", "epoch") if head.get(k) is not None}
         return Report(self.id, tables=tables, **parts)
+
+
+def _unasked(ended: Exit) -> Exit:
+    """What is said where a driver that drained was not done, and nobody here had asked it to end."""
+    if ended.code != ExitCode.DONE:
+        return ended
+    return replace(ended, message="the driver's pod was deleted or evicted; it drained")
 
 
 _VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: deleted by somebody, or with its node")

@@ -28,35 +28,54 @@ _KILLED = 137
 _UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
 
 
-def outcome(pod: Object, now: float) -> Exit | None:
-    """Why the run is over; None while it may still get somewhere."""
+def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | None:
+    """Why the run is over; None while it may still get somewhere. `reported` is what the driver's report says of its exit."""
     status = pod.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
-        return _ended(status)
+        return _ended(status, reported)
     asked = _seconds(pod["metadata"].get("deletionTimestamp"))  # the end of its grace
     if asked is not None and now - asked > GONE_PATIENCE:
-        return _retry(Reason.DRIVER_LOST, "the driver's pod does not end: its node does not answer")
+        silent = f"the driver's pod does not end: its node does not answer{_disruption(status)}"
+        return reported or _retry(Reason.DRIVER_LOST, silent)
     return _stuck(pod, now)
 
 
-def _ended(status: Object) -> Exit:
+def _ended(status: Object, reported: Exit | None) -> Exit:
     terminated = next(_terminated(status), {})
     code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
-    words = _last_words(str(terminated.get("message", "")))
+    words = reported or _last_words(str(terminated.get("message", "")))
     if reason == "OOMKilled" and (words is None or words.reason in _UNEXPLAINED):
         last = f" (its last word: {words.message})" if words else ""
         return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; raise spec.driver.memory{last}")
-    if words is not None:
+    if words is not None and words.code != ExitCode.DONE:
         return words
-    if status.get("reason") == "Evicted":
-        return _retry(Reason.DRIVER_LOST, f"the driver's pod was evicted: {status.get('message', '')}")
-    if status.get("phase") == "Succeeded":
-        return Exit(ExitCode.DONE)
+    if taken := _taken(status):
+        return _retry(Reason.DRIVER_LOST, taken)
+    if words is not None or status.get("phase") == "Succeeded":
+        return words or Exit(ExitCode.DONE)
     if not terminated:
-        said = f"{status.get('reason', '')} {status.get('message', '')}".strip() or "no word of why"
-        return _retry(Reason.DRIVER_LOST, f"the driver's pod failed: {said}")
+        return _retry(Reason.DRIVER_LOST, "the driver's pod failed: no word of why")
     how = "was killed" if code == _KILLED else f"ended with code {code}"
     return _retry(Reason.DRIVER_LOST, f"the driver {how} without a last word; see its log")
+
+
+def _taken(status: Object) -> str:
+    """The cluster's own word of why the pod failed: evicted, refused by its node, its node shut down or lost; else empty.
+
+    A driver that had time to drain says that it is done, which is not why it ended.
+    """
+    if status.get("phase") != "Failed":
+        return ""
+    why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    by = _disruption(status)
+    return f"the driver's pod was taken away{': ' if why else ''}{why}{by}" if why or by else ""
+
+
+def _disruption(status: Object) -> str:
+    """By whom a pod was evicted, as a remark: the taints of a node, preemption, a drain, the collector of lost pods."""
+    conditions = status.get("conditions") or []
+    found = next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), None)
+    return f" ({found.get('reason', '')}: {found.get('message', '')})" if found else ""
 
 
 def _last_words(message: str) -> Exit | None:

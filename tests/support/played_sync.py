@@ -38,6 +38,13 @@ def place(offset: int) -> dict[str, Any]:
     return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
 
 
+def ended_container(terminated: Object) -> Object:
+    return {
+        "name": "driver", "state": {"terminated": terminated}, "image": "x", "imageID": "x", "ready": False,
+        "restartCount": 0,
+    }  # fmt: skip
+
+
 class PlayedSync:
     """One resource with its Secret, a pretended source, and the controller under test."""
 
@@ -145,17 +152,21 @@ class PlayedSync:
 
     def end(self, kind: RunKind, code: int = 0, **state: Any) -> None:
         """The pod ends: without a last word unless `state` has one as its message."""
+        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"} | state
+        self.show(kind, phase="Failed" if code else "Succeeded", containerStatuses=[ended_container(terminated)])
+
+    def show(self, kind: RunKind, **status: Any) -> str:
+        """The status of the run's pod as a kubelet, the scheduler or the node controller would write it; the pod's name."""
         ref = self.stored.runs.get(kind)
         assert ref is not None
-        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error"} | state
-        status = {
-            "phase": "Failed" if code else "Succeeded",
-            "containerStatuses": [
-                {"name": "driver", "state": {"terminated": terminated}, "image": "x", "imageID": "x", "ready": False,
-                 "restartCount": 0},
-            ],
-        }  # fmt: skip
         self.api.merge(f"{self.base}/pods/{ref.pod}/status", {"status": status})
+        return ref.pod
+
+    def bind(self, pod: str, node: str) -> None:
+        """To a node that nobody runs: what is deleted there waits for a kubelet to say that it ended."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        self.api.create(f"{self.base}/pods/{pod}/binding", body)
 
     def gone(self, pod: str) -> None:
         """What a kubelet does at last with a pod that was asked to go."""

@@ -9,6 +9,7 @@ import pytest
 
 from cdcsync_core.status import utc
 from cdcsync_operator.pod_outcome import GONE_PATIENCE, IMAGE_PATIENCE, UNSCHEDULABLE_PATIENCE, outcome
+from cdcsync_operator.seen import Exit
 
 CREATED = 1_000_000.0
 
@@ -30,6 +31,17 @@ def unscheduled() -> dict[str, Any]:
     return pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}])
 
 
+def disrupted(by: str, why: str, **status: Any) -> dict[str, Any]:
+    """As the API server shows what drains, taints, preemption and the collector of lost pods do (KEP-3329)."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": by, "message": why}
+    return pod(conditions=[condition], **status)
+
+
+def drained(code: int = 0) -> list[dict[str, Any]]:
+    """The driver had its grace: it said that it is done."""
+    return [{"name": "driver", "state": {"terminated": {"exitCode": code, "message": said(0, "")}}}]
+
+
 def said(code: int, reason: str) -> str:
     return json.dumps({"code": code, "reason": reason, "message": "m"})
 
@@ -44,14 +56,55 @@ def said(code: int, reason: str) -> str:
         (ended(exitCode=137, reason="Error"), 1, "DriverLost"),
         (ended(exitCode=1, reason="Error", message="Traceback ..."), 1, "DriverLost"),
         (ended(exitCode=3, message=said(3, "PositionLost")), 3, "PositionLost"),
-        (pod(phase="Failed", reason="Evicted", message="low on memory"), 1, "DriverLost"),
-        (pod(phase="Failed", reason="NodeLost"), 1, "DriverLost"),
+        (ended(exitCode=137, reason="ContainerStatusUnknown", message="could not be located"), 1, "DriverLost"),
+        (ended("Succeeded", exitCode=0, message=said(0, "")), 0, ""),
     ],
 )
 def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str) -> None:
     told = outcome(found, CREATED)
     assert told is not None
     assert (told.code, told.reason) == (code, reason)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (pod(phase="Failed", reason="Evicted", message="low on memory"), "Evicted: low on memory"),
+        (pod(phase="Failed", reason="NodeLost", message="Node n is unresponsive"), "NodeLost: Node n is unresponsive"),
+        (pod(phase="Failed", reason="OutOfmemory", message="Node didn't have enough"), "OutOfmemory: Node didn't"),
+        (
+            disrupted("DeletionByPodGC", "PodGC: node no longer exists", phase="Failed"),
+            "taken away (DeletionByPodGC: PodGC: node no longer exists)",
+        ),
+        (
+            disrupted(
+                "TerminationByKubelet", "imminent node shutdown", phase="Failed", reason="Terminated",
+                message="Pod was terminated", containerStatuses=drained(),
+            ),
+            "Terminated: Pod was terminated (TerminationByKubelet: imminent node shutdown)",
+        ),
+        (
+            pod(phase="Failed", reason="Evicted", message="low on ephemeral-storage", containerStatuses=drained()),
+            "Evicted: low on ephemeral-storage",
+        ),
+        (pod(phase="Failed"), "no word of why"),
+    ],
+)  # fmt: skip
+def test_what_takes_a_pod_away_is_named_though_the_driver_drained(found: dict[str, Any], words: str) -> None:
+    told = outcome(found, CREATED)
+    assert told is not None
+    assert (told.code, told.reason) == (1, "DriverLost")
+    assert words in told.message
+
+
+def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> None:
+    refused = Exit(3, "PositionLost", "m")
+    assert outcome(ended(exitCode=3), CREATED, refused) == refused
+    assert outcome(ended(exitCode=137, reason="OOMKilled"), CREATED, refused) == refused
+    killed = outcome(ended(exitCode=1, reason="OOMKilled"), CREATED, Exit(1, "InternalError", "m"))
+    assert killed
+    assert killed.reason == "OutOfMemory"
+    assert outcome(pod(phase="Running"), CREATED, refused) is None, "it may still be at work with its targets"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +132,10 @@ def test_a_pod_on_its_way_is_left_alone() -> None:
 
 def test_a_pod_on_a_node_that_is_gone_is_given_up_after_its_grace() -> None:
     """What it may still do is refused by the targets (R8)."""
-    found = pod(phase="Running")
+    found = disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", phase="Running")
     found["metadata"]["deletionTimestamp"] = utc(CREATED + 90)
     assert outcome(found, CREATED + 90 + GONE_PATIENCE) is None
     told = outcome(found, CREATED + 90 + GONE_PATIENCE + 1)
     assert told is not None
     assert told.reason == "DriverLost"
+    assert "DeletionByTaintManager" in told.message

@@ -1,0 +1,114 @@
+"""What nodes, schedulers and people do to a driver's pod, written to a real API server as they write it: the reason stands in the
+status, and one new driver is made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import RunKind
+from cdcsync_operator import pod_outcome
+from support.played_sync import PlayedSync, ended_container
+
+DRAINED = json.dumps({"code": 0, "reason": "", "message": ""})
+
+
+def disrupted(by: str, why: str) -> dict[str, Any]:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": by, "message": why}
+    return {"phase": "Failed", "conditions": [condition]}
+
+
+def told(sync: PlayedSync, controller: Any, reason: Reason, words: str) -> None:
+    """The failure is booked once, with its words, and the next driver comes; the old one is gone, or kept for its log."""
+    before = {ref.pod for kind in RunKind if (ref := sync.stored.runs.get(kind))}
+    status = sync.until(controller, lambda s: s.restarts.reason)
+    assert (status.restarts.reason, status.restarts.consecutive) == (reason.value, 1)
+    assert words in status.condition("Ready").message
+    assert status.condition("Stalled").status == "False"
+    sync.until(controller, lambda s: sync.pods() and not before & set(sync.pods()))
+    assert len(sync.pods()) == 1
+    assert sync.stored.restarts.consecutive == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, "Evicted: The node"),
+        ({"phase": "Failed", "reason": "NodeLost", "message": "Node n which was running the pod is unresponsive"}, "NodeLost"),
+        (disrupted("DeletionByPodGC", "PodGC: node no longer exists"), "DeletionByPodGC: PodGC: node no longer exists"),
+        (
+            disrupted("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.")
+            | {"containerStatuses": [ended_container({"exitCode": 0, "message": DRAINED})]},
+            "imminent node shutdown",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_that_its_node_lost_or_gave_up(sync: PlayedSync, status: dict[str, Any], words: str) -> None:
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    sync.show(RunKind.STREAM, **status)
+    told(sync, controller, Reason.DRIVER_LOST, words)
+
+
+def test_a_pod_that_is_not_there_any_more(sync: PlayedSync) -> None:
+    """Its node was removed, and the collector of lost pods, or somebody by force, removed the object."""
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    (pod,) = sync.pods()
+    sync.gone(pod)
+    told(sync, controller, Reason.DRIVER_LOST, "gone: deleted by somebody, or with its node")
+
+
+def test_a_pod_that_was_evicted_and_drained(sync: PlayedSync) -> None:
+    """The eviction API deletes it; whether the operator looks before the object is gone makes no difference."""
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    (pod,) = sync.pods()
+    sync.bind(pod, "drained")
+    sync.api.delete(f"{sync.base}/pods/{pod}")
+    controller.look()
+    assert sync.stored.restarts.consecutive == 0, "it drains"
+    sync.driver(RunKind.STREAM).report(exit=json.loads(DRAINED))
+    sync.end(RunKind.STREAM, message=DRAINED)
+    told(sync, controller, Reason.DRIVER_LOST, "deleted or evicted; it drained")
+
+
+def test_a_pod_on_a_node_that_does_not_answer(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The taint of an unreachable node deletes the pod, and no kubelet ever confirms it."""
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    (pod,) = sync.pods()
+    sync.bind(pod, "unreachable")
+    sync.show(
+        RunKind.STREAM, **disrupted("DeletionByTaintManager", "deleting due to NoExecute taint") | {"phase": "Running"}
+    )
+    sync.api.delete(f"{sync.base}/pods/{pod}", {"gracePeriodSeconds": 1})
+    controller.look()
+    assert sync.stored.restarts.consecutive == 0, "it has its grace"
+    monkeypatch.setattr(pod_outcome, "GONE_PATIENCE", -10.0)
+    told(sync, controller, Reason.DRIVER_LOST, "its node does not answer (DeletionByTaintManager")
+    kept = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=kept-driver")
+    assert pod not in {p["metadata"]["name"] for p in kept}, "there is no log to be read"
+
+
+def test_a_pod_that_no_node_takes(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = sync.create().operator()
+    sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
+    refused = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
+    sync.show(RunKind.SNAPSHOT, phase="Pending", conditions=[refused])
+    controller.look()
+    assert sync.stored.restarts.consecutive == 0, "the cluster may grow"
+    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_PATIENCE", -1.0)
+    status = sync.until(controller, lambda s: s.restarts.reason)
+    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_PATIENCE", 300.0)
+    assert status.restarts.reason == Reason.DRIVER_UNSCHEDULABLE.value
+    assert "0/3 nodes are available" in status.condition("Ready").message
+    sync.until(controller, lambda s: s.runs.snapshot and s.runs.snapshot.pod in sync.pods() and len(sync.pods()) == 1)
