@@ -116,6 +116,8 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.request.cores": _requested_cores(resource),
         "spark.kubernetes.executor.disableConfigMap": "true",
+        # The driver reads there why executors ended, and their logs stay as long as its own.
+        "spark.kubernetes.executor.deleteOnTermination": "false",
         "spark.kubernetes.authenticate.oauthTokenFile": f"{_TOKEN_DIR}/token",
         "spark.kubernetes.authenticate.caCertFile": f"{_TOKEN_DIR}/ca.crt",
     }

@@ -40,6 +40,7 @@ from cdcsync_operator.seen import Exit, ForgetRun, RunSeen, RunState, StartRun, 
 
 _JOIN_SECONDS = 2.0
 _PLAN_SECONDS = 1.0
+_UNFINISHED = "status.phase!=Failed,status.phase!=Succeeded"
 #: the last failed driver's pod is kept under this part's name, for its log
 _KEPT = "kept-driver"
 
@@ -106,6 +107,9 @@ class KubeDrivers:
             planner.join(_JOIN_SECONDS)
         self._failed.pop(action.id, None)
         self._clear_pod(action.id)
+        # Those that ended go with the driver's pod; one that still waits for a node would do so as long as that is kept.
+        executors = f"{RUN_LABEL}={action.id},{PART_LABEL}=executor"
+        self.api.delete(f"{self._base}/pods", labelSelector=executors, fieldSelector=_UNFINISHED)
         for kind in ("rolebindings", "roles"):
             self.api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/{kind}/{action.id}")
         self.api.delete(f"{self._base}/serviceaccounts/{action.id}")

@@ -27,12 +27,13 @@ from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.context import RunContext
+from cdcsync_spark.executors import Executors, executors_of, session_of
 from cdcsync_spark.planfeed import PlanFeed
 from cdcsync_spark.sinks.base import Append, Build, Commit
 from cdcsync_spark.snapshot_progress import SnapshotProgress
 from cdcsync_spark.snapshot_table import SnapshotTable, open_table
 from cdcsync_spark.splitread import SplitReader
-from cdcsync_spark.wavejob import SplitResult, SplitTask, run_wave
+from cdcsync_spark.wavejob import Counts, SplitResult, SplitTask, run_wave
 
 #: splits of a wave for each one that is read at once: enough to keep the readers busy, little to lose
 _WAVE_FACTOR = 2
@@ -53,8 +54,9 @@ def run_snapshot(context: RunContext) -> None:
     progress = SnapshotProgress(tables, context.reporter)
     progress.begin(epoch)
     if any(not t.state.snapshot_complete for t in tables):
-        with context.starting.result() as spark:
-            SnapshotRun(context, spark, tables, epoch, progress).run()
+        with session_of(context.starting, context.config) as spark:
+            executors = executors_of(spark, context.config, context.stopping)
+            SnapshotRun(context, spark, executors, tables, epoch, progress).run()
     if not context.stopping.is_set():
         for table in tables:
             _publish(context, table, epoch, progress)
@@ -91,6 +93,7 @@ class SnapshotRun:
 
     context: RunContext
     spark: SparkSession
+    executors: Executors
     tables: list[SnapshotTable]
     epoch: int
     progress: SnapshotProgress
@@ -124,7 +127,8 @@ class SnapshotRun:
         tables = {w.table: self.tables[w.table] for w in wave}
         low = watermark.low(self.context.source, self.context.facts)
         gate("low-taken")
-        results = run_wave(self.spark, self._tasks(wave, low), self.progress.running)
+        with self.executors.reading():
+            results = run_wave(self.spark, self._tasks(wave, low), self._running)
         high = self._high(low)
         gate("wave-read")
         for number, table in tables.items():
@@ -132,6 +136,10 @@ class SnapshotRun:
             self._commit(table, mine, low, high)
             gate("wave-committed")
         self.progress.committed()
+
+    def _running(self, counts: Counts) -> None:
+        self.progress.running(counts)
+        self.executors.look()
 
     def _resumable(self, wave: list[WaveSplit]) -> list[WaveSplit]:
         """Without the tables whose earlier LOW the log does not reach any more: the wave would be read in vain (R6)."""

@@ -47,7 +47,7 @@ class SplitResult:
 
 
 def run_wave(spark: SparkSession, tasks: Sequence[SplitTask], progress: Callable[[Counts], None]) -> list[SplitResult]:
-    """Results in the order of `tasks`; `progress` is called about twice a second from this thread, and may raise."""
+    """Results in the order of `tasks`; `progress` is called about twice a second from this thread; if it raises, the job ends."""
     counts = spark.sparkContext.accumulator({}, _CountsSum())
     rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(
         _task_function(list(tasks), counts), "number long, result string"
@@ -55,7 +55,11 @@ def run_wave(spark: SparkSession, tasks: Sequence[SplitTask], progress: Callable
     with ThreadPoolExecutor(1) as background:
         job = background.submit(rows.collect)
         while not wait([job], _PROGRESS_SECONDS).done:
-            progress(counts.value)
+            try:
+                progress(counts.value)
+            except BaseException:
+                spark.sparkContext.cancelAllJobs()  # else it might wait for executors that never come
+                raise
     by_number = {row["number"]: _parse(row["result"]) for row in job.result()}
     return [by_number[i] for i in range(len(tasks))]
 

@@ -67,9 +67,10 @@ def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def refused(node: Node, source: Server) -> None:
-    """Syncs that cannot run."""
-    begin_troubles(node, source)
+def refused(request: pytest.FixtureRequest, node: Node, source: Server) -> None:
+    """Syncs that cannot run, those that the chosen tests look at."""
+    named = [getattr(item, "callspec", None) for item in request.session.items if "refused" in item.fixturenames]
+    begin_troubles(node, source, [call.params["name"] for call in named if call is not None])
 
 
 @pytest.fixture(scope="session")

@@ -13,24 +13,31 @@ from cdcsync_core.status import Status
 from support.node import Node, wait_until
 from support.node_sync import make_namespace, make_secret, make_sync, source_part
 from support.servers import Server
-from support.troubles import TROUBLES
+from support.troubles import LONG_TROUBLES, TROUBLES
 
 MANY = 50
 
 
-@pytest.mark.parametrize("name", TROUBLES)
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("name", [*TROUBLES, *(pytest.param(n, marks=pytest.mark.long) for n in LONG_TROUBLES)])
 def test_what_the_cluster_refuses_is_told(node: Node, refused: None, name: str) -> None:
-    path, reason = f"/apis/cdcsync.io/v1alpha1/namespaces/{name}/cdcsyncs", TROUBLES[name].reason
+    path, trouble = f"/apis/cdcsync.io/v1alpha1/namespaces/{name}/cdcsyncs", (TROUBLES | LONG_TROUBLES)[name]
 
     def status() -> Status:
         return Status.model_validate(node.api.get(f"{path}/troubled")["status"])
 
     def describe() -> str:
-        return repr(status()) + node.kubectl("-n", name, "get", "pods", "-o", "yaml")
+        seen = node.kubectl("-n", name, "get", "pods", "-o", "yaml")
+        return (
+            repr(status())
+            + seen
+            + node.kubectl("-n", name, "logs", "-l", "app.kubernetes.io/name=cdcsync", "--tail=60")
+        )
 
-    wait_until(lambda: status().restarts.reason == reason, 180, reason, describe)
+    wait_until(lambda: status().restarts.reason == trouble.reason, trouble.seconds, trouble.reason, describe)
     found = status()
-    assert found.condition("Ready").reason == reason
+    assert found.condition("Ready").reason == trouble.reason
+    assert trouble.words in found.condition("Ready").message
     assert found.condition("Stalled").status == "False"
     assert found.restarts.next_attempt_at or found.runs.snapshot
     node.api.delete(f"{path}/troubled")

@@ -112,3 +112,20 @@ def test_a_pod_that_no_node_takes(sync: PlayedSync, monkeypatch: pytest.MonkeyPa
     assert status.restarts.reason == Reason.DRIVER_UNSCHEDULABLE.value
     assert "0/3 nodes are available" in status.condition("Ready").message
     sync.until(controller, lambda s: s.runs.snapshot and s.runs.snapshot.pod in sync.pods() and len(sync.pods()) == 1)
+
+
+def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_their_logs(sync: PlayedSync) -> None:
+    controller = sync.create().operator()
+    status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
+    assert status.runs.snapshot
+    run = status.runs.snapshot.id
+    for name in ("waits", "ended"):
+        mine = {"cdcsync.io/sync": "shop", "cdcsync.io/run": run, "cdcsync.io/part": "executor"}
+        pod = {"metadata": {"name": name, "labels": mine}, "spec": {"containers": [{"name": "executor", "image": "x"}]}}
+        sync.api.create(f"{sync.base}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
+    sync.api.merge(f"{sync.base}/pods/ended/status", {"status": {"phase": "Failed"}})
+    words = {"code": 1, "reason": "ExecutorsLost", "message": "no executor has been there"}
+    sync.end(RunKind.SNAPSHOT, 1, message=json.dumps(words))
+    told(sync, controller, Reason.EXECUTORS_LOST, "no executor has been there")
+    left = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=executor")
+    assert [p["metadata"]["name"] for p in left] == ["ended"]

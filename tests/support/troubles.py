@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cdcsync_kube.client import Object
 from support.node import Node
-from support.node_sync import PASSWORD, make_namespace, make_secret, make_sync, source_part
+from support.node_sync import PASSWORD, make_namespace, make_secret, make_sync, small, source_part
 from support.servers import Server
 from support.sync_process import GRANTS
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """`beside`: objects of the namespace; `spec`: parts of the sync's; `reason`: what its status must say."""
+    """`beside`: objects of the namespace; `spec`: parts of the sync's; `reason` and `words`: what its status must say, within `seconds`."""
 
     reason: str
+    words: str
     spec: Object = field(default_factory=dict)
     beside: tuple[Object, ...] = ()
+    seconds: float = 180
 
 
 _NO_PODS: Object = {
@@ -33,16 +36,48 @@ _TINY: Object = {
 #: a second attempt would only take the processor from the other tests
 _ONCE: Object = {"autoRestart": {"backoff": {"initial": "300s", "max": "300s"}}}
 
-#: by the name of the namespace
-TROUBLES = {
-    "no-quota": Trouble("QuotaExceeded", beside=(_NO_PODS,)),
-    "no-image": Trouble("ImagePullFailed", {"image": "localhost/no-such-image:1"}),
-    "no-memory": Trouble("OutOfMemory", {"driver": {"podTemplate": {"spec": {"containers": [_TINY]}}}}),
+_NOWHERE: Object = {"nodeSelector": {"no-such": "node"}}
+#: what is written to a volume in memory counts as the container's
+_HUNGRY: Object = {
+    "containers": [
+        {
+            "name": "executor",
+            "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", "head -c 4G /dev/zero > /hog/all"]}}},
+            "volumeMounts": [{"name": "hog", "mountPath": "/hog"}],
+        }
+    ],
+    "volumes": [{"name": "hog", "emptyDir": {"medium": "Memory"}}],
 }
 
 
-def begin_troubles(node: Node, source: Server) -> None:
-    """Makes them all; each is called `troubled`."""
+def _executors(template: Object) -> Object:
+    """A snapshot with one executor of that template, beside a driver that takes little."""
+    merged = {"containers": small("executor")["spec"]["containers"]} | template
+    executors = {"instances": 1, "memory": "512Mi", "podTemplate": {"spec": merged}}
+    return {"driver": {"memory": "768Mi", "podTemplate": small("driver")}, "executors": executors}
+
+
+#: by the name of the namespace
+TROUBLES = {
+    "no-quota": Trouble("QuotaExceeded", "exceeded quota", beside=(_NO_PODS,)),
+    "no-image": Trouble("ImagePullFailed", "no-such-image", {"image": "localhost/no-such-image:1"}),
+    "no-memory": Trouble(
+        "OutOfMemory", "raise spec.driver.memory", {"driver": {"podTemplate": {"spec": {"containers": [_TINY]}}}}
+    ),
+}
+#: those that take patience, or processors
+LONG_TROUBLES = {
+    "no-room": Trouble(
+        "DriverUnschedulable", "no node takes the driver's pod: 0/1 nodes", {"driver": {"podTemplate": {"spec": _NOWHERE}}},
+        seconds=600,
+    ),
+    "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
+    "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
+}  # fmt: skip
+
+
+def begin_troubles(node: Node, source: Server, chosen: Iterable[str]) -> None:
+    """Each is called `troubled`."""
     database = source.create_database()
     source.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", db=database)
     source.create_user("cdc", PASSWORD, GRANTS[source.flavor])
@@ -52,7 +87,8 @@ def begin_troubles(node: Node, source: Server) -> None:
         "sink": {"delta": {"path": "/scratch/lake"}},
         **_ONCE,
     }
-    for name, trouble in TROUBLES.items():
+    for name in chosen:
+        trouble = (TROUBLES | LONG_TROUBLES)[name]
         make_namespace(node, name)
         make_secret(node, name, "source", {"username": "cdc", "password": PASSWORD})
         for thing in trouble.beside:

@@ -131,6 +131,7 @@ class World:
                 plan_dir=str(plans),
                 tables=assignments,
                 decoder=Decoder.LOCKSTEP,
+                spark={},
             ),
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
