@@ -11,6 +11,7 @@ Why it is right:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -40,6 +41,8 @@ from cdcsync_operator.seen import Exit, ForgetRun, RunSeen, RunState, StartRun, 
 
 _JOIN_SECONDS = 2.0
 _PLAN_SECONDS = 1.0
+#: seconds before something is asked for again that the API server would not do just then
+_PAUSES = (0.1, 0.3, 1.0)
 _UNFINISHED = "status.phase!=Failed,status.phase!=Succeeded"
 #: the last failed driver's pod is kept under this part's name, for its log
 _KEPT = "kept-driver"
@@ -101,10 +104,13 @@ class KubeDrivers:
         self.api.delete(f"{self._base}/pods/{action.id}-driver")
 
     def forget(self, action: ForgetRun) -> None:
-        planner = self._planners.pop(action.id, None)
+        planner = self._planners.get(action.id)
         if planner is not None:
             planner.stop()
             planner.join(_JOIN_SECONDS)
+            if planner.is_alive():
+                return  # what it still writes would be left over; the run is found again at the next look
+        self._planners.pop(action.id, None)
         self._failed.pop(action.id, None)
         self._clear_pod(action.id)
         # Those that ended go with the driver's pod; one that still waits for a node would do so as long as that is kept.
@@ -195,9 +201,10 @@ class KubeDrivers:
         planner.start()
 
     def _create(self, where: str, body: Object) -> None:
-        """What is there already was made by us: its name holds the run's id."""
+        """What is there already was made by us: its name holds the run's id. So a creation whose answer was lost can be repeated."""
+        path = where if where.startswith("/") else f"{self._base}/{where}"
         try:
-            self.api.create(where if where.startswith("/") else f"{self._base}/{where}", body)
+            _patiently(lambda: self.api.create(path, body))
         except ApiError as error:
             if not (error.conflict and error.reason == "AlreadyExists"):
                 raise
@@ -205,7 +212,7 @@ class KubeDrivers:
     def _annotate(self, run: str, name: str) -> None:
         try:
             body = {"metadata": {"annotations": {name: str(int(self.clock()))}}}
-            self.api.merge(f"{self._base}/configmaps/{run}-report-0", body)
+            _patiently(lambda: self.api.merge(f"{self._base}/configmaps/{run}-report-0", body))
         except ApiError as error:
             if not error.gone:
                 raise
@@ -253,6 +260,19 @@ class _PlanMaps:
         with _as_error():
             self.drivers._create("configmaps", body)
         self._waiting, self._number, self._flushed_at = [], self._number + 1, self.drivers.clock()
+
+
+def _patiently(call: Callable[[], object]) -> None:
+    """What may be asked for twice is, where the API server cannot do it just then or its answer is lost. Raises ApiError."""
+    for pause in _PAUSES:
+        try:
+            call()
+            return
+        except ApiError as error:
+            if not error.transient or error.conflict:
+                raise
+        time.sleep(pause)
+    call()
 
 
 class _as_error:

@@ -91,17 +91,17 @@ class PlayedSync:
 
     # -- the operator
 
-    def operator(self) -> KubeController:
-        """A new one, as after a restart."""
+    def operator(self, api: Api | None = None) -> KubeController:
+        """A new one, as after a restart; it reaches the server by `api` where one is given."""
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
         calls = SourceCalls(self.look, self.current, self.splits)
-        controller = KubeController(self.api, settings, self.namespace, "shop", calls, time.time, lambda: None)
+        controller = KubeController(api or self.api, settings, self.namespace, "shop", calls, time.time, lambda: None)
         self.controllers.append(controller)
         return controller
 
-    def until(self, controller: KubeController, wanted: Callable[[Status], object]) -> Status:
+    def until(self, controller: KubeController, wanted: Callable[[Status], object], seconds: float = 20) -> Status:
         """Looks again and again until the stored status is as wanted."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             controller.look()
             if wanted(self.stored):
