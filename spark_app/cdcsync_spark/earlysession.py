@@ -1,7 +1,8 @@
 """Spark starts in a thread while the driver imports its other parts and opens the targets: each takes seconds on a core of its own.
 
 Why it is right: nothing of the session is used before `result` gave it, and an error of its start is raised there. The thread is a
-daemon: a driver that ends before has no use for the session, and the JVM ends with the pipe that its parent held.
+daemon: a driver that ends before has no use for the session, and the JVM ends with the pipe that its parent held. Executors cost a
+cluster more than a second thread costs a driver, so a session that has some waits until the source has answered.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +35,8 @@ def _start(config: RunConfig, session: Future[SparkSession]) -> None:
 
 def _session(config: RunConfig) -> SparkSession:
     resource = CdcSync.model_validate(config.resource)
+    if config.spark:
+        _reach(resource, config)
     tasks = resource.spec.snapshot.parallelism if config.kind is RunKind.SNAPSHOT else 2
     return start_session(
         f"cdcsync {resource.full_name} {config.kind}",
@@ -42,3 +46,11 @@ def _session(config: RunConfig) -> SparkSession:
         extra=resource.spec.spark_conf,
         cluster=config.spark,
     )
+
+
+def _reach(resource: CdcSync, config: RunConfig) -> None:
+    """A session of a cluster asks for executors as it starts: not for a source that cannot be reached. Raises CdcError."""
+    from cdcsync_mysql.connection import connect, source_from_spec
+
+    with connect(source_from_spec(resource.spec.source, Path(config.secrets_dir))):
+        pass
