@@ -77,9 +77,10 @@ test-cluster: setup servers ## the operator end to end on a one-node Kubernetes 
 	@echo "test-cluster: tests on a node"
 	@tests/cluster/run.sh $(PYTEST) tests/cluster -m "$(LONG)" $(ARGS)
 
-images: setup ## build the images of operator and drivers from the Dockerfile (buildah, on a Debian of debootstrap)
+images: setup ## build the images of operator and drivers and their bills of materials (buildah, on a Debian of debootstrap)
 	@tests/cluster/install.sh packages
 	@tests/cluster/images.sh build
+	@tests/cluster/images.sh sbom $(CURDIR)/.cache/sbom
 	@tests/cluster/images.sh key
 
 bench: setup servers ## measure; prints tables

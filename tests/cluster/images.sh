@@ -1,6 +1,6 @@
 #!/bin/bash
-# images.sh build|load|key: the project's images, built from its Dockerfile by buildah on a base made by debootstrap; `load` brings
-# them into the running node's containerd, `key` says their tag.
+# images.sh build|sbom FOLDER|load|key: the project's images, built from its Dockerfile by buildah on a base made by debootstrap; `sbom`
+# leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `key` says their tag.
 #
 # buildah and containerd keep their layers in the cache, so a change of the product makes and unpacks its own layer only.
 set -euo pipefail
@@ -12,11 +12,25 @@ has() { buildah images --quiet "$1" > /dev/null 2>&1; }
 
 build() {
   storage
-  has docker.io/library/debian:bookworm-slim || ./image/base.sh "$CACHE/rootfs" > "$CACHE/base.log" 2>&1
+  base=$(sha256sum < image/base.sh)
+  if ! has docker.io/library/debian:bookworm-slim || [ "$(cat "$CACHE/base.key" 2>/dev/null)" != "$base" ]; then
+    ./image/base.sh "$CACHE/rootfs" > "$CACHE/base.log" 2>&1
+    echo "$base" > "$CACHE/base.key"
+  fi
   for target in operator spark; do
     has "localhost/cdcsync-$target:$key" && continue
     buildah build --quiet --layers --isolation chroot --network host --target "$target" --tag "localhost/cdcsync-$target:$key" "$root" > "$CACHE/$target.log" 2>&1 \
       || { tail -30 "$CACHE/$target.log" >&2; exit 1; }
+  done
+}
+
+sbom() { # FOLDER
+  storage
+  mkdir -p "$@"
+  for target in operator spark; do
+    container=$(buildah from --pull-never "localhost/cdcsync-$target:$key")
+    python3 "$root/tools/sbom.py" "$(buildah mount "$container")" "cdcsync-$target" "$key" > "$1/cdcsync-$target.cdx.json"
+    buildah rm "$container" > /dev/null
   done
 }
 
@@ -31,4 +45,4 @@ load() {
 
 key() { echo "$key"; }
 
-"$1"
+"$@"
