@@ -1,0 +1,28 @@
+"""Both pages that Prometheus reads, operator's and driver's, of a sync and a run of which everything is known."""
+
+from __future__ import annotations
+
+from cdcsync_core.status import Status
+from cdcsync_operator.metrics import Metrics
+from cdcsync_spark.metrics import DriverMetrics
+
+
+def served() -> str:
+    driver = DriverMetrics({"namespace": "n", "name": "s", "kind": "stream"})
+    parts = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "epoch": 1, "lag_seconds": 0.5}
+    work = {
+        "rows": 1,
+        "commits": 1,
+        "steps": 1,
+        "seconds": 1.0,
+        "bytes": 1,
+        "filesRemoved": 1,
+        "splitsTotal": 1,
+        "splitsFinished": 1,
+    }
+    driver.take(parts | {"done": work, "snapshot": work, "maintenance": work}, 0.0)
+    return Metrics().text({("n", "s"): _known()}, calls=1, leading=True) + driver.text()
+
+
+def _known() -> Status:
+    return Status(lag_seconds=1.0, position={"timestamp": "2026-01-01T00:00:00.250Z"})
