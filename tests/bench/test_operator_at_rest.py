@@ -1,0 +1,232 @@
+"""What many syncs at rest cost the operator's process: requests to the API server, looks, CPU seconds a minute, and memory.
+
+    make bench ARGS='-k at_rest'                 CDCSYNC_BENCH_SECONDS=90 CDCSYNC_BENCH_SYNCS=500
+
+A real API server and the operator as it is deployed, Kopf included; its source is pretended. Nothing changes in the specs. `paused`:
+nothing runs. `streaming`: each has a driver's pod that is Running and a driver that says every ten seconds where it is (real ones do so
+every two; the operator looks every ten). Needs the node binary (`make test-kube`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from cdcsync_core.run import RunKind
+from cdcsync_core.status import utc
+from cdcsync_kube.client import Api, Object
+from support.apiserver import api_server, kubeconfig
+from support.played_sync import PlayedSync
+
+pytestmark = pytest.mark.timeout(1800)
+
+SYNCS = int(os.environ.get("CDCSYNC_BENCH_SYNCS", "500"))
+SECONDS = float(os.environ.get("CDCSYNC_BENCH_SECONDS", "30"))
+PORT = 18999
+_SAY_SECONDS = 10.0
+#: the operator with a source that is always fit and has the two tables of `PlayedSync`
+_PROGRAM = """
+import time
+from cdcsync_operator import handlers
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.preflight import Look
+from cdcsync_operator.seen import PreflightSeen, TableSeen
+from support.played_sync import table
+NAMES = ("shop.a", "shop.b")
+def look(resource, secrets, unread):
+    tables = tuple(TableSeen(n) for n in NAMES)
+    seen = PreflightSeen(resource.metadata.generation, time.time(), (), tables, (), {"flavor": "mysql"})
+    return Look(seen, {n: table(n) for n in NAMES})
+handlers.CALLS = SourceCalls(look, None, None)
+handlers.main()
+"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Since the process began; `memory` in MiB."""
+
+    at: float
+    calls: float
+    looks: float
+    cpu: float
+    memory: float
+    ready: int
+
+
+class Operator:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = psutil.Process(process.pid)
+
+    def sample(self, phase: str) -> Sample:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=30) as answer:
+            page = answer.read().decode()
+        said = {name: float(re.search(rf"^{name} (\S+)", page, re.MULTILINE)[1]) for name in _TOTALS}  # type: ignore[index]
+        times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**20
+        ready = len(re.findall(rf'^cdcsync_phase{{.*phase="{phase}"}} 1', page, re.MULTILINE))
+        return Sample(time.monotonic(), *said.values(), times.user + times.system, memory, ready)
+
+    def settled(self, phase: str, count: int) -> Sample:
+        """Once every sync has been looked at."""
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline:
+            time.sleep(1)
+            try:
+                found = self.sample(phase)
+            except OSError:
+                continue
+            if found.ready == count and found.looks >= count:
+                return found
+        raise AssertionError(f"not all {count} are {phase}")
+
+
+_TOTALS = ("cdcsync_api_calls_total", "cdcsync_reconcile_total")
+
+
+@contextmanager
+def operator(api: Api, folder: Path) -> Iterator[Operator]:
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(api)))
+    settings = {
+        "KUBECONFIG": str(folder / "kubeconfig"), "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": str(PORT),
+        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync",
+    }  # fmt: skip
+    with (folder / "operator.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=os.environ | settings, stderr=log, stdout=log)
+        try:
+            yield Operator(process)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def streaming(api: Api, count: int) -> list[str]:
+    """Syncs as one that was brought to flow left them, a namespace each ten; paths of their drivers' reports."""
+    api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "model"}})
+    model = PlayedSync(api, "model").create()
+    controller = model.operator()
+    model.to_streaming(controller)
+    controller.close()
+    ref = model.stored.runs.get(RunKind.STREAM)
+    assert ref
+    found = api.get(f"{model.syncs}/shop")
+    pod, report = api.get(f"{model.base}/pods/{ref.pod}"), api.get(f"{model.base}/configmaps/{ref.id}-report-0")
+    pod["status"] = {"phase": "Running"}
+    api.delete(f"{model.syncs}/shop")
+    api.delete(f"{model.base}/pods/{ref.pod}")
+    return [_copy(api, n, (found, pod, report), ref.id) for n in range(count)]
+
+
+def _copy(api: Api, number: int, things: tuple[Object, Object, Object], run: str) -> str:
+    space = f"space{number // 10}"
+    if number % 10 == 0:
+        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+        login = {
+            "metadata": {"name": "login", "labels": {"cdcsync.io/source": "true"}},
+            "stringData": {"username": "u", "password": "p"},
+        }
+        api.create(f"/api/v1/namespaces/{space}/secrets", {"apiVersion": "v1", "kind": "Secret", **login})
+    resource, pod, report = (_renamed(thing, run, f"s{number}") for thing in things)
+    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{space}/cdcsyncs"
+    made = api.create(path, {k: resource[k] for k in ("apiVersion", "kind", "metadata", "spec")})
+    api.replace(f"{path}/s{number}/status", made | {"status": resource["status"]})
+    api.create(f"/api/v1/namespaces/{space}/configmaps", report)
+    made = api.create(f"/api/v1/namespaces/{space}/pods", pod)
+    api.replace(f"/api/v1/namespaces/{space}/pods/{made['metadata']['name']}/status", made | {"status": pod["status"]})
+    return f"/api/v1/namespaces/{space}/configmaps/{report['metadata']['name']}"
+
+
+def _renamed(thing: Object, run: str, name: str) -> Object:
+    text = (
+        json.dumps(thing)
+        .replace(run, f"{name}-abcd-2")
+        .replace('"cdcsync.io/sync": "shop"', f'"cdcsync.io/sync": "{name}"')
+    )
+    made: Object = json.loads(text)
+    about = made["metadata"]
+    about["name"] = name if made["kind"] == "CdcSync" else about["name"]
+    kept = {k: about[k] for k in ("name", "labels", "annotations") if k in about}
+    return made | {"metadata": kept}
+
+
+class Drivers(threading.Thread):
+    """All of them: each says every ten seconds that it goes on."""
+
+    def __init__(self, api: Api, reports: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._api, self._reports = api, reports
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        number = 100
+        while not self._ending.is_set():
+            begun, number = time.monotonic(), number + 1
+            for n, path in enumerate(self._reports):
+                head = {"number": number, "at": time.time(), "epoch": 2, "lag_seconds": 0.5}
+                head["position"] = {
+                    "file": "binlog.000001",
+                    "offset": number,
+                    "gtidSet": "",
+                    "timestamp": utc(time.time()),
+                }
+                self._api.merge(path, {"data": {"head": json.dumps(head)}})
+                self._ending.wait(begun + _SAY_SECONDS * (n + 1) / len(self._reports) - time.monotonic())
+
+    def stop(self) -> None:
+        self._ending.set()
+        self.join()
+
+
+def show(what: str, before: Sample, after: Sample) -> None:
+    minutes = (after.at - before.at) / 60
+    print(
+        f"\n{SYNCS} {what}: a minute {(after.calls - before.calls) / minutes:,.0f} API calls,"
+        f" {(after.looks - before.looks) / minutes:,.0f} looks, {(after.cpu - before.cpu) / minutes:.1f} CPU s;"
+        f" {after.memory:.0f} MiB; load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def test_paused_at_rest(tmp_path: Path) -> None:
+    with api_server(tmp_path) as api:
+        spec = {
+            "source": {"host": "h", "credentialsSecretRef": {"name": "x"}}, "tables": {"include": ["a.*"]},
+            "sink": {"delta": {"path": "s3://a/b"}}, "state": "paused",
+        }  # fmt: skip
+        for n in range(SYNCS):
+            body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": f"s{n}"}, "spec": spec}
+            api.create("/apis/cdcsync.io/v1alpha1/namespaces/default/cdcsyncs", body)
+        with operator(api, tmp_path) as found:
+            before = found.settled("Paused", SYNCS)
+            time.sleep(SECONDS)
+            show("paused", before, found.sample("Paused"))
+
+
+def test_streaming_at_rest(tmp_path: Path) -> None:
+    with api_server(tmp_path) as api:
+        drivers = Drivers(api, streaming(api, SYNCS))
+        drivers.start()
+        try:
+            with operator(api, tmp_path) as found:
+                found.settled("Streaming", SYNCS)
+                time.sleep(15)  # the first preflight of each
+                before = found.sample("Streaming")
+                time.sleep(SECONDS)
+                after = found.sample("Streaming")
+        finally:
+            drivers.stop()
+        statuses = [o["status"] for o in api.items("/apis/cdcsync.io/v1alpha1/cdcsyncs")]
+        assert all(s["runs"]["stream"]["id"].endswith("-abcd-2") for s in statuses), "none was started again"
+        show("streaming", before, after)
