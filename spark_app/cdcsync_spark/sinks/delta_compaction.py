@@ -31,7 +31,7 @@ from cdcsync_spark.sinks.delta_view import LiveFile, TableView, new_file
 from cdcsync_spark.sinks.staging import stage
 
 #: files of one size class that are gathered
-GATHERED = 8
+GATHERED = 5
 #: bytes of the smallest class, and the factor between classes
 SMALLEST, FACTOR = 64 * 1024, 8
 #: what one move handles at most
