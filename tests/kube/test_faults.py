@@ -26,7 +26,7 @@ REFUSALS = [
 
 
 class FaultyApi(Api):
-    """One request in eight is refused, and of one in eight the answer is lost, while what it asked for was done."""
+    """One request in twelve is refused, and of one in twelve the answer is lost, while what it asked for was done."""
 
     def __init__(self, api: Api, seed: int) -> None:
         super().__init__(api.server, api._tls, api.token)
@@ -36,12 +36,12 @@ class FaultyApi(Api):
 
     def _call(self, *arguments: Any, **more: Any) -> Object:
         chance = self._random.random()
-        if chance < 1 / 8:
+        if chance < 1 / 12:
             status, reason = self._random.choice(REFUSALS)
             self.refused.add(status)
             raise ApiError(status, reason, "a fault of the test")
         answer = super()._call(*arguments, **more)
-        if chance < 2 / 8:
+        if chance < 2 / 12:
             self.lost += 1
             raise ApiError(0, "", "the API server does not answer: TimeoutError: timed out")
         return answer

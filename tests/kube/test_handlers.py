@@ -58,6 +58,11 @@ def eventually(what: Callable[[], Any], log: Path) -> None:
         time.sleep(0.05)
 
 
+def page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return str(answer.read().decode())
+
+
 def leading(sync: PlayedSync) -> str:
     found = sync.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{sync.namespace}/leases")
     return next((str(lease["spec"].get("holderIdentity")) for lease in found), "")
@@ -78,8 +83,7 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
     eventually(lambda: leading(sync) == "one", log)
     sync.create(state="paused")
     eventually(lambda: sync.stored.phase == "Paused", log)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
-        assert 'name="shop",phase="Paused"} 1' in page.read().decode()
+    eventually(lambda: f'name="shop",namespace="{sync.namespace}",phase="Paused"}} 1' in page(port), log)
     sync.change(source={"host": "127.0.0.1", "port": 1}, state="running")
     eventually(lambda: sync.stored.restarts.reason == "SourceUnreachable", log)
     assert "SourceUnreachable" in shown(sync, tmp_path)
