@@ -104,13 +104,6 @@ class KubeDrivers:
         self.api.delete(f"{self._base}/pods/{action.id}-driver")
 
     def forget(self, action: ForgetRun) -> None:
-        planner = self._planners.get(action.id)
-        if planner is not None:
-            planner.stop()
-            planner.join(_JOIN_SECONDS)
-            if planner.is_alive():
-                return  # what it still writes would be left over; the run is found again at the next look
-        self._planners.pop(action.id, None)
         self._failed.pop(action.id, None)
         self._clear_pod(action.id)
         # Those that ended go with the driver's pod; one that still waits for a node would do so as long as that is kept.
@@ -119,6 +112,13 @@ class KubeDrivers:
         for kind in ("rolebindings", "roles"):
             self.api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/{kind}/{action.id}")
         self.api.delete(f"{self._base}/serviceaccounts/{action.id}")
+        planner = self._planners.get(action.id)
+        if planner is not None:
+            planner.stop()
+            planner.join(_JOIN_SECONDS)
+            if planner.is_alive():
+                return  # what it still writes would be left over; the run is found again at the next look
+        self._planners.pop(action.id, None)
         self.api.delete(f"{self._base}/configmaps", labelSelector=f"{RUN_LABEL}={action.id}")
 
     # -- inside

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
@@ -85,9 +86,18 @@ class FoundRun:
         said = self.head.get("exit")
         words = Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split())) if said else None
         if self.pod is None:
-            return _unasked(words) if words else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
+            return self._unasked(words) if words else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
         found = outcome(self.pod, now, words)
-        return _unasked(found) if found and self.ending else found
+        return self._unasked(found) if found and self.ending else found
+
+    def _unasked(self, ended: Exit) -> Exit:
+        """What is said where a driver that drained was not done, and nobody here had asked it to end."""
+        if ended.code != ExitCode.DONE:
+            return ended
+        words = "the driver's pod was deleted or evicted; it drained"
+        if self.kind is RunKind.CATCH_UP:  # well ended, it would count as one that has caught up
+            return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, words)
+        return replace(ended, message=words)
 
     def news(self, since: int) -> Report | None:
         """What the driver said after its report number `since`; None where that is nothing."""
@@ -102,13 +112,6 @@ class FoundRun:
         ]
         parts = {k: head[k] for k in ("snapshot", "position", "lag_seconds", "epoch") if head.get(k) is not None}
         return Report(self.id, tables=tables, **parts)
-
-
-def _unasked(ended: Exit) -> Exit:
-    """What is said where a driver that drained was not done, and nobody here had asked it to end."""
-    if ended.code != ExitCode.DONE:
-        return ended
-    return replace(ended, message="the driver's pod was deleted or evicted; it drained")
 
 
 _VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: deleted by somebody, or with its node")

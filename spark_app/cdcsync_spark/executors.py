@@ -20,12 +20,15 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunConfig
 from cdcsync_core.spec import GROUP
+from cdcsync_core.status import unix_time
 from cdcsync_kube.access import in_pod
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_spark.context import Draining
 
 #: seconds without a single executor after which a run is given up: as long as a driver waits for a node
 PATIENCE = 300.0
+#: seconds for which the end of an executor may be why one is missing; an earlier one was replaced, and its pod is still there
+_RECENT = 3 * PATIENCE
 _LOOK_SECONDS = 2.0
 #: a lost executor; and all that is heard where more failed than Spark bears (spark.executor.maxNumFailures), then or at its start
 _LOST = ("ExecutorLostFailure", "SparkContext was shut down", "Spark context stopped while waiting for backend")
@@ -53,13 +56,19 @@ def cause(text: str, pods: Pods) -> CdcError | None:
 def _of_ended(pods: list[Object] | str) -> CdcError:
     if isinstance(pods, str):
         return fail(Reason.EXECUTORS_LOST, f"the executors ended again and again; their pods cannot be asked: {pods}")
-    ended = [t for pod in pods for t in _states(pod, "terminated")]
+    ended = [t for pod in pods for t in _ends(pod)]
     if any(t.get("reason") == "OOMKilled" or t.get("exitCode") == _HEAP_IS_FULL for t in ended):
         return fail(Reason.OUT_OF_MEMORY, "the executors ran out of memory again and again", remedy=_MORE_MEMORY)
     said = [f"exit code {t.get('exitCode')} ({_words(t)})" for t in ended if t.get("exitCode")]
     taken = [_words(pod["status"]) for pod in pods if (pod.get("status") or {}).get("reason")]
     why = "; ".join(dict.fromkeys([*taken, *said])) or "no pod says why"
     return fail(Reason.EXECUTORS_LOST, f"the executors ended again and again: {why}", remedy=_LOOK)
+
+
+def _ends(pod: Object) -> list[dict[str, Any]]:
+    """How its containers ended not long ago."""
+    since = time.time() - _RECENT
+    return [t for t in _states(pod, "terminated") if (unix_time(t.get("finishedAt")) or since) >= since]
 
 
 def _states(pod: Object, name: str) -> list[dict[str, Any]]:
@@ -136,7 +145,7 @@ class Executors:
 
     def _missing(self, seconds: float) -> CdcError:
         found = _asked(self.pods)
-        if isinstance(found, list) and any(_states(pod, "terminated") for pod in found):
+        if isinstance(found, list) and any(_ends(pod) for pod in found):
             return _of_ended(found)
         return fail(
             Reason.EXECUTORS_LOST,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,10 +59,19 @@ def run_wave(spark: SparkSession, tasks: Sequence[SplitTask], progress: Callable
             try:
                 progress(counts.value)
             except BaseException:
-                spark.sparkContext.cancelAllJobs()  # else it might wait for executors that never come
+                _cancel(spark, job)
                 raise
     by_number = {row["number"]: _parse(row["result"]) for row in job.result()}
     return [by_number[i] for i in range(len(tasks))]
+
+
+def _cancel(spark: SparkSession, job: Future[Any]) -> None:
+    """Ends `job`, which else might wait for executors that never come. Again and again, because a job that is still being planned is not
+    there to be cancelled; a context that has stopped refuses, and its job ends by itself."""
+    while not job.done():
+        with suppress(Exception):
+            spark.sparkContext.cancelAllJobs()
+        wait([job], _PROGRESS_SECONDS)
 
 
 def _task_function(

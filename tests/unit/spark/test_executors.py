@@ -155,6 +155,16 @@ def test_one_executor_is_enough_to_go_on_and_the_last_one_counts() -> None:
     assert told.value.reason is Reason.OUT_OF_MEMORY, "what befell the last one is why none is there"
 
 
+def test_an_executor_that_ended_long_ago_is_not_why_none_is_there() -> None:
+    """Its pod is kept for its log."""
+    old = ended(137, "OOMKilled")
+    old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
+    watch = Watch(pods=[old, UNSCHEDULED])
+    with pytest.raises(TransientError, match="Insufficient memory") as told:
+        watch.wave(watch.executors(), 2 * PATIENCE)
+    assert told.value.reason is Reason.EXECUTORS_LOST
+
+
 def test_a_run_that_drains_waits_for_no_executor() -> None:
     watch = Watch()
     found = watch.executors()

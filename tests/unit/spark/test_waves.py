@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_spark.sinks.base import StagedFile
 from cdcsync_spark.splitread import Row, pieces
-from cdcsync_spark.wavejob import SplitResult, _CountsSum, _parse
+from cdcsync_spark.wavejob import SplitResult, _CountsSum, _parse, run_wave
 
 MIB = 1 << 20
 
@@ -66,3 +70,38 @@ def test_a_tasks_result_comes_back_as_it_was() -> None:
     assert _parse(
         '{"files": [{"path": "a", "size": 1, "rows": 2, "stats": ""}], "rows": 2, "nulled": 1}'
     ) == SplitResult((StagedFile("a", 1, 2),), 2, 1)
+
+
+class SlowSpark:
+    """Its job begins late: the first cancellations find nothing to cancel, one fails, the fourth ends it."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+        self.ended = threading.Event()
+        self.sparkContext = self
+
+    def accumulator(self, value: object, _: object) -> Any:
+        return SimpleNamespace(value=value)
+
+    def range(self, *_: int) -> Any:
+        return SimpleNamespace(mapInArrow=lambda *_: SimpleNamespace(collect=self.collect))
+
+    def collect(self) -> None:
+        assert self.ended.wait(60)
+
+    def cancelAllJobs(self) -> None:
+        self.cancelled += 1
+        if self.cancelled == 2:
+            raise RuntimeError("stopped")
+        if self.cancelled == 4:
+            self.ended.set()
+
+
+def test_a_wave_that_is_given_up_ends_its_job_however_late_that_begins() -> None:
+    def progress(_: object) -> None:
+        raise KeyError("draining")
+
+    spark: Any = SlowSpark()
+    with pytest.raises(KeyError, match="draining"):
+        run_wave(spark, [], progress)
+    assert spark.cancelled >= 4

@@ -1,0 +1,38 @@
+"""What the end of a driver means that nobody here had asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cdcsync_core.run import ExitCode, RunKind
+from cdcsync_operator.kube_runs import FoundRun
+from cdcsync_operator.seen import Exit
+
+
+def vanished(kind: RunKind, code: ExitCode) -> Exit | None:
+    """The driver drained and said so; then its pod was gone."""
+    data = {
+        "run": json.dumps({"kind": kind}),
+        "head": json.dumps({"exit": {"code": code, "reason": "", "message": "said"}}),
+    }
+    return FoundRun("r", None, ({"metadata": {"name": "r-0"}, "data": data},)).seen(now=1.0).exit
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(RunKind.STREAM, ExitCode.DONE), (RunKind.SNAPSHOT, ExitCode.DONE), (RunKind.CATCH_UP, ExitCode.RETRY)],
+)
+def test_a_catch_up_that_was_taken_away_is_not_one_that_has_caught_up(kind: RunKind, code: ExitCode) -> None:
+    """R5: else the stream would be stopped to take its tables in, wherever they stand."""
+    found = vanished(kind, ExitCode.DONE)
+    assert found
+    assert found.code == code
+    assert "deleted or evicted" in found.message
+
+
+def test_an_end_with_a_reason_keeps_it() -> None:
+    found = vanished(RunKind.CATCH_UP, ExitCode.USER_MUST_ACT)
+    assert found
+    assert (found.code, found.message) == (ExitCode.USER_MUST_ACT, "said")
