@@ -30,6 +30,8 @@ _KNOWN_BITMAPS = 10_000
 _SLICE_BYTES = 4 << 20
 #: of a slice as columns, roughly
 _SLICE_ARROW_BYTES = 16 << 20
+#: of numbers with which cursors move together
+_STEP_BYTES = 16 << 20
 #: of a value: a cursor, an offset, a number
 _VALUE_BYTES = 16
 
@@ -111,6 +113,8 @@ class _Step:
 
     def __init__(self, lanes: Lanes, layouts: Sequence[Layout]) -> None:
         self._lanes = lanes
+        #: cursors that move together, each with a number or two for each column
+        self._most = max(_FEW_EVENTS, _STEP_BYTES // (8 * max(1, len(layouts))))
         #: of each value that varies: the byte and bit of the bitmap, the width of its length
         self._lengths = [(i >> 3, i & 7, prefix) for i, (_, prefix) in enumerate(layouts) if prefix]
         self._bytes: list[_Byte] = []
@@ -127,6 +131,11 @@ class _Step:
 
     def over(self, at: Cursors) -> Cursors:
         """May lie beyond the buffer where rows are garbage; then it lies beyond their ends."""
+        if len(at) <= self._most:
+            return self._over(at)
+        return np.concatenate([self._over(at[low : low + self._most]) for low in range(0, len(at), self._most)])
+
+    def _over(self, at: Cursors) -> Cursors:
         gaps: list[list[Cursors]] = [[] for _ in range(len(self._lengths) + 1)]
         shown: list[Numbers] = []
         for j, (moves, first, varies) in enumerate(self._bytes):
@@ -200,15 +209,15 @@ def arrow_width(columns: Sequence[MappedColumn]) -> int:
     return sum(_VALUE_BYTES + (c.meta if c.code == STRING else 0) for c in columns)
 
 
-def slices(found: Rows, width: int, befores: Flags) -> Iterator[slice]:
-    """Rows that are decoded together; `width` is their `arrow_width`. `befores` stay with the row after them."""
+def slices(found: Rows, width: int, together: Flags) -> Iterator[slice]:
+    """Rows that are decoded together; `width` is their `arrow_width`. Those of `together` stay with the row after them."""
     starts, total = found.starts, len(found.starts) - 1
     most = max(1, _SLICE_ARROW_BYTES // width)
     low = 0
     while low < total:
         full = int(np.searchsorted(starts, starts[low] + _SLICE_BYTES))
         high = min(low + most, max(full, low + 1), total)
-        high += int(befores[high - 1])
+        high += int(together[high - 1])
         yield slice(low, high)
         low = high
 

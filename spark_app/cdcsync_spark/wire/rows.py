@@ -128,7 +128,8 @@ def _lockstep(run: _Run) -> Iterator[Decoded]:
     rows = lockstep.rows(lanes, [len(body) for body in bodies], layouts)
     kinds, numbers = _kinds(run.events, rows.counts), _numbers(run.transactions, rows.counts)
     befores = kinds == ChangeKind.UPDATE_BEFORE
-    for part in lockstep.slices(rows, lockstep.arrow_width(run.map.columns), befores):
+    together = befores & (not run.befores)
+    for part in lockstep.slices(rows, lockstep.arrow_width(run.map.columns), together):
         images = np.arange(part.start, part.stop)
         if not run.befores:
             images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]
