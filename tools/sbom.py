@@ -58,6 +58,8 @@ def python(root: Path) -> Iterator[Component]:
         name, version = fields["Name"], fields["Version"]
         known = name.lower().replace("_", "-").replace(".", "-")
         component = _component(name, version, f"pkg:pypi/{quote(known)}@{quote(version, safe='')}")
+        # one distribution may bring another one along
+        component["bom-ref"] = f"{component['purl']}#{path.parent.relative_to(root)}"
         if fields.get("License-Expression"):
             component["licenses"] = [{"expression": fields["License-Expression"]}]
         yield component

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"; . ./lib.sh
 root=$(cd ../.. && pwd -P)
-key=$(cd "$root" && cat .dockerignore Dockerfile docker/* pyproject.toml $(find core operator spark_app -name '*.py' | sort) | sha256sum | cut -c1-16)
+key=$(cd "$root" && cat .dockerignore Dockerfile docker/* pyproject.toml tests/cluster/image/base.sh $(find core operator spark_app -name '*.py' | sort) | sha256sum | cut -c1-16)
 
 has() { buildah images --quiet "$1" > /dev/null 2>&1; }
 

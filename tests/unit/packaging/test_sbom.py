@@ -42,6 +42,7 @@ def root(tmp_path: Path) -> Path:
         "etc/os-release": 'ID=debian\nVERSION_ID="12"\n',
         "var/lib/dpkg/status": DPKG,
         "opt/lib/Some_Package-1.2.dist-info/METADATA": "Name: Some_Package\nVersion: 1.2\nLicense-Expression: MIT\n\nText: no field\n",
+        "opt/o/Some_Package-1.2.dist-info/METADATA": "Name: Some_Package\nVersion: 1.2\nLicense-Expression: MIT\n\nText: no field\n",
         "opt/lib/old.egg-info/PKG-INFO": "Name: old\nVersion: 3\n",
     }
     for name, text in files.items():
