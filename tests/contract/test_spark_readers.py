@@ -50,6 +50,7 @@ def test_spark_returns_the_models_rows(delta_spark: SparkSession, lived: list[Li
     assert read_by_spark(delta_spark, lived) == models(lived)
 
 
+@pytest.mark.long
 def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, lived: list[Life]) -> None:
     """Its vectors in its own files, its checkpoint and its protocol; then batches and upkeep of ours."""
     changed = [lived[0], lived[-1]]

@@ -3,7 +3,7 @@
 A stream leaves a small file per commit, and deleted rows in all files. Two kinds of moves keep that in bounds, each of at most
 `MOST_BYTES` and `MOST_ROWS`, so that none takes long or needs much memory:
 
-- *gather*: `GATHERED` files of one size class become one, sorted by key. A row is moved once per class, so what a row costs
+- *gather*: `GATHERED` files of one size class become one, sorted by key. A row is moved once or twice per class, so what a row costs
   grows with the logarithm of the table;
 - *peel*: of a file with many deleted rows the first live ones go to a file of their own, and are deleted here; when none is
   left the file is gone. So a file of any size is rewritten in pieces, each in its range of keys.
