@@ -113,6 +113,8 @@ def operator(api: Api, folder: Path) -> Iterator[Operator]:
         finally:
             process.terminate()
             process.wait(60)
+            said = (folder / "operator.log").read_text()
+            assert "the lease is lost" not in said, said
 
 
 def streaming(api: Api, count: int) -> list[str]:
