@@ -289,6 +289,7 @@ def test_certificates_that_cannot_be_loaded(mysql97_gtid: Server, tmp_path: Path
     (tmp_path / "ca.crt").write_text("no certificate")
     for ca in (tmp_path / "ca.crt", tmp_path / "missing"):
         assert _refusal(source_of(mysql97_gtid, tls=Tls("verify-ca", ca))).reason is Reason.SPEC_INVALID
+        assert _refusal(source_of(mysql97_gtid, tls=Tls("required", ca))).reason is Reason.SPEC_INVALID
 
 
 def test_tls_is_never_given_up(mariadb1011: Server) -> None:
