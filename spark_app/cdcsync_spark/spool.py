@@ -74,7 +74,8 @@ class Spooled(NamedTuple):
         follows = (
             self.segment is not None and self.segment is other.segment and self.offset + self.length == other.offset
         )
-        alike = self.head.map is other.head.map and self.head.operation is other.head.operation
+        mine, others = self.head, other.head
+        alike = mine.map is others.map and mine.operation is others.operation and mine.defect is others.defect is None
         longest = max(_JOINED_BYTES, other.offset // _JOINED_PART)
         if not follows or not alike or self.length + other.length > longest:
             return None

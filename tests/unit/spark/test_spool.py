@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import TableId
 from cdcsync_spark.spool import Spool, Spooled, disk_error
 from cdcsync_spark.wire.facts import Operation
@@ -55,6 +55,18 @@ def test_on_disk_successive_events_of_one_table_are_one(tmp_path: Path) -> None:
     found = added(Spool(str(tmp_path), 0), [b"%06d" % n for n in range(1000)])
     assert len(found) == 1
     assert text(found) == [b"".join(b"%06d" % n for n in range(1000))]
+
+
+def test_an_event_that_cannot_be_used_stays_by_itself(tmp_path: Path) -> None:
+    """Joined to others it would be gone, and its table would go on without its rows."""
+    defect = fail(Reason.LOG_INCOMPLETE, "an incomplete image")
+    whole = rows(A, b"whole")
+    found: list[Spooled] = []
+    spool = Spool(str(tmp_path), 0)
+    for event in (whole, whole._replace(body=b"", defect=defect), whole):
+        spool.add_to(found, event)
+    assert [item.head.defect for item in found] == [None, defect, None]
+    assert text(found) == [b"whole", b"", b"whole"]
 
 
 def test_joined_events_stay_small(tmp_path: Path) -> None:
