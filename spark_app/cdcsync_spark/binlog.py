@@ -37,6 +37,19 @@ _IDENTITY = uuid.UUID("6f0b6a0e-6f43-4c0f-9d0e-5f0d3c1b7a11")
 _ER_PRIVILEGE = frozenset({1044, 1045, 1142, 1227})
 _ER_FATAL_READING_BINLOG = 1236
 
+#: the command has 32 bits for the offset
+_ADDRESSABLE = 1 << 32
+
+
+def dump_begin(at: LogOffset) -> LogOffset:
+    """Where the server is asked to begin so that everything after `at` comes: there, or at the beginning of a file that is too long
+    for the command.
+
+    A file is closed once it has its size, but first the server writes what was committed in one group with a huge transaction, and
+    more while that is synced to disk. So a place past 4 GiB need not be the end of its file.
+    """
+    return at if at.offset < _ADDRESSABLE else LogOffset(at.file, 4)
+
 
 class BinlogClient:
     """One dump. Use as a context manager; `events` or `arrivals` once.
@@ -127,25 +140,8 @@ class BinlogClient:
         if isinstance(self._start, GtidPosition):
             gtids = encode_gtid_set(self._start.gtids)
             return _COM_BINLOG_DUMP_GTID, struct.pack("<HIIQI", flags, self._replica_id, 0, 4, len(gtids)) + gtids
-        at = self._addressable(self._start.at)
+        at = dump_begin(self._start.at)
         return _COM_BINLOG_DUMP, struct.pack("<IHI", at.offset, flags, self._replica_id) + at.file.encode()
-
-    def _addressable(self, at: LogOffset) -> LogOffset:
-        """The command has 32 bits for the offset. A file grows past them by one transaction only and is closed after it, so what
-        follows such a place is the next file."""
-        if at.offset < 1 << 32:
-            return at
-        with self._connection.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            files = [LogOffset(str(row[0]), 4) for row in cursor.fetchall()]
-        later = [f for f in files if f.number > at.number]
-        if not later:
-            raise fail(
-                Reason.SOURCE_UNREACHABLE,
-                f"no binlog file after {at.file} yet, which is past 4 GiB",
-                needed="its rotation",
-            )
-        return min(later, key=lambda f: f.number)
 
     def _received(self) -> Iterator[list[memoryview]]:
         sock = self._connection._sock  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
-from cdcsync_core.position import FilePosition, Position
+from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
@@ -27,7 +27,7 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.assembly import Assembly
 from cdcsync_spark.batchfile import BatchWriter
-from cdcsync_spark.binlog import BinlogClient
+from cdcsync_spark.binlog import BinlogClient, dump_begin
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.parser import EventParser
@@ -89,7 +89,12 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             replica_id=settings.replica_id,
             heartbeat_seconds=settings.heartbeat_seconds,
         )
-        yield Dump(client, EventParser(facts.flavor, file=file, mark=mark, wanted=wanted))
+        yield Dump(client, EventParser(facts.flavor, file=file, mark=mark, known=_sent_again(start), wanted=wanted))
+
+
+def _sent_again(start: Position) -> LogOffset | None:
+    """The place up to which the dump brings what is known."""
+    return start.at if isinstance(start, FilePosition) and dump_begin(start.at) != start.at else None
 
 
 class LogReader:

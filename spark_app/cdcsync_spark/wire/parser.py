@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Literal, NamedTuple
 
-from cdcsync_core.errors import DecodeError
+from cdcsync_core.errors import DecodeError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
@@ -93,8 +93,8 @@ class EventParser:
     """The state of one binlog dump.
 
     `file` is the log file where it begins (found out from the first event otherwise); `mark` is MariaDB's GTID position
-    there, empty if unknown: then marks are empty up to the next file, which begins with its own. `wanted` says whose rows are
-    emitted.
+    there, empty if unknown: then marks are empty up to the next file, which begins with its own. Up to the place `known`,
+    where an event must end, there are no facts. `wanted` says whose rows are emitted.
     """
 
     def __init__(
@@ -103,11 +103,13 @@ class EventParser:
         file: str = "",
         mark: str = "",
         *,
+        known: LogOffset | None = None,
         wanted: Callable[[TableId], bool] = lambda _: True,
     ) -> None:
         self._mariadb = flavor == "mariadb"
         self._file = file
         self._offset = 0
+        self._known = known
         self._checksum = False
         self._inside = _Inside.NOTHING
         self._gtid: Gtid | None = None
@@ -134,9 +136,25 @@ class EventParser:
                 else:
                     self._move(header)
             handler = _HANDLERS.get(header.kind, EventParser._other)
-            return handler(self, header, view[_HEADER.size : end])
+            found = handler(self, header, view[_HEADER.size : end])
+            return found if self._known is None else self._passed_over(self._known, found)
         except DecodeError as e:
             raise self._placed(e) from None
+
+    def _passed_over(self, known: LogOffset, found: Iterable[Fact]) -> Iterable[Fact]:
+        for _ in found:
+            continue  # some are made as they are asked for, and the parser's state with them
+        here = self._here()
+        if here == known:
+            self._known = None
+        elif not known.covers(here):
+            raise fail(
+                Reason.POSITION_LOST,
+                f"no event of the log ends at {known}: the next one ends at {here}",
+                needed="the log that the tables were read from",
+                remedy="read the tables again (spec.resnapshot)",
+            )
+        return ()
 
     def _placed(self, e: DecodeError) -> DecodeError:
         at = e.position or f"{self._file}:{self._offset}"

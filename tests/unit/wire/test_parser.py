@@ -8,7 +8,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.errors import DecodeError, Reason
+from cdcsync_core.errors import CdcError, DecodeError, Reason
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
@@ -304,6 +304,26 @@ def test_offsets_go_on_past_four_gibibytes() -> None:
     events.append(log.write(XID, bytes(8)))
     assert log.offset > 1 << 32
     assert parse("mysql", events)[-1] == end(log.offset, ONE)
+
+
+def test_what_is_known_is_passed_over() -> None:
+    """A file that is too long for the command's 32 bits is sent from its beginning."""
+    log, events = Log.begun()
+    known = 0
+    for number in range(1, 4):
+        events += [log.write(GTID, gtid(number)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
+        known = known or log.offset
+    facts = parse("mysql", events, known=LogOffset(FILE, known))
+    assert [f.id.gtid for f in facts if isinstance(f, TransactionEnd)] == [Gtid(str(UUID), 2), Gtid(str(UUID), 3)]
+    assert facts[0] == TransactionBegin(Gtid(str(UUID), 2))
+
+
+def test_a_known_place_where_no_event_ends_is_another_log() -> None:
+    log, events = Log.begun()
+    events += [log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
+    with pytest.raises(CdcError, match=f"no event of the log ends at {FILE}:{log.offset - 1}") as caught:
+        parse("mysql", events, known=LogOffset(FILE, log.offset - 1))
+    assert caught.value.reason is Reason.POSITION_LOST
 
 
 def test_rotation_is_progress_once() -> None:
