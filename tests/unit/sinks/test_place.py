@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,18 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
     with place.new_file("sub/whole") as path:
         path.write_bytes(b"whole")
     assert [p.name for p in (tmp_path / "sub").iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize(("there", "ours"), [(b"mine", True), (b"another one's", False)])
+def test_a_link_that_was_made_and_whose_answer_was_lost(
+    there: bytes, ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system asks again and is told that the name is taken: then the content decides."""
+
+    def lost(_: Path, target: Path) -> None:
+        target.write_bytes(there)
+        raise FileExistsError(target)
+
+    monkeypatch.setattr(os, "link", lost)
+    assert Place.parse(str(tmp_path)).put_new("log/1.json", b"mine") is ours
+    assert [f.name for f in (tmp_path / "log").iterdir()] == ["1.json"]
