@@ -58,14 +58,14 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
-# The class archive, with which Spark's JVM starts in about half the time. It knows Spark's classes only, not ours.
+# What Spark starts faster with: its home and a class archive, which knows Spark's classes only, not ours.
 WORKDIR /tmp/warm/cdcsync_spark
 COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py spark_app/cdcsync_spark/session.py ./
 COPY spark_app/cdcsync_spark/warmup.py ./
 WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.warmup && rm -rf /tmp/*
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
-ENV SPARK_HOME=/opt/cdcsync/lib/python3.11/site-packages/pyspark
+ENV SPARK_HOME=/opt/cdcsync/share/cdcsync/spark
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["/usr/bin/tini", "--", "/opt/cdcsync/entrypoint"]

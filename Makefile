@@ -9,6 +9,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
+# Tests start many interpreters, and each would compile what it imports anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMPS := .cache/stamps
@@ -117,12 +120,12 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-.venv/ready: pyproject.toml spark_app/cdcsync_spark/delta_jars.py .venv/locked
+.venv/ready: pyproject.toml $(addprefix spark_app/cdcsync_spark/,delta_jars.py session.py warmup.py) .venv/locked
 	@echo "setup: cdcsync itself, editable"
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "setup: Delta's jars for Spark, by Maven"
 	@$(BIN)/python -m cdcsync_spark.delta_jars
-	@echo "setup: a class archive, with which Spark starts in half the time"
+	@echo "setup: a home and a class archive, with which Spark starts in half the time"
 	@$(BIN)/python -m cdcsync_spark.warmup 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
 	@touch $@
 	@echo "setup: done, $(BIN)/cdcsync is ready"

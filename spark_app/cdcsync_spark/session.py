@@ -26,7 +26,11 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
+    # plans of a few rows, most of them run once: compiled code would cost more than it saves
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "cdcsync_spark.workers",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
@@ -63,8 +67,25 @@ def archive_path() -> Path | None:
     if java is None:
         return None
     binary = Path(java).resolve()
-    version = hashlib.sha256(f"{binary} {binary.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    made_with = f"{binary} {binary.stat().st_mtime_ns} {spark_home()}"
+    version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
     return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
+
+
+def spark_home() -> Path:
+    """Where Spark is started from if `cdcsync_spark.warmup` made it: PySpark's programs and jars without the zip of its Python part,
+    which comes first on the path of Python's processes otherwise, and each compiles anew what it imports from it."""
+    return Path(sys.prefix) / "share" / "cdcsync" / "spark"
+
+
+def _set_environment() -> None:
+    """What Spark's launcher and its JVM read there."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # there is none to be asked for data sources that are installed: ours are registered
+    os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
+    os.environ["SPARK_LAUNCHER_OPTS"] = _JVM
+    if (spark_home() / "jars").exists():
+        os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
 def _archive_option() -> str:
@@ -92,7 +113,7 @@ def start_session(
 
     `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what makes the cluster.
     """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _set_environment()
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),

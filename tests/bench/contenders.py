@@ -100,8 +100,8 @@ def spark_session() -> int:
         return int(spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id long").count())
 
 
-def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -> int:
-    """Spark's own JDBC reader, two partitions by `key`, to Parquet."""
+def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str, columns: str = "*") -> int:
+    """Spark's own JDBC reader, two partitions by `key`, to Parquet; `columns` as SQL has them."""
     from cdcsync_spark.session import start_session
 
     source = _source(port, folder)
@@ -109,12 +109,17 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str) -
         cursor.execute(f"SELECT MIN({key}), MAX({key}), COUNT(*) FROM {table}")
         first, last, count = cursor.fetchall()[0]
     with tempfile.TemporaryDirectory() as scratch:
-        # all of the JVM's compilers: here it is the JVM that works
-        extra = {"spark.jars": jar, "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}"}
+        # all of the JVM's compilers, and Spark's: here it is the JVM that works
+        extra = {
+            "spark.jars": jar,
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
+            "spark.sql.codegen.wholeStage": "true",
+            "spark.sql.codegen.factoryMode": "FALLBACK",
+        }
         with start_session("bench", cores=2, memory="2g", scratch_dir=scratch, extra=extra) as spark:
             rows = spark.read.jdbc(
                 f"jdbc:mysql://127.0.0.1:{port}/?permitMysqlScheme&sslMode=disable&allowPublicKeyRetrieval=true",
-                table,
+                table if columns == "*" else f"(SELECT {columns} FROM {table}) some",
                 column=key,
                 lowerBound=first,
                 upperBound=last,

@@ -36,6 +36,9 @@ _NAMED = re.compile(r"\[(DELTA_|UNRESOLVED_COLUMN|DATATYPE_MISMATCH|INCOMPATIBLE
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
+    # here Spark works on many rows
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
     # one task would hold a large table's touched rows at once and run out of memory [measured]
     "spark.sql.shuffle.partitions": "32",
     "spark.databricks.delta.snapshotPartitions": "1",
