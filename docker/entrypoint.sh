@@ -5,7 +5,9 @@ case ${1:-} in
 driver) exec python -m cdcsync_spark.pod "$2" ;;
 executor)
     # SPARK_JAVA_OPT_0, _1, ... in the order of their numbers
-    mapfile -t options < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' || true)
+    mapfile -t given < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' || true)
+    # the first compiler only, as in drivers, unless the user says otherwise: the work is Python's
+    options=(-XX:TieredStopAtLevel=1 "${given[@]}")
     # the drivers' class archive; it is taken where the class path begins as theirs does, else left
     archive=$(compgen -G '/opt/cdcsync/share/cdcsync/*.jsa' | head -1 || true)
     options+=(${archive:+"-XX:SharedArchiveFile=$archive"})
