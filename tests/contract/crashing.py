@@ -1,7 +1,5 @@
 """A small sync whose whole knowledge is in its targets: run it, kill it anywhere, run it again, until it ends by itself.
 
-    EPOCH=1 VECTORS=1 python crashing.py '{the place as JSON}'
-
 Creates a table, reads it in three waves, merges four batches, reads it again under nonce 1 beside itself, publishes,
 merges two more batches. `EXPECTED` is what the table must hold whenever the program has ended well, however often it was killed before.
 """
@@ -9,9 +7,7 @@ merges two more batches. `EXPECTED` is what the table must hold whenever the pro
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -87,6 +83,7 @@ def run(sink: Sink, epoch: int) -> None:
     stream(main, range(5, 7), epoch)
 
 
-if __name__ == "__main__":
-    vectors = os.environ["VECTORS"] == "1"
-    run(DeltaSink(Place(**json.loads(sys.argv[1])), SYNC, vectors), int(os.environ.get("EPOCH", "1")))
+def run_armed(place: Place, epoch: int, gate: str) -> None:
+    """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it)."""
+    os.environ["CDCSYNC_GATE"] = gate
+    run(DeltaSink(place, SYNC), epoch)

@@ -5,12 +5,12 @@ The program that is killed is `crashing.py`; every run has a higher epoch than t
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
-from dataclasses import asdict
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import pytest
@@ -37,23 +37,35 @@ CHAINS = {
 }
 
 
-def run(place: Place, epoch: int, gate: str = "") -> int:
+@pytest.fixture(scope="session")
+def processes() -> BaseContext:
+    """Makes processes by forks of one that has imported the program, which takes longer than the program itself."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([crashing.__name__])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), *sys.path]))
+        forkserver.ensure_running()
+    return context
+
+
+def run(processes: BaseContext, place: Place, epoch: int, gate: str) -> int | None:
     """The program's exit code; negative is the signal that ended it."""
-    environment = os.environ | {"EPOCH": str(epoch), "VECTORS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *sys.path])
-    environment |= {"CDCSYNC_GATE": gate} if gate else {}
-    command = [sys.executable, "-W", "error", crashing.__file__, json.dumps(asdict(place))]
-    return subprocess.run(command, env=environment, check=False, timeout=120).returncode
+    process = processes.Process(target=crashing.run_armed, args=(place, epoch, gate))
+    process.start()
+    process.join(120)
+    return process.exitcode
 
 
 @pytest.mark.parametrize(
     ("place", "gate", "passing"), [(*c, n) for c, n in CHAINS.items() if c[0] in STORES], indirect=["place"]
 )
-def test_killed_at_a_gate_again_and_again(gate: str, passing: int, place: Place, sink: Sink, tmp_path: Path) -> None:
+def test_killed_at_a_gate_again_and_again(
+    processes: BaseContext, gate: str, passing: int, place: Place, sink: Sink, tmp_path: Path
+) -> None:
     """Run after run is killed a little further than the one before, until one ends by itself."""
-    codes: list[int] = []
+    codes: list[int | None] = []
     while len(codes) < 20 and 0 not in codes:
-        codes.append(run(place, len(codes) + 1, f"{gate}:{passing}:kill:{tmp_path / f'once-{len(codes)}'}"))
+        codes.append(run(processes, place, len(codes) + 1, f"{gate}:{passing}:kill:{tmp_path / f'once-{len(codes)}'}"))
     assert codes[-1] == 0
     assert codes[:-1] == [-signal.SIGKILL] * (len(codes) - 1)
     assert len(codes) > 2

@@ -35,8 +35,8 @@ def _syncs(server: Server, database: str, folder: Path) -> tuple[Sync, Sync]:
 
 
 def _stopped_before_its_commit(sync: Sync, server: Server, database: str) -> None:
-    """A driver that has decided what to commit, stopped; its controller is dead."""
-    sync.run_to_completion()
+    """A stream's driver that has decided what to commit, stopped; its controller is dead."""
+    sync.run_to_completion("snapshot")
     server.run("UPDATE a SET v = 'by the zombie' WHERE id < 100", db=database)
     sync.start(until="forever", gate=Gate("before-commit", 1, "stop"))
     sync.wait_fired()
