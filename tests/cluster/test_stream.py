@@ -103,6 +103,30 @@ def test_a_nonce_starts_it_again_and_a_pause_keeps_it_from_it(shop: NodeSync) ->
     shop.arrives()
 
 
+@pytest.mark.long
+def test_the_drivers_node_falls_silent_and_answers_again(node: Node, shop: NodeSync) -> None:
+    """R8: the driver is given up while it goes on, unseen; its node ends it when it answers again, and the successor takes over."""
+    soon = {
+        "key": "node.kubernetes.io/unreachable",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 5,
+    }
+    before = shop.driver()
+    shop.change(driver={"podTemplate": {"spec": {"tolerations": [soon]}}})
+    shop.until(lambda s: s.runs.stream and s.runs.stream.pod != before, 120, "a new driver after its template")
+    shop.flows()
+    lost = shop.driver()
+    with shop.workload.__class__(shop.server, shop.database, seed=9, pace=shop.workload.pace):
+        with node.silent():
+            status = shop.until(lambda s: s.restarts.reason == "DriverLost", 300, "the driver is given up")
+            assert "its node does not answer" in status.condition("Ready").message
+        shop.until(lambda s: s.runs.stream and s.runs.stream.pod != lost, 120, "a new driver")
+        shop.flows()
+    shop.arrives()
+    assert shop.pods(DRIVER) == [shop.driver()]
+
+
 def test_no_secret_in_logs_or_objects(shop: NodeSync) -> None:
     kinds = "all,configmaps,cdcsyncs,events"
     for text in (shop.describe(), shop.node.kubectl("-n", shop.name, "get", kinds, "-o", "yaml")):

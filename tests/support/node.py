@@ -84,6 +84,16 @@ class Node:
         os.kill(int((self.state / "run" / "kube-apiserver.pid").read_text()), signal.SIGKILL)
         subprocess.run([ROOT / "tests" / "cluster" / "up.sh"], check=True, capture_output=True)
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Its kubelet is stopped, so that the control plane takes the node for lost; what runs there goes on."""
+        kubelet = int((self.state / "run" / "kubelet.pid").read_text())
+        os.kill(kubelet, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(kubelet, signal.SIGCONT)
+
     def pods(self, namespace: str, selector: str) -> list[Object]:
         return list(self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector))
 

@@ -50,6 +50,28 @@ _HUNGRY: Object = {
 }
 
 
+def _lake(limit: str) -> Object:
+    """A volume of so many bytes where the driver writes its tables, which no other pod shares."""
+    volume = {"name": "lake", "emptyDir": {"medium": "Memory", "sizeLimit": limit}}
+    driver = {"name": "driver", "volumeMounts": [{"name": "lake", "mountPath": "/lake"}]}
+    return {
+        "driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [volume]}}},
+        "sink": {"delta": {"path": "/lake/tables"}},
+    }
+
+
+def _scratch(limit: str) -> Object:
+    """A volume that the driver fills beyond its bound, for which the kubelet evicts the pod."""
+    fill = {"exec": {"command": ["sh", "-c", "head -c 64M /dev/zero > /hog/all"]}}
+    driver = {
+        "name": "driver",
+        "lifecycle": {"postStart": fill},
+        "volumeMounts": [{"name": "hog", "mountPath": "/hog"}],
+    }
+    volume = {"name": "hog", "emptyDir": {"sizeLimit": limit}}
+    return {"driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [volume]}}}}
+
+
 def _executors(template: Object) -> Object:
     """A snapshot with one executor of that template, beside a driver that takes little."""
     merged = {"containers": small("executor")["spec"]["containers"]} | template
@@ -72,6 +94,8 @@ LONG_TROUBLES = {
         seconds=600,
     ),
     "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
+    "full-disk": Trouble("SinkUnreachable", "o space left", _lake("4Ki"), seconds=600),
+    "full-scratch": Trouble("DriverLost", "taken away: Evicted: Usage of EmptyDir volume", _scratch("1Mi"), seconds=600),
     "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
 
