@@ -43,6 +43,22 @@ def key_form(column: Column) -> KeyForm | None:
     return _FORMS.get(column.type.base)
 
 
+#: character sets in which two characters become one of Unicode, as the server converts them, too (`＼` and a backslash in sjis)
+AMBIGUOUS = frozenset({"armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"})
+
+
+def key_fault(column: Column) -> str:
+    """Why the column cannot be in a key, in words; empty for one that can. Keys that differ on the source differ in the target."""
+    kind = column.type
+    if key_form(column) is None:
+        return f"is {kind.declared}, which is not exact"
+    if kind.charset in AMBIGUOUS:
+        return f"is in {kind.charset}, in which different texts can be the same in UTF-8"
+    if kind.base in ("enum", "set") and len({"", *kind.members}) <= len(kind.members):
+        return f"is {kind.declared}, with a member that prints like another one or like none"
+    return ""
+
+
 def key_literal(column: Column, value: KeyValue) -> str:
     """`value`, as `chunk.KeyValue` encodes it, as SQL; raises ValueError for a value that is not of the column's family."""
     form = key_form(column)

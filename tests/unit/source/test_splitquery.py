@@ -6,7 +6,7 @@ import pytest
 
 from cdcsync_core.chunk import KeyValue, Split
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_mysql.splitquery import key_form, key_literal, order_by, select_key, where
+from cdcsync_mysql.splitquery import key_fault, key_form, key_literal, order_by, select_key, where
 
 
 def _column(name: str, declared: str, charset: str = "") -> Column:
@@ -75,6 +75,25 @@ def test_types_that_cannot_be_in_a_key(declared: str) -> None:
     assert key_form(column) is None
     with pytest.raises(ValueError, match="cannot be in a key"):
         key_literal(column, 1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "charset", "words"),
+    [
+        ("float", "", "not exact"),
+        ("varchar(20)", "sjis", "sjis"),
+        ("enum('a','b')", "cp932", "cp932"),
+        ("enum('','a')", "utf8mb4", "prints like another one or like none"),
+        ("set('a','a')", "utf8mb4", "prints like another one or like none"),
+    ],
+)
+def test_keys_that_the_target_could_not_tell_apart(declared: str, charset: str, words: str) -> None:
+    assert words in key_fault(_column("k", declared, charset))
+
+
+@pytest.mark.parametrize(("declared", "charset"), [("enum('a','b')", "latin1"), ("varchar(9)", "gbk"), ("int", "")])
+def test_keys_that_stay_different(declared: str, charset: str) -> None:
+    assert key_fault(_column("k", declared, charset)) == ""
 
 
 def test_one_column() -> None:
