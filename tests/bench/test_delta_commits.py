@@ -119,6 +119,7 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The rows of a table, and its lake."""
     folder = tmp_path_factory.mktemp(f"base-{request.param}")
     filled(folder, request.param)
+    os.sync()  # or the first commits wait for the disk to take what came before them
     return request.param, folder
 
 

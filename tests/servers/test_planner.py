@@ -86,7 +86,7 @@ KEYS = [
          "k VARBINARY(40) NOT NULL", "CONCAT(UNHEX(LEFT(SHA2(n, 256), 32)), REPEAT(x'00', n MOD 3))",
          ("''", "x'00'", "x'0000'")),
     Keys("enum",
-         "k ENUM('zulu', 'alpha', '', 'mike', 'é') NOT NULL, n INT NOT NULL", "1 + n MOD 5, n",
+         "k ENUM('zulu', 'alpha', 'kilo', 'mike', 'é') NOT NULL, n INT NOT NULL", "1 + n MOD 5, n",
          ("'zulu', -1", "'é', 9999", "'alpha', 100000"), key="k, n"),
     Keys("only_enum", "k ENUM('b', 'a', 'c') NOT NULL", "1 + n MOD 3", ("'b'",), distinct=True),
     Keys("set",

@@ -24,6 +24,8 @@ from cdcsync_spark.sinks.key_codes import Codes
 
 #: entries that a run may have in memory
 IN_MEMORY = 64 * 1024
+#: codes from fence to fence (half a page of them), a power of two
+FENCED = 256
 
 Rows = npt.NDArray[np.uint32]
 Numbers = npt.NDArray[np.int32]
@@ -50,11 +52,13 @@ def joined(parts: Sequence[Hits]) -> Hits:
 
 @dataclass(frozen=True)
 class Run:
-    """`rows` None: the row is the index; `file` is a number, or one for each entry."""
+    """`rows` None: the row is the index; `file` is a number, or one for each entry. `fences` has every `FENCED`th code of a large run,
+    near enough to the processor that most of a search costs little."""
 
     codes: Codes
     rows: Rows | None
     file: Numbers | int
+    fences: Codes | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -66,7 +70,7 @@ class Run:
         first, last = np.searchsorted(wanted, self.codes[[0, -1]], "left"), len(self) - 1
         begin, end = int(first[0]), int(np.searchsorted(wanted, self.codes[-1], "right"))
         query = np.arange(begin, end, dtype=np.int64)
-        at = np.searchsorted(self.codes, wanted[begin:end])
+        at = self._search(wanted[begin:end])
         parts = []
         while len(query):
             met = self.codes[np.minimum(at, last)] == wanted[query]
@@ -76,6 +80,17 @@ class Run:
                 parts.append(self._entries(query, at))
             at = at + 1
         return joined(parts)
+
+    def _search(self, wanted: Codes) -> npt.NDArray[np.int64]:
+        """For each of `wanted`, which are not beyond the last code, the first index whose code is not less."""
+        if self.fences is None:
+            return np.searchsorted(self.codes, wanted)
+        at = np.maximum(np.searchsorted(self.fences, wanted) - 1, 0) * FENCED
+        last, step = len(self) - 1, FENCED
+        while step := step // 2:  # the code at `at` stays less than the wanted one, but for the first of all
+            further = np.minimum(at + step, last)
+            at = np.where(self.codes[further] < wanted, further, at)
+        return at + (self.codes[at] < wanted)
 
     def _entries(self, query: npt.NDArray[np.int64], at: npt.NDArray[np.int64]) -> Hits:
         row = at.astype(np.uint32) if self.rows is None else self.rows[at]
@@ -120,6 +135,7 @@ class Scratch:
             self._mapped(run.codes),
             None if run.rows is None else self._mapped(run.rows),
             run.file if isinstance(run.file, int) else self._mapped(run.file),
+            run.codes[::FENCED].copy(),
         )
 
     def _mapped(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
