@@ -51,9 +51,14 @@ _HUNGRY: Object = {
 
 
 def _lake(limit: str) -> Object:
-    """A volume of so many bytes where the driver writes its tables, which no other pod shares."""
+    """A volume of so many bytes where the driver makes its tables, full before it comes to that."""
+    fill = {"exec": {"command": ["sh", "-c", "cat /dev/zero > /lake/all || true"]}}
     volume = {"name": "lake", "emptyDir": {"medium": "Memory", "sizeLimit": limit}}
-    driver = {"name": "driver", "volumeMounts": [{"name": "lake", "mountPath": "/lake"}]}
+    driver = {
+        "name": "driver",
+        "lifecycle": {"postStart": fill},
+        "volumeMounts": [{"name": "lake", "mountPath": "/lake"}],
+    }
     return {
         "driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [volume]}}},
         "sink": {"delta": {"path": "/lake/tables"}},
@@ -94,7 +99,7 @@ LONG_TROUBLES = {
         seconds=600,
     ),
     "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
-    "full-disk": Trouble("SinkUnreachable", "o space left", _lake("4Ki"), seconds=600),
+    "full-disk": Trouble("SinkUnreachable", "o space left", _lake("1Mi"), seconds=600),
     "full-scratch": Trouble("DriverLost", "taken away: Evicted: Usage of EmptyDir volume", _scratch("1Mi"), seconds=600),
     "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
