@@ -79,8 +79,7 @@ def test_snapshot(server: Server, fresh_database: FreshDatabase, folder: Path, j
     assert [f.rows for f in figures] == [ROWS] * 5 + [1]
 
 
-def test_snapshot_of_all_types(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
-    """Without Spark's JDBC reader, which does not read this table."""
+def test_snapshot_of_all_types(server: Server, fresh_database: FreshDatabase, folder: Path, jdbc_jar: str) -> None:
     database, rows = fresh_database(server), ROWS // 5
     alltypes.create(server, database)
     alltypes.insert(server, database, 1, rows)
@@ -89,6 +88,8 @@ def test_snapshot_of_all_types(server: Server, fresh_database: FreshDatabase, fo
         _client(server, name, rows),
         contender("cdcsync_snapshot_arrow", *place, name),
         contender("pymysql_arrow", *place, name),
+        contender("cdcsync_snapshot_parquet", *place, name),
+        contender("spark_jdbc_parquet", *place, name, "id", jdbc_jar, alltypes.known_to_jdbc(server)),
     ]
     title = f"snapshot, {server.variant}, all types ({alltypes.columns(server)} columns)"
     _show(table(title, figures, CLIENT))
