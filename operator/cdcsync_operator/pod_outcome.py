@@ -62,9 +62,10 @@ def _ended(status: Object, reported: Exit | None) -> Exit:
 def _taken(status: Object) -> str:
     """The cluster's own word of why the pod failed: evicted, refused by its node, its node shut down or lost; else empty.
 
-    A driver that had time to drain says that it is done, which is not why it ended.
+    A driver that had time to drain says that it is done, which is not why it ended; a pod whose kubelet evicted it has then succeeded,
+    and only the condition tells.
     """
-    if status.get("phase") != "Failed":
+    if status.get("phase") != "Failed" and _disruptor(status) != "TerminationByKubelet":
         return ""
     why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
     by = _disruption(status)
@@ -73,9 +74,17 @@ def _taken(status: Object) -> str:
 
 def _disruption(status: Object) -> str:
     """By whom a pod was evicted, as a remark: the taints of a node, preemption, a drain, the collector of lost pods."""
+    by = _disruptor(status)
+    return f" ({by}: {_disruption_condition(status).get('message', '')})" if by else ""
+
+
+def _disruptor(status: Object) -> str:
+    return str(_disruption_condition(status).get("reason", ""))
+
+
+def _disruption_condition(status: Object) -> Object:
     conditions = status.get("conditions") or []
-    found = next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), None)
-    return f" ({found.get('reason', '')}: {found.get('message', '')})" if found else ""
+    return next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {})
 
 
 def _last_words(message: str) -> Exit | None:

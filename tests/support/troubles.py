@@ -100,7 +100,7 @@ LONG_TROUBLES = {
     ),
     "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
     "full-disk": Trouble("SinkUnreachable", "o space left", _lake("1Mi"), seconds=600),
-    "full-scratch": Trouble("DriverLost", "taken away: Evicted: Usage of EmptyDir volume", _scratch("1Mi"), seconds=600),
+    "full-scratch": Trouble("DriverLost", "Usage of EmptyDir volume", _scratch("1Mi"), seconds=600),
     "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
 

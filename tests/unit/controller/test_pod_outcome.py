@@ -87,6 +87,10 @@ def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str
             pod(phase="Failed", reason="Evicted", message="low on ephemeral-storage", containerStatuses=drained()),
             "Evicted: low on ephemeral-storage",
         ),
+        (
+            disrupted("TerminationByKubelet", "EmptyDir exceeds", phase="Succeeded", containerStatuses=drained()),
+            "taken away (TerminationByKubelet: EmptyDir exceeds)",
+        ),
         (pod(phase="Failed"), "no word of why"),
     ],
 )  # fmt: skip
