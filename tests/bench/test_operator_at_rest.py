@@ -86,6 +86,7 @@ class Operator:
         deadline, looks = time.monotonic() + 600, 0.0
         while time.monotonic() < deadline:
             time.sleep(5)
+            assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
             try:
                 found = self.sample(phase)
             except OSError:
@@ -104,7 +105,7 @@ def operator(api: Api, folder: Path) -> Iterator[Operator]:
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(api)))
     settings = {
         "KUBECONFIG": str(folder / "kubeconfig"), "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": str(PORT),
-        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync",
+        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync", "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     with (folder / "operator.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=os.environ | settings, stderr=log, stdout=log)
