@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.node import CHART, OPERATOR, SYSTEM, Node, ready, s3_server, wait_until
+from support.node import Node, s3_server
 from support.node_sync import NodeSync
 from support.servers import VARIANTS, Server
 from support.troubles import begin_troubles
@@ -23,22 +23,7 @@ def node() -> Iterator[Node]:
     assert state, "needed: a running node; remedy: make test-cluster"
     assert images
     made = Node(Path(state), images)
-    values = {
-        "image.repository": "localhost/cdcsync-operator",
-        "image.tag": images,
-        "driverImage.repository": "localhost/cdcsync-spark",
-        "driverImage.tag": images,
-        "imagePullPolicy": "Never",
-        "resources.requests.cpu": "10m",
-    }
-    given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
-    made.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)
-    wait_until(
-        lambda: [p for p in made.pods(SYSTEM, OPERATOR) if ready(p)],
-        120,
-        "the operator is ready",
-        lambda: made.kubectl("-n", SYSTEM, "describe", "pods") + made.kubectl("-n", SYSTEM, "logs", "deploy/cdcsync"),
-    )
+    made.install()
     yield made
     made.api.close()
 

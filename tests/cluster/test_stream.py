@@ -28,6 +28,11 @@ def test_drivers_are_evicted_and_killed_while_it_flows(node: Node, shop: NodeSyn
         node.kill(shop.name, evicted)
         shop.until(lambda s: s.runs.stream and s.runs.stream.pod != evicted, 120, "a new driver after a kill")
         shop.flows()
+        last = shop.driver()
+        node.kill(shop.name, last)
+        node.kill_operator()
+        shop.until(lambda s: s.runs.stream and s.runs.stream.pod != last, 120, "a new driver after all were killed")
+        shop.flows()
     shop.arrives()
     assert shop.pods(DRIVER) == [shop.driver()]
 
@@ -69,7 +74,7 @@ def test_metrics_of_operator_and_driver_are_served(node: Node, shop: NodeSync) -
 
 
 @pytest.mark.long
-def test_a_table_is_added_and_another_one_read_again(shop: NodeSync) -> None:
+def test_a_table_is_added_and_removed_and_another_one_read_again(shop: NodeSync) -> None:
     """R5: the others keep flowing."""
     shop.server.run(
         "CREATE TABLE added (id INT PRIMARY KEY, word TEXT)", "INSERT INTO added VALUES (1, 'a')", db=shop.database
@@ -85,6 +90,13 @@ def test_a_table_is_added_and_another_one_read_again(shop: NodeSync) -> None:
     shop.server.run("INSERT INTO added VALUES (2, 'b')", db=shop.database)
     wait_until(lambda: shop.target("added").num_rows == 2, 60, "the added table flows", shop.describe)
     shop.arrives()
+    added = f"{shop.database}.added"
+    shop.change(tables={"exclude": [added.replace(".", r"\.")]})
+    shop.until(lambda s: not (t := s.table(added)) or t.phase == "Unassigned", 120, "the removed table has left")
+    shop.flows()
+    shop.server.run("INSERT INTO added VALUES (3, 'c')", f"DELETE FROM {WALK} WHERE id % 7 = 0", db=shop.database)
+    shop.arrives()
+    assert shop.target("added").num_rows == 2, "it stays as it was"
 
 
 @pytest.mark.long

@@ -50,6 +50,27 @@ class Node:
         assert result.returncode == 0, f"helm {arguments}: {result.stdout}{result.stderr}"
         return result.stdout
 
+    def install(self) -> None:
+        """The chart with the images that were imported, until the operator is ready."""
+        values = {
+            "image.repository": "localhost/cdcsync-operator",
+            "image.tag": self.images,
+            "driverImage.repository": "localhost/cdcsync-spark",
+            "driverImage.tag": self.images,
+            "imagePullPolicy": "Never",
+            "resources.requests.cpu": "10m",
+        }
+        given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
+        self.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)
+        wait_until(
+            lambda: [p for p in self.pods(SYSTEM, OPERATOR) if ready(p)],
+            120,
+            "the operator is ready",
+            lambda: (
+                self.kubectl("-n", SYSTEM, "describe", "pods") + self.kubectl("-n", SYSTEM, "logs", "deploy/cdcsync")
+            ),
+        )
+
     def kubectl(self, *arguments: str) -> str:
         command = [str(CACHE / "node"), "kubectl", "--kubeconfig", str(self.state / "admin.kubeconfig"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
