@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -84,6 +85,7 @@ def run(sink: Sink, epoch: int) -> None:
 
 
 def run_armed(place: Place, epoch: int, gate: str) -> None:
-    """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it)."""
+    """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it), or by any warning."""
+    warnings.simplefilter("error")
     os.environ["CDCSYNC_GATE"] = gate
     run(DeltaSink(place, SYNC), epoch)
