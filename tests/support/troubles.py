@@ -50,31 +50,22 @@ _HUNGRY: Object = {
 }
 
 
-def _lake(limit: str) -> Object:
-    """A volume of so many bytes where the driver makes its tables, full before it comes to that."""
-    fill = {"exec": {"command": ["sh", "-c", "cat /dev/zero > /lake/all || true"]}}
-    volume = {"name": "lake", "emptyDir": {"medium": "Memory", "sizeLimit": limit}}
+def _filled(bounds: Object, command: str) -> Object:
+    """A driver with a volume at /full, an emptyDir of these bounds, into which `command` writes as soon as the container is there."""
     driver = {
         "name": "driver",
-        "lifecycle": {"postStart": fill},
-        "volumeMounts": [{"name": "lake", "mountPath": "/lake"}],
+        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", command]}}},
+        "volumeMounts": [{"name": "full", "mountPath": "/full"}],
     }
     return {
-        "driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [volume]}}},
-        "sink": {"delta": {"path": "/lake/tables"}},
+        "driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [{"name": "full", "emptyDir": bounds}]}}}
     }
 
 
-def _scratch(limit: str) -> Object:
-    """A volume that the driver fills beyond its bound, for which the kubelet evicts the pod."""
-    fill = {"exec": {"command": ["sh", "-c", "head -c 64M /dev/zero > /hog/all"]}}
-    driver = {
-        "name": "driver",
-        "lifecycle": {"postStart": fill},
-        "volumeMounts": [{"name": "hog", "mountPath": "/hog"}],
-    }
-    volume = {"name": "hog", "emptyDir": {"sizeLimit": limit}}
-    return {"driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [volume]}}}}
+#: the driver's tables have no room
+_LAKE = _filled({"medium": "Memory", "sizeLimit": "1Mi"}, "cat /dev/zero > /full/all || true")
+#: beyond the bound of a volume on disk the kubelet evicts the pod
+_SCRATCH = _filled({"sizeLimit": "1Mi"}, "head -c 64M /dev/zero > /full/all")
 
 
 def _executors(template: Object) -> Object:
@@ -99,8 +90,8 @@ LONG_TROUBLES = {
         seconds=600,
     ),
     "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
-    "full-disk": Trouble("SinkUnreachable", "o space left", _lake("1Mi"), seconds=600),
-    "full-scratch": Trouble("DriverLost", "Usage of EmptyDir volume", _scratch("1Mi"), seconds=600),
+    "full-disk": Trouble("SinkUnreachable", "o space left", _LAKE | {"sink": {"delta": {"path": "/full/tables"}}}, seconds=600),
+    "full-scratch": Trouble("DriverLost", "Usage of EmptyDir volume", _SCRATCH, seconds=600),
     "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
 
