@@ -45,6 +45,18 @@ def _bit(t: SourceType) -> pa.DataType:
     return pa.bool_() if t.size in (-1, 1) else pa.binary()
 
 
+def _year(t: SourceType) -> pa.DataType:
+    """A SELECT of YEAR(2) gives two digits and the log has the whole year: the copy would have both."""
+    if t.size == 2:
+        raise PermanentError(
+            Reason.TYPE_UNSUPPORTED,
+            f"column type {t.declared}, whose values a SELECT shortens to two digits and the log does not",
+            needed="YEAR with four digits",
+            remedy="ALTER TABLE ... MODIFY the column to YEAR, or leave it out by tables.overrides[].columns.exclude",
+        )
+    return pa.int16()
+
+
 def _always(arrow: pa.DataType) -> Callable[[SourceType], pa.DataType]:
     return lambda _: arrow
 
@@ -59,7 +71,7 @@ _RULES: dict[str, Callable[[SourceType], pa.DataType]] = {
     "datetime": _always(pa.timestamp("us")),
     "timestamp": _always(pa.timestamp("us", "UTC")),
     "time": _always(pa.string()),
-    "year": _always(pa.int16()),
+    "year": _year,
     **dict.fromkeys(TEXTS, _always(pa.string())),
     **dict.fromkeys(BINARIES, _always(pa.binary())),
     **dict.fromkeys(("enum", "set", "json", "uuid", "inet4", "inet6"), _always(pa.string())),
@@ -69,6 +81,11 @@ _RULES: dict[str, Callable[[SourceType], pa.DataType]] = {
 
 #: types whose zero and partial values become NULL
 _ZERO_DATES = frozenset({"date", "datetime", "timestamp"})
+#: character sets in which the servers store bytes that are no character, and then send a question mark for them [measured]
+INCOMPLETE = frozenset({
+    "ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp932", "dec8", "eucjpms", "euckr",
+    "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "sjis", "swe7", "ujis",
+})  # fmt: skip
 
 
 def arrow_type(source: SourceType) -> pa.DataType:
@@ -98,4 +115,6 @@ def lossy(column: Column) -> str:
     """What the conversion loses, in words for `check`; empty where nothing is lost."""
     if column.type.base in _ZERO_DATES:
         return "zero and partial dates become NULL"
+    if column.type.base in TEXTS and column.type.charset in INCOMPLETE:
+        return f"bytes that are no character of {column.type.charset} are read as ?; in the log they stop the table"
     return ""

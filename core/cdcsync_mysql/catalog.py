@@ -3,7 +3,7 @@
 Everything comes from information_schema in the server's order, invisible and generated columns and the generated primary
 key included, because the binlog carries them all. The chunk key is the primary key or a unique index over NOT NULL columns: a
 row with NULL would be in no range (rule R3). What has no complete row events (views, sequences, other engines, system
-versioning) is refused (rule R10).
+versioning) is refused (rule R10), and so is a name that the log spells in another way: its changes would pass by unseen.
 """
 
 from __future__ import annotations
@@ -104,10 +104,11 @@ def _check_names(tables: list[TableId]) -> None:
 def read_table(connection: Connection, table_id: TableId, excluded: frozenset[str] = frozenset()) -> Table:
     """The table's definition of now.
 
-    Raises NoSuchTable, EngineUnsupported, NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
-    column that is unknown or in the key).
+    Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the log spells in another way), NoPrimaryKey, TypeUnsupported
+    (a key column that cannot be cut), SpecInvalid (an excluded column that is unknown or in the key).
     """
-    _check_kind(connection, table_id)
+    spelling = _check_kind(connection, table_id)
+    check_spelling(table_id, spelling)
     columns = _columns(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
     index = _chunk_index(table_id, {c.name: c for c in columns}, read_indexes(connection, table_id))
@@ -123,10 +124,12 @@ def read_table(connection: Connection, table_id: TableId, excluded: frozenset[st
     return Table(table_id, columns, tuple(index.columns), excluded)
 
 
-def _check_kind(connection: Connection, table_id: TableId) -> None:
+def _check_kind(connection: Connection, table_id: TableId) -> int:
+    """The server's `lower_case_table_names`, found with the kind."""
     rows = fetch(
         connection,
-        "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        "SELECT TABLE_TYPE, ENGINE, @@lower_case_table_names FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (table_id.database, table_id.name),
     )
     if not rows:
@@ -136,12 +139,25 @@ def _check_kind(connection: Connection, table_id: TableId) -> None:
             remedy=f"create it, or GRANT SELECT ON {table_id.quoted}",
             table=str(table_id),
         )
-    kind, engine = (str(value) for value in rows[0])
+    kind, engine, spelling = (str(value) for value in rows[0])
     if kind != "BASE TABLE":
         raise _unsupported(table_id, kind.lower(), "a plain BASE TABLE", "leave it out by spec.tables.exclude")
     if engine.lower() != "innodb":
         raise _unsupported(
             table_id, f"ENGINE={engine}", "ENGINE=InnoDB", f"ALTER TABLE {table_id.quoted} ENGINE=InnoDB"
+        )
+    return int(spelling)
+
+
+def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
+    """With the value 2 the server keeps a name as it was given and writes it to the log in lower case. Raises LogIncomplete."""
+    if lower_case_table_names == 2 and str(table_id) != str(table_id).lower():
+        raise fail(
+            Reason.LOG_INCOMPLETE,
+            f"lower_case_table_names=2, with which the log spells the table {str(table_id).lower()}",
+            needed="lower_case_table_names=1 or 0, or a database and a table whose names are in lower case",
+            remedy="make the server anew with lower_case_table_names=1 (0 where files have case), or name database and table in lower case",
+            table=str(table_id),
         )
 
 

@@ -4,9 +4,9 @@ A reset, a restored backup, a failover and a crash that cut the log's tail all l
 one. Going on there would skip or invent transactions without any error. So every connection proves its position first:
 
 - the log's name: MySQL's server_uuid, MariaDB's server_id;
-- with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), everything that was purged is in
-  the position (nothing is missing); and the file of its anchor, unless it was purged, is still that file: a RESET gives the
-  same GTIDs to other transactions;
+- with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), or still to be committed from a log that
+  is as long as it was; everything that was purged is in the position (nothing is missing); and the file of its anchor, unless it was
+  purged, is still that file: a RESET gives the same GTIDs to other transactions;
 - with file and offset: the file is listed and at least that long; it was begun in the recorded second, because after a RESET
   names, sizes and GTIDs come again; MariaDB's GTID position there is the recorded one (NULL where no event ends), unless
   that would make the server read much of the file for a place which the file's beginning proves already.
@@ -69,11 +69,27 @@ def _prove_gtids(connection: Connection, facts: ServerFacts, position: GtidPosit
         fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), _COMMIT_SECONDS))
         executed, purged = _gtid_sets(connection)
     if not executed.covers(position.gtids):
-        raise _lost(f"gtid_executed is {executed}", f"all of {position.gtids}")
+        raise _not_executed(connection, position, executed)
     if not position.gtids.covers(purged):
         raise _lost(f"gtid_purged is {purged}", f"nothing purged beyond {position.gtids}")
     if position.anchor:
         _prove_anchor(connection, position.anchor)
+
+
+def _not_executed(connection: Connection, position: GtidPosition, executed: GtidSet) -> CdcError:
+    """While the log is as long as it was read it holds what is missing, and a replica's word is waited for; a lost tail made it shorter.
+    Raises PositionLost for another log."""
+    found, needed = f"gtid_executed is {executed}", f"all of {position.gtids}"
+    anchor = position.anchor
+    if anchor is None or anchor.at.file not in _sizes(connection):
+        return _lost(found, needed)
+    _prove_anchor(connection, anchor)
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        f"{found}, and the rest is in the log without being committed",
+        needed=needed,
+        remedy="see whether the source waits for its semi-synchronous replicas",
+    )
 
 
 def _gtid_sets(connection: Connection) -> tuple[GtidSet, GtidSet]:

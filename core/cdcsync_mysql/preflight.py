@@ -46,11 +46,14 @@ class Preflight:
         return (*own, *(w for t in self.tables for w in t.warnings))
 
 
-def preflight(source: Source, spec: Spec, *, server_id: int = 0, unread: Collection[str] | None = None) -> Preflight:
+def preflight(
+    source: Source, spec: Spec, *, server_id: int = 0, unread: Collection[str] | None = None, readers: int = 0
+) -> Preflight:
     """Looks at the source for the whole manifest; changes nothing and raises no CdcError.
 
     `server_id` is the replica id that our dump will use (0: not checked); `unread` names the tables whose snapshot is still
-    to be made (None: all), which is what must end before the log expires.
+    to be made (None: all), which is what must end before the log expires; `readers` is how many splits are read at once, 0 for
+    `snapshot.parallelism`.
     """
     try:
         with connect(source) as connection:
@@ -58,7 +61,7 @@ def preflight(source: Source, spec: Spec, *, server_id: int = 0, unread: Collect
             server = look(source, connection, facts, server_id)
             checks = check_server(server)
             tables = _tables(server, spec, checks)
-            seconds = _estimate(spec, tables, unread)
+            seconds = _estimate(readers or spec.snapshot.parallelism, tables, unread)
             checks += _outlives(log_retention_seconds(connection), seconds)
     except CdcError as e:
         return Preflight(None, (refused("connection", e),))
@@ -84,9 +87,9 @@ def _unknown_overrides(spec: Spec, names: list[TableId]) -> list[Check]:
     ]
 
 
-def _estimate(spec: Spec, tables: list[TableCheck], unread: Collection[str] | None) -> float:
+def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | None) -> float:
     rows = sum(t.rows for t in tables if t.error is None and (unread is None or str(t.id) in unread))
-    return rows / (_ROWS_PER_SECOND * spec.snapshot.parallelism)
+    return rows / (_ROWS_PER_SECOND * readers)
 
 
 def _outlives(retention: float, seconds: float) -> list[Check]:
@@ -96,7 +99,7 @@ def _outlives(retention: float, seconds: float) -> list[Check]:
         return []
     found = f"{retention:.0f} s, while the snapshot is estimated at {seconds:.0f} s"
     needed = "a log that outlives the snapshot, twice over"
-    remedy = "raise binlog_expire_logs_seconds, or spec.snapshot.parallelism"
+    remedy = "raise binlog_expire_logs_seconds, or spec.snapshot.parallelism (on a cluster with spec.executors)"
     if seconds > retention:
         return [failed(name, Reason.SNAPSHOT_OUTLIVES_BINLOG, found, needed, remedy)]
     return [warned(name, found, needed, remedy)]

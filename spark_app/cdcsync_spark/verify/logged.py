@@ -18,6 +18,7 @@ import pyarrow as pa
 from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
@@ -155,6 +156,8 @@ class LogSearch:
             heartbeat_seconds=_HEARTBEAT_SECONDS,
             max_batch_bytes=_BATCH_BYTES,
             folder=self.folder,
+            # the fast one wrote the target: a fault of it must not explain itself
+            decoder=Decoder.PLAIN,
         )
 
     def _too_long(self, start: Position, place: LogOffset) -> CdcError:

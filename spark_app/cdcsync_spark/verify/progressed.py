@@ -16,7 +16,7 @@ import yaml
 
 from cdcsync_core.position import Position, position_from_dict
 from cdcsync_core.state import TableState
-from cdcsync_core.status import CONSISTENT, Status, TableStatus
+from cdcsync_core.status import CONSISTENT, Status
 from cdcsync_spark.sinks.base import Target, TargetSnapshot
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -59,12 +59,15 @@ class Opened(NamedTuple):
 def open_target(target: Target, name: str, status: Status) -> Opened:
     """`status` must have been read before. The state must have a position."""
     snapshot = target.open_snapshot()
-    return Opened(snapshot, position_of(snapshot.state, status.table(name)))
+    return Opened(snapshot, position_of(snapshot.state, status, name))
 
 
-def position_of(state: TableState, entry: TableStatus | None) -> Position:
+def position_of(state: TableState, status: Status, name: str) -> Position:
     """What the target's content has: its own position, and what the stream has passed for it since."""
-    assert state.position is not None
-    if entry is None or entry.position is None or entry.phase not in CONSISTENT or entry.nonce != state.nonce:
-        return state.position
-    return state.position.join(position_from_dict(entry.position))
+    position, entry = state.position, status.table(name)
+    assert position is not None
+    if entry is None or entry.phase not in CONSISTENT or entry.nonce != state.nonce:
+        return position
+    for passed in status.passed(entry):
+        position = position.join(position_from_dict(passed))
+    return position

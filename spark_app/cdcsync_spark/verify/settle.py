@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
-from cdcsync_core.status import TableStatus
+from cdcsync_core.status import Status
 from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
@@ -149,7 +149,7 @@ class Settler:
         deadline = time.monotonic() + self.patience
         while self.status.running and time.monotonic() < deadline:
             status = self.status.read()
-            suspects = [s for s in suspects if not _has_passed(s, status.table(s.name), end)]
+            suspects = [s for s in suspects if not _has_passed(s, status, end)]
             if not suspects:
                 return
             time.sleep(_POLL_SECONDS)
@@ -180,11 +180,11 @@ class Settler:
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
 
 
-def _has_passed(suspect: Suspect, entry: TableStatus | None, end: LogOffset) -> bool:
+def _has_passed(suspect: Suspect, status: Status, end: LogOffset) -> bool:
     """Also where waiting would not help: the table was stopped, or is being made anew."""
-    state = suspect.target.last_commit()
+    state, entry = suspect.target.last_commit(), status.table(suspect.name)
     stopped = entry is not None and entry.failed
-    return stopped or state is None or state.position is None or position_of(state, entry).reached(end)
+    return stopped or state is None or state.position is None or position_of(state, status, suspect.name).reached(end)
 
 
 def explained(source: list[bytes] | None, target: list[bytes] | None, history: KeyHistory | None) -> bool:

@@ -30,8 +30,6 @@ _HEX = np.frombuffer("".join(f"{i:02x}" for i in range(256)).encode(), "<u2")
 #: bytes of the widest number
 _NUMBER = 8
 _UUID_GROUPS = (4, 2, 2, 2, 6)
-#: the order of an UUID's bytes that MariaDB stores by node and time
-_BY_PLACE = [12, 13, 14, 15, 10, 11, 8, 9, 6, 7, 0, 1, 2, 3, 4, 5]
 
 
 def convert(column: Column, mapped: MappedColumn, cells: Cells) -> Converted:
@@ -195,8 +193,7 @@ def _vector(source: SourceType, _: MappedColumn, cells: Cells) -> pa.Array:
 
 def _uuid(_: SourceType, __: MappedColumn, cells: Cells) -> pa.Array:
     raw = _fits(cells, 16)
-    by_place = (raw[:, 6] & 0x80 != 0) & (raw[:, 8] > 0) & (raw[:, 8] < 0x60)
-    digits = _HEX.take(np.where(by_place[:, None], raw[:, _BY_PLACE], raw)).view(np.uint8)
+    digits = _HEX.take(raw).view(np.uint8)
     text = np.full((len(raw), 36), ord("-"), np.uint8)
     to = at = 0
     for count in _UUID_GROUPS:

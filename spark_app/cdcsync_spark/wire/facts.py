@@ -128,10 +128,14 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Heartbeat or rotation: the reader stands at `at` outside any transaction."""
+    """Heartbeat, rotation or MariaDB's list of GTIDs: the reader stands at `at` outside any transaction.
+
+    `mark` is MariaDB's GTID position there where the log says it anew: a domain may be gone from it (FLUSH ... DELETE_DOMAIN_ID).
+    """
 
     at: LogOffset
     timestamp: float | None = None
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,9 +267,9 @@ class EventParser:
         inside = _Inside.STATEMENT if gtid.flags & events.STANDALONE else _Inside.TRANSACTION
         return self._begin(inside, domain=gtid.domain, mark=str(gtid))
 
-    def _gtid_list(self, _: _Header, body: memoryview) -> Iterable[Fact]:
+    def _gtid_list(self, header: _Header, body: memoryview) -> Iterable[Fact]:
         self._domains = events.parse_gtid_list(body)
-        return ()
+        return [Progress(self._here(), mark=self._mark())] if header.log_pos else ()
 
     def _xid(self, header: _Header, _: memoryview) -> Iterable[Fact]:
         return self._end(header)

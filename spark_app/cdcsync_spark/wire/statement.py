@@ -71,7 +71,7 @@ _HARMLESS_OBJECTS = _words(
 )
 _DATABASES = _words("DATABASE SCHEMA")
 _OBJECTS = _HARMLESS_OBJECTS | _DATABASES | _words("TABLE TABLES INDEX SEQUENCE TEMPORARY")
-#: words after which `.name` means a table of the default database
+#: words after which `.name` may mean a table of the default database
 _BEFORE_NAMES = _words("table tables exists to with like on")
 
 
@@ -103,17 +103,17 @@ def _names(tokens: tuple[_Token, ...], default: str, table: TableId) -> bool:
     for i, token in enumerate(tokens):
         if not token.name or token.text != name:
             continue
-        if _owner(tokens[:i], default) in (database, ""):
+        if not {database, ""}.isdisjoint(_owners(tokens[:i], default)):
             return True
     return False
 
 
-def _owner(before: tuple[_Token, ...], default: str) -> str:
-    """The database that qualifies a name after the tokens `before`."""
+def _owners(before: tuple[_Token, ...], default: str) -> tuple[str, ...]:
+    """The databases that may qualify a name after the tokens `before`: some of the words are names of databases, too."""
     if len(before) < 2 or before[-1] != _DOT or not before[-2].name:
-        return default
+        return (default,)
     word = before[-2]
-    return default if not word.quoted and word.text in _BEFORE_NAMES else word.text
+    return (word.text, default) if not word.quoted and word.text in _BEFORE_NAMES else (word.text,)
 
 
 @lru_cache(maxsize=64)

@@ -188,12 +188,9 @@ def _uuid(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def mariadb_uuid_text(raw: bytes) -> str:
-    """MariaDB stores UUIDs of the versions 1 to 5 (variant 1) as node, clock, time from high to low, so that they sort by place
-    and age; all others as they are written. The stored bytes tell: clock begins with the variant's bit, time with the version."""
-    raw = raw.ljust(16, b"\0")
-    if raw[6] & 0x80 and 0 < raw[8] < 0x60:
-        raw = raw[12:16] + raw[10:12] + raw[8:10] + raw[6:8] + raw[:6]
-    return str(uuid.UUID(bytes=raw))
+    """The log has a UUID's bytes in the order in which it is written, whatever the order in which the server stores them
+    [measured on 10.11 and 11.4], without zeros at the end."""
+    return str(uuid.UUID(bytes=raw.ljust(16, b"\0")))
 
 
 def _inet4(_: SourceType, __: MappedColumn) -> Convert:

@@ -118,10 +118,11 @@ def test_what_is_no_type_is_refused(declared: str) -> None:
         SourceType.parse(declared)
 
 
-def test_a_type_that_is_not_mapped_needs_the_user() -> None:
-    """It is never guessed."""
+@pytest.mark.parametrize("declared", ["xmltype", "year(2)"])
+def test_a_type_that_is_not_mapped_needs_the_user(declared: str) -> None:
+    """It is never guessed; MariaDB's YEAR(2) is 24 in a SELECT and 2024 in the log."""
     with pytest.raises(PermanentError) as caught:
-        arrow_type(SourceType.parse("xmltype"))
+        arrow_type(SourceType.parse(declared))
     assert caught.value.reason is Reason.TYPE_UNSUPPORTED
     assert "columns.exclude" in caught.value.remedy
 
@@ -131,6 +132,11 @@ def test_a_type_that_is_not_mapped_needs_the_user() -> None:
 )
 def test_what_is_lossy_is_said(declared: str, loses: bool) -> None:
     assert bool(lossy(Column("c", SourceType.parse(declared)))) is loses
+
+
+@pytest.mark.parametrize(("charset", "loses"), [("cp1251", True), ("gbk", True), ("latin1", False), ("utf8mb4", False)])
+def test_a_character_set_with_bytes_that_are_no_character_is_lossy(charset: str, loses: bool) -> None:
+    assert (charset in lossy(Column("c", SourceType.parse("varchar(9)", charset)))) is loses
 
 
 def a_table(**changes: object) -> Table:

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.errors import Reason
+from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition, LogOffset, position_from_dict
 from cdcsync_core.spec import Spec
+from cdcsync_core.table import TableId
+from cdcsync_mysql.catalog import check_spelling
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import Tls, source_from_spec
-from cdcsync_mysql.preflight import _outlives
+from cdcsync_mysql.preflight import _estimate, _outlives
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.servercheck import CHECKS, Server
 from cdcsync_mysql.session import profile
-from cdcsync_mysql.tablecheck import cascades, cascades_logged
+from cdcsync_mysql.tablecheck import TableCheck, cascades, cascades_logged
 from cdcsync_mysql.version import flavor_of, parse_version
 
 MARIADB = ServerFacts("mariadb", "10.11.19", 11)
@@ -109,6 +111,18 @@ def test_row_metadata_must_be_known() -> None:
     assert _results("row_metadata", MARIADB) == [(Level.FAIL, Reason.ROW_METADATA_NOT_FULL)]
 
 
+@pytest.mark.parametrize("table", [TableId("D1", "t1"), TableId("d1", "T1"), TableId("d1", "\u00c4")])
+def test_a_name_that_the_log_spells_in_another_way_is_refused(table: TableId) -> None:
+    """R10: its changes would pass by unseen. Not on a real server: Linux servers refuse the value 2, which is for macOS."""
+    with pytest.raises(CdcError) as refused:
+        check_spelling(table, 2)
+    assert refused.value.reason is Reason.LOG_INCOMPLETE
+    assert str(table).lower() in refused.value.found
+    for value in (0, 1):
+        check_spelling(table, value)
+    check_spelling(TableId("d1", "t_1"), 2)
+
+
 def test_versions_that_are_too_old() -> None:
     assert _results("version", replace(MYSQL, version="5.7.44")) == [(Level.FAIL, Reason.SPEC_INVALID)]
     assert [level for level, _ in _results("version", replace(MYSQL, version="8.4.0"))] == [Level.WARN]
@@ -189,3 +203,10 @@ def test_the_second_of_a_files_beginning_travels_with_the_position() -> None:
     position = FilePosition(LogOffset("binlog.000007", 400), "0-1-5", 1_700_000_000)
     assert position_from_dict(position.to_dict()) == position
     assert "created" not in FilePosition(LogOffset("binlog.000007", 400)).to_dict()
+
+
+@pytest.mark.parametrize(("readers", "seconds"), [(1, 100.0), (4, 25.0)])
+def test_a_snapshot_is_estimated_by_what_is_read_at_once(readers: int, seconds: float) -> None:
+    """And by the tables that are still to be read."""
+    tables = [TableCheck(TableId("shop", name), rows=1_000_000) for name in ("orders", "events")]
+    assert _estimate(readers, tables, {"shop.orders"}) == seconds

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_core.typemap import INCOMPLETE
 from cdcsync_mysql.splitquery import AMBIGUOUS
 from cdcsync_spark.wire.charset import decoder
 from cdcsync_spark.wire.charset_tables import MULTI_BYTE, SINGLE_BYTE
@@ -38,3 +39,21 @@ def _sequences(charset: str) -> Iterable[bytes]:
 def test_keys_are_refused_in_the_sets_that_have_two_of_one_character(charset: str) -> None:
     found = list(_characters(charset))
     assert (len(set(found)) < len(found)) == (charset in AMBIGUOUS)
+
+
+@pytest.mark.parametrize("charset", sorted(SINGLE_BYTE))
+def test_sets_with_bytes_that_are_no_character_are_known(charset: str) -> None:
+    decode = decoder(charset)
+
+    def is_a_character(byte: int) -> bool:
+        try:
+            return bool(decode(bytes([byte])))
+        except (DecodeError, UnicodeDecodeError):
+            return False
+
+    assert (charset in INCOMPLETE) == (not all(map(is_a_character, range(256))))
+
+
+def test_sets_of_several_bytes_have_sequences_that_are_no_character() -> None:
+    """All but gb18030, which covers Unicode."""
+    assert MULTI_BYTE.keys() - INCOMPLETE == {"gb18030"}

@@ -243,6 +243,7 @@ def test_mariadb_marks() -> None:
         log.write(QUERY, query("COMMIT")),
     ]
     facts = parse("mariadb", events, file=FILE, mark="0-11-4")
+    assert [f.mark for f in facts if isinstance(f, Progress)] == [None, "0-3-5,7-9-8"], "as the file says it"
     assert [f.mark for f in facts if isinstance(f, TransactionBegin)] == ["0-3-5", "7-11-1", "7-11-2"]
     assert [f.mark for f in facts if isinstance(f, TransactionEnd)] == ["0-3-5", "0-3-5,7-11-1", "0-3-5,7-11-2"]
     unknown = [f.mark for f in parse("mariadb", events) if isinstance(f, TransactionEnd)]

@@ -134,6 +134,17 @@ def test_a_statement_that_may_change_the_table_is_found(database: str, sql: str)
     assert touches(sql, database, ORDERS)
 
 
+@pytest.mark.parametrize("database", ["table", "tables", "exists", "to", "with", "like", "on"])
+@pytest.mark.parametrize(
+    "sql", ["TRUNCATE TABLE {}.orders", "DROP TABLE IF EXISTS {}.orders", "RENAME TABLE x TO {}.orders"]
+)
+def test_a_database_may_be_named_by_a_word_of_the_statement(database: str, sql: str) -> None:
+    """`tables` is no reserved word; the others are not where a dot follows, to some server."""
+    assert touches(sql.format(database), "other", TableId(database, "orders"))
+    assert touches(sql.format(database), "shop", ORDERS), "or it is the old form of a name of the default database"
+    assert not touches(sql.format(database), "other", ORDERS)
+
+
 @pytest.mark.parametrize(("database", "sql"), HARMLESS)
 def test_a_statement_that_cannot_change_the_table_lets_it_flow(database: str, sql: str) -> None:
     assert not touches(sql, database, ORDERS)

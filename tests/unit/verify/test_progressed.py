@@ -1,0 +1,53 @@
+"""What a target has, as `verify` believes it: an idle table's own commit is old, the stream's word goes further (rule R5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcsync_core.chunk import WHOLE, Intervals
+from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.run import TablePhase
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.status import RunRef, Runs, Status, TableStatus, only_tables
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.verify.progressed import position_of
+
+
+def at(offset: int) -> FilePosition:
+    return FilePosition(LogOffset("binlog.000001", offset))
+
+
+TABLE = Table(TableId("shop", "a"), (Column("id", SourceType.parse("int"), False),), ("id",))
+STATE = TableState(
+    Identity("shops/shop", "mariadb:1", "shop.a"),
+    TABLE,
+    1,
+    nonce=1,
+    finished=Intervals().add(WHOLE),
+    low=at(100),
+    position=at(100),
+)
+#: the stream named the table at 200, its reader has passed 300
+ENTRY = TableStatus(name="shop.a", phase=TablePhase.STREAMING, nonce=1, position=at(200).to_dict(), run="t-2")
+RUNNING = Status(runs=Runs(stream=RunRef(id="t-2", epoch=2)), position=at(300).to_dict() | {"timestamp": ""})
+
+
+@pytest.mark.parametrize(
+    ("change", "offset"),
+    [
+        ({}, 300),
+        ({"run": "c-3"}, 200),
+        ({"phase": TablePhase.FAILED}, 100),
+        # it was read again since
+        ({"nonce": 0}, 100),
+    ],
+)
+def test_a_target_has_what_its_stream_has_passed(change: dict[str, object], offset: int) -> None:
+    status = only_tables(RUNNING, [ENTRY.model_copy(update=change)])
+    assert position_of(STATE, status, "shop.a") == at(offset)
+
+
+def test_without_a_status_or_a_stream_a_target_has_what_it_says() -> None:
+    assert position_of(STATE, Status(), "shop.a") == at(100)
+    ended = only_tables(RUNNING.with_(runs=Runs()), [ENTRY])
+    assert position_of(STATE, ended, "shop.a") == at(200)
