@@ -180,7 +180,7 @@ def small_steps() -> Iterator[None]:
         yield
 
 
-def live(kind: str, folder: Path, *, lives: int, steps: int, derandomize: bool = False) -> list[Life]:
+def live(kind: str, folder: Path, *, lives: int, steps: int) -> list[Life]:
     """Tables of `kind` after `lives` lives of at most `steps` steps each."""
     lived: list[Life] = []
     machine = type("Machine", (Life,), {"table": TABLES[kind], "folder": folder, "lived": lived})
@@ -189,7 +189,6 @@ def live(kind: str, folder: Path, *, lives: int, steps: int, derandomize: bool =
         stateful_step_count=steps,
         deadline=None,
         database=None,
-        derandomize=derandomize,
         suppress_health_check=list(HealthCheck),
     )
     with small_steps():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +13,11 @@ from pathlib import Path
 import pyarrow.fs as pafs
 
 from cdcsync_spark.sinks.place import Place
+from support.s3server import S3_SERVER
 
 REGION = "us-east-1"
 ACCESS_KEY = "LAKEKEYID"
 SECRET_KEY = "lake-secret-value"
-MOTO = str(Path(sys.executable).parent / "moto_server")
 STORES = ("local", "s3")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -59,7 +58,7 @@ class S3Server:
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
     with (folder / "moto.log").open("wb") as log:
-        process = subprocess.Popen([MOTO, "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([*S3_SERVER, "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT)
         try:
             yield S3Server(_port(folder / "moto.log", process), folder / "moto.log")
         finally:

@@ -1,4 +1,4 @@
-"""What a commit asks of an object store: one put for the data, one for the vectors, one for the log, and one look before."""
+"""What a commit asks of an object store: one put for the data, one for the vectors, one for the log, and two looks before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def asked(server: S3Server, bucket: str, before: int) -> list[str]:
 
 
 def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path) -> None:
-    """Data and vectors are put at the same time; the look for an entry that is not there (404) is a request, too."""
+    """Data and vectors are put at the same time. The looks: no entry has come (404), and the newest one is still there."""
     bucket = f"lake-{uuid.uuid4().hex[:12]}"
     s3.make_bucket(bucket)
     target = DeltaSink(s3.place(bucket, tmp_path), SYNC).target(ORDERS.id)
@@ -39,8 +39,9 @@ def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path
     writer.commit(1, batch(1, model.apply([(1, "b")], [(0,)])))
     before = len(s3.requests(bucket))
     writer.commit(1, batch(2, model.apply([(1, "c"), (20, "c")], [(3,)])))
-    look, *written, entry = asked(s3, bucket, before)
-    assert (look, sorted(written), entry) == ("GET entry 3", ["PUT data", "PUT vectors"], "PUT entry 3")
+    *looks, data, vectors, entry = asked(s3, bucket, before)
+    assert looks == ["GET entry 3", "HEAD entry 2"]
+    assert (sorted([data, vectors]), entry) == (["PUT data", "PUT vectors"], "PUT entry 3")
     before = len(s3.requests(bucket))
     assert target.writer(tmp_path).last_commit() is not None
     listed, *read = asked(s3, bucket, before)

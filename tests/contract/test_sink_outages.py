@@ -8,12 +8,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
-from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks import delta_upkeep
+from cdcsync_spark.sinks.base import Build, Merge
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta_commit import DeltaWriter
+from cdcsync_spark.sinks.delta_compaction import GATHERED
+from cdcsync_spark.sinks.key_index import KeyIndex
 from cdcsync_spark.sinks.place import Place
-from contract.sinkcase import ORDERS, SYNC, batch, content, first_state, keys_of, rows_of, stage, whole_snapshot
+from contract.sinkcase import (
+    ORDERS,
+    SYNC,
+    batch,
+    content,
+    first_state,
+    in_order,
+    keys_of,
+    rows_of,
+    stage,
+    whole_snapshot,
+)
 
 
 @pytest.fixture
@@ -100,3 +116,96 @@ def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
     found = local.last_commit()
     assert local.commit(1, merge) == found
     assert content(local) == [(2, "b")]
+
+
+@pytest.fixture
+def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many files the keys were read, for each look of the index at the table."""
+    counts: list[int] = []
+    sync = KeyIndex.sync
+
+    def counted(self: KeyIndex, *args: object) -> int:
+        counts.append(sync(self, *args))  # type: ignore[arg-type]
+        return counts[-1]
+
+    monkeypatch.setattr(KeyIndex, "sync", counted)
+    return counts
+
+
+def one_row(number: int) -> Build:
+    return batch(number, Merge(rows_of(ORDERS, [(number, "b")]), keys_of(ORDERS, [])))
+
+
+def streamed(writer: DeltaWriter, batches: range) -> set[str]:
+    """Batches of one row each, and all the upkeep that is due after each."""
+    steps = set()
+    for n in batches:
+        writer.commit(1, one_row(n))
+        while step := writer.tend():
+            steps.add(step)
+    return steps
+
+
+def test_an_account_that_may_not_delete_costs_neither_the_index_nor_other_upkeep(
+    local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_read: list[int]
+) -> None:
+    """Removing fails and rests, moves go on, no file's keys are read again, and the log says it once."""
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    whole_snapshot(local, [(n, "a") for n in range(2 * GATHERED)])
+    monkeypatch.setattr(delta_upkeep, "retention", lambda _: -1)
+    monkeypatch.setattr(Place, "delete", denied)
+    with capture_logs() as logs:
+        steps = streamed(local.writer(tmp_path), range(1, 3 * GATHERED))
+    assert sum(keys_read) == 1
+    assert "move" in steps
+    assert "remove" not in steps
+    assert [log["step"] for log in logs if log["log_level"] == "warning"] == ["remove"]
+    assert len(content(local)) == 3 * GATHERED
+
+
+def test_a_lost_race_whose_files_cannot_be_deleted_is_only_a_lost_race(
+    local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody names them, and a later run sweeps them; the batch is committed on top of what won."""
+    whole_snapshot(local, [(1, "a")])
+    put_new, lost = Place.put_new, ["once"]
+
+    def beaten(self: Place, relative: str, content: bytes) -> bool:
+        return False if lost and lost.pop() else put_new(self, relative, content)
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Place, "put_new", beaten)
+    monkeypatch.setattr(Place, "delete", denied)
+    local.commit(1, one_row(1))
+    assert content(local) == [(1, "b")]
+
+
+@pytest.mark.parametrize("answer_lost", [False, True])
+def test_a_move_that_fails_is_made_later(
+    answer_lost: bool, local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_read: list[int]
+) -> None:
+    """Where it lost a race nothing is read again; where its answer was lost the log decides."""
+    whole_snapshot(local, [(n, "a") for n in range(20)])
+    writer, put_new = local.writer(tmp_path), Place.put_new
+    for n in range(1, GATHERED):
+        writer.commit(1, one_row(n))
+
+    def lost(self: Place, relative: str, content: bytes) -> bool:
+        if not answer_lost:
+            return False
+        put_new(self, relative, content)
+        raise OSError("connection reset by peer")
+
+    monkeypatch.setattr(delta_upkeep, "REST_SECONDS", 0.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(Place, "put_new", lost)
+        while writer.tend():
+            pass
+    assert "move" in streamed(writer, range(GATHERED, 3 * GATHERED))
+    assert (sum(keys_read) > 1) == answer_lost
+    assert content(local) == in_order((n, "b" if 0 < n < 3 * GATHERED else "a") for n in range(20))

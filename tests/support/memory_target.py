@@ -7,6 +7,7 @@ unreachable store does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,7 @@ class MemoryTarget:
     lose_next: Callable[[MemoryTarget], None] | None = None
     fail_next: CdcError | None = None
     fallback: str = ""
+    rest_seconds: float = math.inf
     maintenance: Maintenance = field(default_factory=Maintenance)
 
     def prepare(self, state: TableState) -> TableState:
@@ -56,6 +58,9 @@ class MemoryTarget:
 
     def warm(self) -> None:
         """There is no index."""
+
+    def close(self) -> None:
+        """Nothing takes long."""
 
     def tend(self) -> str:
         return ""

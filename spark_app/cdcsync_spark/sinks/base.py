@@ -12,7 +12,7 @@ A target that is read again (rule R5) is filled beside the table, in a side targ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,7 +62,10 @@ class Merge:
 
 @dataclass(frozen=True)
 class Replace:
-    """The whole content, of the new state's schema: what was there before goes in the same commit."""
+    """The whole content, of the new state's schema: what was there before goes in the same commit.
+
+    It may come from another log: nothing is left that was read from the one before.
+    """
 
     files: tuple[StagedFile, ...]
 
@@ -146,6 +149,10 @@ class Maintenance:
         }
 
 
+class Closed(Exception):
+    """The writer was closed while it made something ready."""
+
+
 class Writer(Protocol):
     """A target as one process writes it again and again; what it learns of the table it keeps between commits."""
 
@@ -161,9 +168,18 @@ class Writer(Protocol):
         """Makes ready what the first MERGE of a large table would wait for; may be called in another thread. Never fails."""
         ...
 
+    def close(self) -> None:
+        """Gives up what is being made ready, in whichever thread, and returns at once. A MERGE that needs it raises Closed."""
+        ...
+
     @property
     def fallback(self) -> str:
         """Why the last MERGE cost more than its batch, as a phrase; empty where it did not."""
+        ...
+
+    @property
+    def rest_seconds(self) -> float:
+        """How old the last commit may become before the target might forget it."""
         ...
 
     def tend(self) -> str:
@@ -254,22 +270,29 @@ def refuse_other_identity(found: TableState, wanted: TableState) -> None:
         if mine != theirs
     ]
     if differing:
+        server_changed = replace(found.identity, log=wanted.identity.log) == wanted.identity
+        again = f"read the table again: spec.resnapshot: [{{table: {wanted.identity.table}, nonce: N+1}}]"
         raise fail(
             Reason.SINK_CONFLICT,
             f"the target table was written for another copy: {'; '.join(differing)}",
             needed="a target that this sync made from this source, or none",
-            remedy="give another sink path, or remove the target table and run again",
+            remedy=again if server_changed else "give another sink path, or remove the target table and run again",
             table=wanted.identity.table,
         )
 
 
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
-    """What every commit must hold, whatever the caller computed; raises `InternalError`."""
-    new = commit.state
+    """What every commit must hold, whatever the caller computed; raises `InternalError`.
+
+    The log is the same one unless the whole content is replaced: a table is read again after its server was (rule R6).
+    """
+    new, due = commit.state, found.identity
+    if isinstance(commit.change, Replace):
+        due = replace(due, log=new.identity.log)
     wrong = [
         problem
         for problem, bad in (
-            (f"identity {new.identity} after {found.identity}", new.identity != found.identity),
+            (f"identity {new.identity} after {found.identity}", new.identity != due),
             (f"state {new.number} after {found.number}", new.number != found.number + 1),
             (f"epoch {new.epoch} by a writer of epoch {epoch}", new.epoch != epoch),
         )

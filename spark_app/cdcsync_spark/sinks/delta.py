@@ -3,7 +3,7 @@
 How a commit is made is in `delta_commit`; here is where tables lie, how they are made, and how they are read. A table's
 first entry, with its first state, is written like any other: only if nobody has written it.
 
-A side target lies in `resnapshot-<nonce>/` below its table and is a Delta table of its own; its publication is one
+A side target lies in `_resnapshot-<nonce>/` below its table and is a Delta table of its own; its publication is one
 commit of the main table that names the side's files where they lie.
 """
 
@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
@@ -52,11 +51,11 @@ class DeltaSink:
         """Only the side's log goes once its files have been published: they belong to the table then."""
         main, beside = self.target(table).home, self.target(table, side=side).home
         with self.place.failing_clearly(str(table), "removing a side target"):
-            files, view = self.place.files(), main.view()
-            published = view is not None and any(f.path.startswith(beside.prefix) for f in view.files.values())
-            folder = f"{beside.folder}/_delta_log" if published else beside.folder
-            if files.get_file_info(folder).type is not pafs.FileType.NotFound:
-                files.delete_dir(folder)
+            view = main.view()
+            # a file that has left the table since may be read by whoever opened the version before
+            paths = [*(f.path for f in view.files.values()), *view.gone] if view else []
+            published = any(path.startswith(beside.prefix) for path in paths)
+            self.place.delete_folder(f"{beside.folder}/_delta_log" if published else beside.folder)
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,7 @@ class DeltaTarget:
 
     def _create(self, state: TableState) -> None:
         """Whoever comes second finds the table made."""
+        self.home.place.make_folder("_delta_log")
         self.home.place.put_new(f"_delta_log/{0:020d}.json", entry_text(self._first_entry(state)).encode())
 
     def _first_entry(self, state: TableState) -> list[Action]:
@@ -126,11 +126,10 @@ class DeltaTarget:
     def open_snapshot(self) -> DeltaSnapshot:
         with self.home.failing_clearly("opening the table"):
             view = self.home.view()
-            if view is None or view.state is None:
+            if view is None:
                 raise self.home.not_ours()
             self.home.refuse_unreadable(view)
-            files = tuple((file.path, file.vector) for file in view.files.values())
-            return DeltaSnapshot(self.home.place, view.version, view.state, files)
+            return self.home.snapshot(view)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None

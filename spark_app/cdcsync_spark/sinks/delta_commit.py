@@ -7,17 +7,19 @@ did is seen before anything is built on it. An entry whose outcome is unknown (t
 case: the next opening finds it, or does not.
 
 Between commits the view and the key index stay in memory; both follow the log, whoever wrote it, and are dropped after
-any error. Where the table's protocol asks for more than our entries honour, or allows no deletion vectors, delta-rs commits,
-or Spark finds the actions of an entry that we complete (`delta_ways`), and `fallback` says why.
+an error of a commit; a step of upkeep that fails before its entry has changed neither. Where the table's protocol asks
+for more than our entries honour, or allows no deletion vectors, delta-rs commits, or Spark finds the actions of an
+entry that we complete (`delta_ways`), and `fallback` says why.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from cdcsync_spark.sinks import delta_properties, delta_rs, delta_spark, delta_u
 from cdcsync_spark.sinks.base import (
     Append,
     Build,
+    Closed,
     Commit,
     Maintenance,
     Merge,
@@ -83,9 +86,11 @@ class DeltaWriter:
         self._home = home
         self._scratch = scratch
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._forget()
         self._epoch = -1
         self._swept = False
+        self._failures = delta_upkeep.Failures(str(home.table))
         self.fallback = ""
         self.maintenance = Maintenance()
 
@@ -114,13 +119,19 @@ class DeltaWriter:
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        """After an error nothing that was known is believed."""
-        with self._lock, self._home.failing_clearly(doing):
-            try:
-                yield
-            except BaseException:
-                self._forget()
-                raise
+        with self._lock, self._home.failing_clearly(doing), self._forgetting():
+            yield
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """After an error nothing that was known is believed; a lost race has written nothing."""
+        try:
+            yield
+        except LostRace:
+            raise
+        except BaseException:
+            self._forget()
+            raise
 
     def _try_commit(self, epoch: int, build: Build) -> TableState:
         log = self._home.log()
@@ -141,11 +152,17 @@ class DeltaWriter:
         return commit.state
 
     def _newest(self, log: Log) -> TableView | None:
-        if self._view is None:
-            self._view = self._home.view()
-        else:
-            catch_up(log, self._view)
+        view = self._view
+        if view is not None and catch_up(log, view) == 0 and not log.has_entry(view.version):
+            # the log was cut behind us, or is gone: what is written after a hole nobody reads
+            view = None
+        self._view = view or self._home.view()
         return self._view
+
+    @property
+    def rest_seconds(self) -> float:
+        """See `Writer.rest_seconds`."""
+        return delta_upkeep.rest_seconds(self._view.properties) if self._view else math.inf
 
     # -- one commit
 
@@ -159,7 +176,7 @@ class DeltaWriter:
         if reason:
             self._go_another_way(view, commit, reason)
             return
-        now = time.time_ns() // 1_000_000
+        now = _now()
         batch = self._batch(log, view, commit, now)
         operation = _OPERATIONS.get(type(change), "WRITE")
         self._enter_batch(view, commit.state, operation, now, batch)
@@ -173,7 +190,8 @@ class DeltaWriter:
         """The log's next entry, or LostRace; then nobody needs the files at `paths`, written for it."""
         text = entry_text(actions)
         if not self._home.place.put_new(f"_delta_log/{view.version + 1:020d}.json", text.encode()):
-            delta_upkeep.delete_files(self._home, paths)
+            with suppress(OSError):  # a later run's sweep takes them
+                delta_upkeep.delete_files(self._home, paths)
             raise LostRace
         gate("entry-written")
         view.apply(view.version + 1, actions, state)
@@ -230,18 +248,36 @@ class DeltaWriter:
         vector, place = file.vector, f"{log.folder}/{file.path}"
         return FileVersion(
             vector.id if vector else "",
-            lambda: read_keys(place),
+            lambda: self._until_closed(partial(read_keys, place)),
             lambda: self._deleted(log, file),
         )
+
+    def _until_closed(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """What `read` gives. A process does not end before its pools do, and an index may take minutes: so each file's reading looks."""
+        self._refuse_closed()
+        for batch in read():
+            yield batch
+            self._refuse_closed()
+
+    def _refuse_closed(self) -> None:
+        if self._closing.is_set():
+            raise Closed
+
+    def close(self) -> None:
+        """See `Writer.close`. What was read of an index that is not whole is forgotten with the error."""
+        self._closing.set()
 
     def warm(self) -> None:
         """See `Writer.warm`. A small table's index is built when its first batch comes: most tables may rest."""
         try:
+            self._refuse_closed()
             with self._locked("building the key index"):
                 log = self._home.log()
                 view = self._newest(log)
                 if view is not None and self._large(view) and not self._obstacle(view, merging=True):
                     self._synced_index(log, view)
+        except Closed:
+            return
         except _HARMLESS as error:
             _log.warning("the key index is built later", table=str(self._home.table), error=str(error))
 
@@ -252,52 +288,78 @@ class DeltaWriter:
     # -- upkeep
 
     def tend(self) -> str:
-        """One step of upkeep (see `delta_upkeep`), if one is due: its name; empty where none is."""
-        try:
-            with self._locked("upkeep"):
-                view = self._view
-                if view is None or view.state is None or view.state.epoch != self._epoch:
-                    return ""
-                begun = time.monotonic()
-                step = self._step(view)
-                if step is None:
-                    return ""
-                self.maintenance = self.maintenance.after(step, time.monotonic() - begun)
-                return step.name
-        except _HARMLESS as error:
-            _log.warning("upkeep failed; it will be tried again", table=str(self._home.table), error=str(error))
-            return ""
+        """One step of upkeep (see `delta_upkeep`), if one is due: its name; empty where none is.
 
-    def _step(self, view: TableView) -> Step | None:
-        now = time.time_ns() // 1_000_000
-        if self._index is not None and self._index.tidy():
-            return Step("tidy")
-        if delta_upkeep.checkpoint_due(view):
-            delta_upkeep.checkpoint(self._home, view)
-            return Step("checkpoint")
-        if self._home.side:
+        A step that fails has written no entry, so what is known of the table stays: to read it again may take minutes.
+        """
+        with self._lock, self._forgetting():
+            for step in (self._tidy, self._checkpoint, self._remove, self._sweep, self._move):
+                name = step.__name__.removeprefix("_")
+                if not self._failures.resting(name):
+                    try:
+                        done = self._timed(step)
+                    except LostRace:
+                        return ""
+                    except _HARMLESS as error:
+                        self._failures.add(name, error)
+                        return ""
+                    if done:
+                        self._failures.end(name)
+                        return name
+        return ""
+
+    def _timed(self, step: Callable[[TableView], Step | None]) -> Step | None:
+        view, begun = self._view, time.monotonic()
+        if view is None or view.state is None or view.state.epoch != self._epoch:
             return None
-        dead = delta_upkeep.removable(view, now)
-        if dead:
-            delta_upkeep.remove(self._home, view, dead)
-            return Step("remove", files_removed=len(dead))
-        if self._index is not None and not self._swept:
-            self._swept = True
-            orphans = delta_upkeep.orphans(self._home, view)
-            delta_upkeep.delete_files(self._home, orphans)
-            return Step("sweep", files_removed=len(orphans))
-        return self._move(view, now)
+        with self._home.failing_clearly("upkeep"):
+            done = step(view)
+        if done:
+            self.maintenance = self.maintenance.after(done, time.monotonic() - begun)
+        return done
 
-    def _move(self, view: TableView, now: int) -> Step | None:
-        move = None if no_vectors(view) or not self._home.vectors else next_move(view.files.values())
-        if move is None or view.state is None:
+    def _tidy(self, view: TableView) -> Step | None:
+        return Step("tidy") if self._index is not None and self._index.tidy() else None
+
+    def _checkpoint(self, view: TableView) -> Step | None:
+        if not delta_upkeep.checkpoint_due(view):
+            return None
+        delta_upkeep.checkpoint(self._home, view)
+        return Step("checkpoint")
+
+    def _remove(self, view: TableView) -> Step | None:
+        dead = [] if self._home.side else delta_upkeep.removable(view, _now())
+        if not dead:
+            return None
+        delta_upkeep.remove(self._home, view, dead)
+        return Step("remove", files_removed=len(dead))
+
+    def _sweep(self, view: TableView) -> Step | None:
+        if self._home.side or self._index is None or self._swept:
+            return None
+        aged = delta_upkeep.aged(self._home, view)
+        newest = self._newest(self._home.log())
+        # where a run slept they are its successor's
+        mine = newest is not None and newest.state is not None and newest.state.epoch == self._epoch
+        orphans = delta_upkeep.unnamed(newest, aged) if newest and mine else []
+        delta_upkeep.delete_files(self._home, orphans)
+        self._swept = True
+        return Step("sweep", files_removed=len(orphans))
+
+    def _move(self, view: TableView) -> Step | None:
+        plain = self._home.vectors and not self._home.side and not no_vectors(view)
+        move = next_move(view.files.values()) if plain else None
+        if move is None or view.state is None or view.fields.keys() != set(arrow_schema(view.state.table).names):
+            # a move would forget the values of columns that somebody added
             return None
         log = self._home.log()
         if self._index is not None:
             # what another program did since the last batch is in the view only
             self._synced_index(log, view)
+        now = _now()
         batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
-        self._enter_batch(view, view.state, "OPTIMIZE", now, batch)
+        with self._forgetting():
+            self._enter_batch(view, view.state, "OPTIMIZE", now, batch)
         return Step("move", bytes_written=batch.bytes)
 
     def _deleted(self, log: Log, file: LiveFile) -> BitMap:
@@ -327,7 +389,7 @@ class DeltaWriter:
         """Spark's actions, our state: one entry of the log."""
         actions, paths = delta_spark.work(self._home, view, commit)
         gate("spark-written")
-        entry = completed(actions, commit.state, time.time_ns() // 1_000_000)
+        entry = completed(actions, commit.state, _now())
         self._enter(view, commit.state, entry, paths)
 
     def _leave_to_delta_rs(self, view: TableView, commit: Commit) -> None:
@@ -335,7 +397,7 @@ class DeltaWriter:
         if handle is None or handle.version() != view.version:
             raise LostRace
         try:
-            delta_rs.publish(self._home, handle, commit)
+            delta_rs.publish(self._home, view, handle, commit)
         except CommitFailedError as lost:
             raise LostRace(str(lost)) from lost
 
@@ -346,6 +408,11 @@ class DeltaWriter:
             remedy="let OPTIMIZE and other writers run less often",
             table=str(self._home.table),
         )
+
+
+def _now() -> int:
+    """As the log tells time, in milliseconds."""
+    return time.time_ns() // 1_000_000
 
 
 _OPERATIONS: dict[type, str] = {Merge: "MERGE"}

@@ -6,7 +6,6 @@ import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import pyarrow.fs as pafs
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
@@ -17,10 +16,12 @@ from cdcsync_spark.sinks.base import StagedFile
 from cdcsync_spark.sinks.delta_features import READABLE
 from cdcsync_spark.sinks.delta_log import Log
 from cdcsync_spark.sinks.delta_open import open_view
+from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta_view import TableView
 from cdcsync_spark.sinks.place import Place, segment
 
-SIDE = "resnapshot-"
+#: hidden, as a VACUUM takes names: it would remove what only the side's log names
+SIDE = "_resnapshot-"
 
 
 def delta_schema(table: Table) -> str:
@@ -65,11 +66,18 @@ class DeltaHome:
         return self.lake.failing_clearly(str(self.table), doing)
 
     def log(self) -> Log:
-        return Log(self.lake.files(), self.folder, self.lake.read)
+        return Log(self.lake.files(), self.folder, self.lake.read, self.lake.has, self.lake.listed)
 
     def view(self) -> TableView | None:
         """The newest version; None where there is no table."""
         return open_view(self.log())
+
+    def snapshot(self, view: TableView) -> DeltaSnapshot:
+        """The rows of a version."""
+        if view.state is None:
+            raise self.not_ours()
+        files = tuple((file.path, file.vector) for file in view.files.values())
+        return DeltaSnapshot(self.place, view.version, view.state, files)
 
     def handle(self) -> DeltaTable | None:
         """The table as delta-rs opens it."""
@@ -82,12 +90,8 @@ class DeltaHome:
 
     def refuse_other_files(self) -> None:
         """A folder that holds something else is not taken over: a later VACUUM would remove it."""
-        selector = pafs.FileSelector(self.folder, allow_not_found=True)
-        try:
-            names = [info.base_name for info in self.lake.files().get_file_info(selector)]
-        except FileNotFoundError:  # another creator makes the folder at this moment
-            names = []
-        strangers = sorted(n for n in names if not n.startswith((".", "_", SIDE)))
+        names = self.lake.listed(self.folder)
+        strangers = sorted(n for n in names if not n.startswith((".", "_")))
         if strangers and not self.side and "_delta_log" not in names:
             raise fail(
                 Reason.SINK_CONFLICT,

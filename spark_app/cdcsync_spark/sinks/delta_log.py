@@ -13,7 +13,7 @@ is older than it (`delta_upkeep`). However long a table rests, its newest state 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,25 +30,30 @@ _MOST_FOREIGN_COMMITS = 10_000
 
 @dataclass(frozen=True)
 class Log:
-    """The `_delta_log` of the table in `folder`, relative to `files`; `read` gives a whole file there, None for none."""
+    """The `_delta_log` of the table in `folder`, relative to `files`; `read` gives a whole file there, None for none,
+    `has` says whether there is one, `listed` has the names in a folder."""
 
     files: pafs.FileSystem
     folder: str
     read: Callable[[str], bytes | None]
+    has: Callable[[str], bool]
+    listed: Callable[[str], Iterable[str]]
 
     def names(self) -> list[str]:
         """The files in the log; none where there is no log."""
-        selector = pafs.FileSelector(f"{self.folder}/_delta_log", allow_not_found=True)
-        try:
-            return [info.base_name for info in self.files.get_file_info(selector)]
-        except FileNotFoundError:
-            return []
+        return list(self.listed(f"{self.folder}/_delta_log"))
 
     def entry(self, version: int) -> str | None:
         """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may hold U+0085); None
         where it is not there."""
-        found = self.read(f"{self.folder}/_delta_log/{version:020d}.json")
+        found = self.read(self._name(version))
         return None if found is None else found.decode()
+
+    def has_entry(self, version: int) -> bool:
+        return self.has(self._name(version))
+
+    def _name(self, version: int) -> str:
+        return f"{self.folder}/_delta_log/{version:020d}.json"
 
     def state_at(self, version: int) -> TableState | None:
         """The newest own state at or before `version`; None where no entry that is left holds one."""

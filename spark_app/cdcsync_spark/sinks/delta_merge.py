@@ -5,9 +5,9 @@ can be called. Keys match by equality of every key column, byte for byte, never 
 inserted again at every replay. A key that is not there and ends deleted is not inserted. `streamed_exec=False` lets
 delta-rs skip files whose key bounds lie outside the batch's; bounds are never narrow (see `statistics`).
 
-Afterwards the counts must add up: each upsert updated or inserted exactly one row, each delete removed at most one. A
-table where they do not holds a key twice, which only a foreign writer can have done, and is stopped rather than
-trusted.
+A table that holds a key of the batch twice, which only a foreign writer can have done, is stopped before: afterwards the
+state would say that the batch is in. The counts must add up as well: each upsert updated or inserted exactly one row,
+each delete removed at most one.
 
 Cost: every file that may hold a key is read, and rewritten if it does (copy on write), in the driver's memory: the
 batch, plus about a row group per touched file and core.
@@ -18,13 +18,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Merge
 from cdcsync_spark.sinks.delta_batch import checked
+from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
 
 
 def merge(
@@ -77,15 +79,41 @@ def unused_name(names: list[str]) -> str:
     return marker
 
 
+def refuse_doubled_keys(target: DeltaSnapshot, change: Merge) -> None:
+    """Raises `SinkConflict` where the target has a key of the batch more than once. Reads the keys between the batch's least and
+    greatest."""
+    table = target.state.table
+    names, (upserts, deletes) = list(table.key), checked(table, change)
+    keys = pa.concat_tables([upserts.select(names), deletes.select(names)])
+    bounds, first = pc.min_max(keys[names[0]]), pc.field(names[0])
+    within = (first >= bounds["min"]) & (first <= bounds["max"])
+    met = [_met(pa.Table.from_batches([batch]), keys) for batch in target.scan(names, within)]
+    if not met:
+        return
+    counts = pa.concat_tables(met).group_by(names).aggregate([([], "count_all")])["count_all"]
+    doubled = pc.sum(pc.greater(counts, 1)).as_py() or 0
+    if doubled:
+        raise _not_once(f"{doubled} of {keys.num_rows} changed keys are there more than once", table)
+
+
+def _met(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    return rows.join(keys, rows.schema.names, join_type="left semi")
+
+
 def check_counts(table: Table, change: Merge, metrics: dict[str, Any]) -> None:
     """Raises `SinkConflict` where the table held a key of the batch more than once."""
     written = metrics["num_target_rows_inserted"] + metrics["num_target_rows_updated"]
     removed = metrics["num_target_rows_deleted"]
     if written == change.upserts.num_rows and removed <= change.deletes.num_rows:
         return
-    raise fail(
+    upserts, deletes = change.upserts.num_rows, change.deletes.num_rows
+    raise _not_once(f"{upserts} changed keys met {written} rows and {deletes} deleted keys met {removed}", table)
+
+
+def _not_once(found: str, table: Table) -> CdcError:
+    return fail(
         Reason.SINK_CONFLICT,
-        f"{change.upserts.num_rows} changed keys met {written} rows and {change.deletes.num_rows} deleted keys met {removed}",
+        found,
         needed="each key once in the target: nobody else writes rows there",
         remedy="stop the other writer and read the table again (spec.resnapshot)",
         table=str(table.id),

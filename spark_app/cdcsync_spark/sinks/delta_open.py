@@ -13,13 +13,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.sinks.delta_log import Log
 from cdcsync_spark.sinks.delta_view import Action, TableView
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
-_ACTIONS = ("protocol", "metaData", "add", "remove")
+_ACTIONS = ("protocol", "metaData", "add", "remove", "sidecar")
+#: what Spark's checkpoints say twice, with values that an entry cannot hold
+_PARSED = ("stats_parsed", "partitionValues_parsed")
 
 
 def open_view(log: Log) -> TableView | None:
@@ -32,6 +34,8 @@ def open_view(log: Log) -> TableView | None:
         view.version = view.checkpoint = checkpoint[0]
         for name in checkpoint[1]:
             for action in _checkpointed(log, name):
+                if "sidecar" in action:
+                    raise _elsewhere(log, name)
                 view.take(action)
                 if "remove" in action:
                     view.left(action["remove"])
@@ -79,4 +83,15 @@ def _checkpointed(log: Log, name: str) -> Iterator[Action]:
 
 def _plain(value: Any) -> Any:
     """Parquet's empty fields left out, as JSON leaves them out."""
-    return {k: _plain(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return {k: _plain(v) for k, v in value.items() if v is not None and k not in _PARSED}
+
+
+def _elsewhere(log: Log, name: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the checkpoint {log.folder}/_delta_log/{name} has its files in sidecars",
+        needed="a checkpoint that is whole",
+        remedy="take the feature v2Checkpoint from the target table, or remove the table there and read it again",
+    )

@@ -19,15 +19,17 @@ from cdcsync_spark.sinks import delta_merge, delta_properties
 from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
 from cdcsync_spark.sinks.delta_home import DeltaHome
 from cdcsync_spark.sinks.delta_log import STATE_KEY, written
+from cdcsync_spark.sinks.delta_view import TableView
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def publish(home: DeltaHome, handle: DeltaTable, commit: Commit) -> None:
-    """Rows and state on `handle`; raises CommitFailedError where another commit came first."""
+def publish(home: DeltaHome, view: TableView, handle: DeltaTable, commit: Commit) -> None:
+    """Rows and state on `handle`, which has the version of `view`; raises CommitFailedError where another commit came first."""
     properties, change = _properties(commit.state), commit.change
     if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
         opened = handle.version()
+        delta_merge.refuse_doubled_keys(home.snapshot(view), change)
         delta_merge.merge(handle, commit.state.table, change, properties, _NO_HOOKS)
         if handle.version() == opened:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the state must follow even so

@@ -10,19 +10,23 @@ A stream leaves a log entry, a small file and a few deletion vectors per commit.
   died before its commit, or whose removal a checkpoint forgot. Staged waves and side targets have other names;
 - *move*: small files are gathered, files with many deleted rows are rewritten piece by piece (`delta_compaction`).
 
-Users change both retentions in the table's properties. A failure is a warning: the commits before it stand.
+Users change both retentions in the table's properties. A failure is a warning: the commits before it stand. The step
+then rests, so that one that cannot succeed, such as a removal without the right to delete, stops no other.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-import pyarrow.fs as pafs
+import structlog
 from deltalake import DeltaTable
 
+from cdcsync_core.errors import CdcError
 from cdcsync_spark.sinks.deletion_vectors import FOLDER
 from cdcsync_spark.sinks.delta_home import DeltaHome
 from cdcsync_spark.sinks.delta_view import TableView
@@ -31,6 +35,8 @@ from cdcsync_spark.sinks.delta_view import TableView
 EVERY = 50
 #: files that one step removes at most
 REMOVED = 200
+#: how long a step that failed is left out
+REST_SECONDS = 300.0
 _AT_ONCE = 8
 _RETENTION = "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(millisecond|second|minute|hour|day|week)s?", re.I)
@@ -44,39 +50,81 @@ _MILLISECONDS = {
 }
 _OURS = re.compile(r"(stream|compacted)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 
+_log = structlog.get_logger()
 
-def retention(properties: dict[str, str]) -> int | None:
+
+class Failures:
+    """Which steps of one table's upkeep failed and rest; a kind of failure is told once, not each time."""
+
+    def __init__(self, table: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table = table
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._kinds: dict[str, str] = {}
+
+    def resting(self, step: str) -> bool:
+        return self._clock() < self._until.get(step, -math.inf)
+
+    def add(self, step: str, error: Exception) -> None:
+        kind = error.reason if isinstance(error, CdcError) else type(error).__name__
+        if self._kinds.get(step) != kind:
+            _log.warning("upkeep failed; it will be tried again", table=self._table, step=step, error=str(error))
+        self._kinds[step] = kind
+        self._until[step] = self._clock() + REST_SECONDS
+
+    def end(self, step: str) -> None:
+        """It was done."""
+        self._kinds.pop(step, None)
+
+
+def retention(properties: Mapping[str, str]) -> int | None:
     """How long files are kept after they were taken away, in milliseconds; None for an interval that is not
     understood."""
-    found = _INTERVAL.fullmatch(properties.get(_RETENTION, "interval 7 days").strip())
+    return _interval(properties.get(_RETENTION, "interval 7 days"))
+
+
+def rest_seconds(properties: Mapping[str, str]) -> float:
+    """A quarter of the log's retention, a minute at least: somebody may clean it up (rule R4)."""
+    kept = _interval(properties.get("delta.logRetentionDuration", "interval 30 days"))
+    return math.inf if kept is None else max(60.0, kept / 4000)
+
+
+def _interval(text: str) -> int | None:
+    found = _INTERVAL.fullmatch(text.strip())
     return int(found[1]) * _MILLISECONDS[found[2].lower()] if found else None
 
 
 def removable(view: TableView, now: int) -> list[str]:
     """Files that a step may remove, relative to the table."""
-    kept = retention(dict(view.properties))
+    kept = retention(view.properties)
     return [] if kept is None else view.dead(now - kept)[:REMOVED]
 
 
 def remove(home: DeltaHome, view: TableView, paths: Iterable[str]) -> None:
-    """Removes dead files; one that is not there any more is no error."""
-    chosen = list(paths)
-    delete_files(home, chosen)
-    for path in chosen:
-        view.gone.pop(path, None)
-
-
-def delete_files(home: DeltaHome, paths: Iterable[str]) -> None:
-    files = home.lake.files()
+    """Removes dead files. One that cannot be removed is the last to be tried again, so that it stops no other."""
 
     def delete(path: str) -> None:
+        since = view.gone.pop(path)
         try:
-            files.delete_file(f"{home.folder}/{path}")
-        except FileNotFoundError:
-            return
+            _delete(home, path)
+        except BaseException:
+            view.gone[path] = since
+            raise
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(delete, paths))
+
+
+def delete_files(home: DeltaHome, paths: Iterable[str]) -> None:
+    """One that is not there any more is no error."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(partial(_delete, home), paths))
+
+
+def _delete(home: DeltaHome, path: str) -> None:
+    """Another program's entry may name a file elsewhere: it is not the table's to remove."""
+    if not {"", ".", ".."} & set(path.split("/")):
+        home.lake.delete(f"{home.folder}/{path}")
 
 
 def checkpoint_due(view: TableView) -> bool:
@@ -92,23 +140,22 @@ def checkpoint(home: DeltaHome, view: TableView) -> None:
     view.checkpoint = handle.version()
 
 
-def orphans(home: DeltaHome, view: TableView) -> list[str]:
-    """Files of ours that no version within the retention names and nobody is writing any more, relative to the
-    table."""
-    kept = retention(dict(view.properties))
+def unnamed(view: TableView, paths: Iterable[str]) -> list[str]:
+    """Those that no version within the retention names."""
+    files = view.files.values()
+    named = {f.path for f in files} | {f.vector.path for f in files if f.vector} | view.gone.keys()
+    return [path for path in paths if path not in named]
+
+
+def aged(home: DeltaHome, view: TableView) -> list[str]:
+    """Files of ours, relative to the table, that are older than the retention: nobody is writing them any more."""
+    kept = retention(view.properties)
     if kept is None or home.side:
         return []
-    named = (
-        {f.path for f in view.files.values()}
-        | {f.vector.path for f in view.files.values() if f.vector}
-        | view.gone.keys()
-    )
     oldest = time.time() - kept / 1000
     found = []
-    for folder in ("", f"{FOLDER}/"):
-        selector = pafs.FileSelector(f"{home.folder}/{folder}".rstrip("/"), allow_not_found=True)
-        for info in home.lake.files().get_file_info(selector):
-            path = folder + info.base_name
-            if _OURS.fullmatch(info.base_name) and path not in named and info.mtime and info.mtime.timestamp() < oldest:
-                found.append(path)
+    for folder in ("", f"/{FOLDER}"):
+        for name, modified in home.lake.listed(home.folder + folder).items():
+            if _OURS.fullmatch(name) and modified and modified < oldest:
+                found.append(f"{folder}/{name}".lstrip("/"))
     return found

@@ -6,7 +6,7 @@ deleted, so the log alone decides and a stale entry does no harm. Hence `sync` c
 table, whoever wrote it: files that are gone are dropped, files that are new, or whose deletions another program
 changed, are read again. It also builds the index, which therefore needs no persistence.
 
-Keys that are not exact (`key_codes`) are kept beside it in scratch space, and every hit is compared with them: two keys
+Keys that are not exact (`key_codes`) are kept beside it, many of them in scratch space, and every hit is compared with them: two keys
 of one hash are told apart, and a wrong row is never deleted. A key that is live twice was written by somebody else: the
 table is stopped.
 
@@ -108,10 +108,12 @@ class KeyIndex:
         return _Loaded(np.concatenate([_NO_CODES, *codes]), stored, version.deleted())
 
     def _register(self, path: str, vector: str, loaded: _Loaded) -> None:
+        """The file counts as known when its run is kept: where scratch space is full, neither is."""
         number = len(self._paths)
+        run = self._scratch.keep(run_of_file(loaded.codes, number))
         self._paths.append(path)
         self._files[path] = _Entry(number, len(loaded.codes), vector, loaded.deleted, loaded.keys)
-        self._runs.append(self._scratch.keep(run_of_file(loaded.codes, number)))
+        self._runs.append(run)
 
     def _stored(self, keys: Iterable[pa.RecordBatch]) -> tuple[list[Codes], StoredKeys]:
         """Codes, and the keys in scratch space; one batch after the other, so that memory holds no file's keys."""
@@ -222,7 +224,7 @@ class KeyIndex:
 
 
 class StoredKeys:
-    """The keys of one file's rows, memory-mapped."""
+    """The keys of one file's rows, memory-mapped if they are many."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         self._batches = batches

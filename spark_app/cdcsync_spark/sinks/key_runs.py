@@ -145,11 +145,19 @@ class Scratch:
 
     @contextmanager
     def writing(self) -> Iterator[Written]:
-        """A new file; when the block ends it is mapped, and has neither a name nor a descriptor any more."""
+        """A new file; when the block ends it is mapped, and has neither a name nor a descriptor any more.
+
+        What has no more bytes than the codes of a run in memory is read instead: a process may have 65,530 maps, and
+        each table has small files.
+        """
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="index-") as file:
             written = Written(file)
             yield written
-            file.flush()
+            size = file.tell()
+            file.seek(0)
+            if size <= IN_MEMORY * np.uint64().nbytes:
+                written.content = pa.py_buffer(file.read())
+                return
             with pa.memory_map(file.name) as mapped:
                 written.content = mapped.read_buffer()
 

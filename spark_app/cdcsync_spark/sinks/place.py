@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,10 +41,12 @@ _CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 #: names longer than this are cut and closed with their hash; file systems allow 255 bytes
 _LONGEST = 180
 _DENIED = re.compile(
-    r"AccessDenied|access denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized|ExpiredToken"
+    r"AccessDenied|access denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized"
     r"|permission denied|ACCESS_DENIED|status: 40[13]",
     re.I,
 )
+#: refusals that pass by themselves: a clock that is to be set, a token that is to be renewed
+_PASSING = re.compile("RequestTimeTooSkewed|ExpiredToken|TokenRefreshRequired|RequestExpired", re.I)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
 #: delta-rs paints its errors for terminals
@@ -53,6 +55,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LARGE = 8 * 2**20
 #: of lakes, not of tables: every client has its own connections
 _CLIENTS = 8
+#: how a client reaches its store: bucket and options
+_Access = tuple[str, tuple[tuple[str, str], ...]]
+#: whose store was seen to refuse a second put
+_PROVEN: set[_Access] = set()
 
 
 def segment(name: str) -> str:
@@ -133,8 +139,8 @@ class Place:
         return options
 
     def files(self) -> pafs.FileSystem:
-        """The place as a file system whose paths are relative to it. Remote ones go through delta-rs' own client, so
-        that staging, commits and reads agree about endpoint, credentials and names."""
+        """The place as a file system whose paths are relative to it, for Arrow to read from. Remote ones go through
+        delta-rs' own client, which holds up all threads of Python while it lists, deletes or opens a file."""
         if self.local:
             return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
         return _file_system(self.uri, tuple(sorted(self.storage_options().items())))
@@ -144,11 +150,53 @@ class Place:
         try:
             if self.local:
                 return Path(self.root, relative).read_bytes()
-            return bytes(obstore.get(self._store(), self._key(relative)).bytes())
+            with _os_errors():
+                return bytes(obstore.get(self._store(), self._key(relative)).bytes())
         except FileNotFoundError:
             return None
-        except BaseError as error:
-            raise OSError(str(error)) from None
+
+    def has(self, relative: str) -> bool:
+        """Whether a file is there."""
+        if self.local:
+            return Path(self.root, relative).exists()
+        try:
+            with _os_errors():
+                obstore.head(self._store(), self._key(relative))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listed(self, relative: str) -> dict[str, float | None]:
+        """The names in a folder with the time at which each file was written, in unix seconds; None for a folder.
+        Empty where there is no folder."""
+        if self.local:
+            return _listed(Path(self.root, relative))
+        with _os_errors():
+            found = obstore.list_with_delimiter(self._store(), self._key(relative))
+        folders = dict.fromkeys(map(_last, found["common_prefixes"]))
+        return folders | {_last(o["path"]): o["last_modified"].timestamp() for o in found["objects"]}
+
+    def delete(self, relative: str) -> None:
+        """A file; one that is not there is no error."""
+        with suppress(FileNotFoundError), _os_errors():
+            if self.local:
+                Path(self.root, relative).unlink()
+            else:
+                obstore.delete(self._store(), self._key(relative))
+
+    def delete_folder(self, relative: str) -> None:
+        """With all that is in it; one that is not there is no error."""
+        if not self.local:
+            with _os_errors():
+                store = self._store()
+                obstore.delete(store, [o["path"] for part in obstore.list(store, self._key(relative)) for o in part])
+        elif (folder := Path(self.root, relative)).exists():
+            shutil.rmtree(folder)
+
+    def make_folder(self, relative: str) -> None:
+        """Durable, with the folders above it; an object store has none."""
+        if self.local:
+            _make_folder(Path(self.root, relative))
 
     @contextmanager
     def new_file(self, relative: str) -> Iterator[Path]:
@@ -159,14 +207,12 @@ class Place:
         """
         target = Path(self.root, relative) if self.local else Path(tempfile.mkdtemp(prefix="cdcsync-")) / "upload"
         try:
-            made = not target.parent.exists()
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if self.local:
+                _make_folder(target.parent)
             yield target
             if self.local:
                 sync_path(target)
                 sync_path(target.parent)
-                if made:
-                    sync_path(target.parent.parent)
             else:
                 self._upload(target, relative)
         except BaseException:
@@ -180,12 +226,11 @@ class Place:
         """Writes a whole file durably if none of that name is there; False: there is one.
 
         The name appears with all of the content or not at all: by a hard link on a disk, by a conditional put in an
-        object store.
+        object store. Its folder must be there: one that was taken away is not made again for it.
         """
         return self._link_new(Path(self.root, relative), content) if self.local else self._store_new(relative, content)
 
     def _link_new(self, target: Path, content: bytes) -> bool:
-        target.parent.mkdir(parents=True, exist_ok=True)
         unnamed = target.parent / f".new-{uuid.uuid4().hex}"
         try:
             unnamed.write_bytes(content)
@@ -204,16 +249,41 @@ class Place:
         """A client that sends again what was stored already is told that the name is taken: then the content
         decides."""
         store, key = self._store(), self._key(relative)
-        try:
-            obstore.put(store, key, content, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            return bytes(obstore.get(store, key).bytes()) == content
-        except BaseError as error:
-            raise OSError(str(error)) from None
+        with _os_errors():
+            try:
+                self._prove_exclusive()
+                obstore.put(store, key, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return bytes(obstore.get(store, key).bytes()) == content
         return True
 
+    def _prove_exclusive(self) -> None:
+        """Once per client, on a name of its own: a store that takes the second put, too, would lose commits without a word."""
+        access = self._access()
+        if access in _PROVEN:
+            return
+        store, key = _client(*access), self._key(f"_cdcsync_probe-{uuid.uuid4().hex}")
+        obstore.put(store, key, b"1", mode="create", use_multipart=False)
+        try:
+            obstore.put(store, key, b"2", mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            _PROVEN.add(access)
+        finally:
+            with suppress(BaseError):  # the answer counts; a byte may stay
+                obstore.delete(store, key)
+        if access not in _PROVEN:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"the store of {self.uri} overwrites an object that is put with If-None-Match: *",
+                needed="one that refuses that: of two commits of one version one must fail",
+                remedy="give a sink path in a store with conditional puts, or upgrade this one",
+            )
+
     def _store(self) -> S3Store:
-        return _client(self.root.partition("/")[0], tuple(sorted(self.storage_options().items())))
+        return _client(*self._access())
+
+    def _access(self) -> _Access:
+        return self.root.partition("/")[0], tuple(sorted(self.storage_options().items()))
 
     def _key(self, relative: str) -> str:
         """In the bucket."""
@@ -222,10 +292,8 @@ class Place:
 
     def _upload(self, source: Path, relative: str) -> None:
         """By one request unless the file is large."""
-        try:
+        with _os_errors():
             obstore.put(self._store(), self._key(relative), source, chunk_size=_LARGE)
-        except BaseError as error:
-            raise OSError(str(error)) from None
 
     @contextmanager
     def failing_clearly(self, table: str, doing: str) -> Iterator[None]:
@@ -241,7 +309,8 @@ class Place:
         text = self._without_secrets(" ".join(_COLOURS.sub("", str(error)).split()))[:1000]
         found = f"{doing} in {self.uri} failed: {text}"
         code = getattr(error, "errno", None)
-        if code in (errno.EACCES, errno.EPERM, errno.EROFS) or _DENIED.search(text):
+        denied = _DENIED.search(text) and not _PASSING.search(text)
+        if code in (errno.EACCES, errno.EPERM, errno.EROFS) or denied:
             return fail(
                 Reason.PRIVILEGE_MISSING,
                 found,
@@ -274,6 +343,15 @@ class Place:
         return text
 
 
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    """What the client raises as the operating system would; a file that is not there is FileNotFoundError already."""
+    try:
+        yield
+    except BaseError as error:
+        raise OSError(str(error)) from None
+
+
 @lru_cache(maxsize=_CLIENTS)
 def _client(bucket: str, options: tuple[tuple[str, str], ...]) -> S3Store:
     # a conditional put is the default there, and its name one that it does not know
@@ -289,6 +367,26 @@ def _file_system(uri: str, options: tuple[tuple[str, str], ...]) -> pafs.FileSys
 def _absolute(folder: str) -> str:
     """Without following links: they may change, and a lake is named by its user's path."""
     return os.path.abspath(Path(folder).expanduser())  # noqa: PTH100
+
+
+def _listed(folder: Path) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # it went meanwhile
+                found[entry.name] = None if entry.is_dir() else entry.stat().st_mtime
+    return found
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync_path(made.parent)
 
 
 def sync_path(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -194,6 +195,27 @@ def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
+def test_a_file_is_known_with_its_keys_or_not_at_all(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scratch space was full: the next look reads the file again, and no key in it is taken for a new one."""
+    table, key = TABLES[kind]
+    world = World(table, tmp_path)
+    world.put([key(1), key(2)])
+    with monkeypatch.context() as full:
+        full.setattr(key_runs.Scratch, "keep", _no_space)
+        with pytest.raises(OSError, match="No space"):
+            world.put([key(2), key(3)])
+    assert world.index.sync(world.versions()) == 1
+    everything = [key(n) for n in range(5)]
+    assert world.found(everything) == world.expected(everything)
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("kind", sorted(TABLES))
 def test_a_key_that_is_live_twice_stops_the_table(kind: str, tmp_path: Path) -> None:
     table, key = TABLES[kind]
     world = World(table, tmp_path)
@@ -228,3 +250,20 @@ def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path, monkeypa
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
     assert list(tmp_path.iterdir()) == []
     assert index.locate(keys_of(table, [("7 3",)]))["f7"].tolist() == [3]
+
+
+def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
+    """A process may have 65,530 of them, and thousands of tables have many small files each; a large file may take one."""
+    table = one_key("varchar(40)")
+    index = KeyIndex(table, tmp_path, seed=1)
+    before = maps_of(tmp_path)
+    for number in range(20):
+        index.add(f"f{number}", [batch_of(table, [(f"{number} {i}",) for i in range(10)])])
+    assert maps_of(tmp_path) == before
+    index.add("large", [batch_of(table, [(f"{i:040}",) for i in range(key_runs.IN_MEMORY // 4)])])
+    assert maps_of(tmp_path) == before + 1
+    assert index.locate(keys_of(table, [("7 3",), (f"{9:040}",)])) == {"f7": [3], "large": [9]}
+
+
+def maps_of(folder: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(f"{folder}/")

@@ -1,8 +1,20 @@
-"""What upkeep costs is added up per table, as reports carry it."""
+"""Upkeep of a table: what it costs is added up, as reports carry it; a step that fails rests and holds up no other."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.table import TableId
+from cdcsync_spark.sinks import delta_upkeep
 from cdcsync_spark.sinks.base import Maintenance, Step
+from cdcsync_spark.sinks.delta_home import DeltaHome
+from cdcsync_spark.sinks.delta_upkeep import REST_SECONDS, Failures
+from cdcsync_spark.sinks.delta_view import TableView
+from cdcsync_spark.sinks.place import Place
 
 
 def test_the_cost_of_steps_adds_up() -> None:
@@ -11,3 +23,57 @@ def test_the_cost_of_steps_adds_up() -> None:
     assert cost.to_dict() == {"steps": 2, "seconds": 0.75, "bytes": 100, "filesRemoved": 3}
     assert Maintenance.total([cost, cost, Maintenance()]) == Maintenance(4, 1.5, 200, 6)
     assert Maintenance.total([]) == Maintenance()
+
+
+def test_a_step_that_failed_rests_and_each_kind_of_failure_is_told_once() -> None:
+    now = [0.0]
+    failures = Failures("shop.orders", lambda: now[0])
+    denied = fail(Reason.PRIVILEGE_MISSING, "no right to delete", remedy="grant it")
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert not failures.resting("remove")
+            failures.add("remove", denied)
+            assert (failures.resting("remove"), failures.resting("move")) == (True, False)
+            now[0] += REST_SECONDS
+        failures.add("remove", fail(Reason.SINK_UNREACHABLE, "no answer", remedy="wait"))
+        failures.end("remove")
+        failures.add("remove", denied)
+    assert [(log["step"], log["error"].split(";")[0]) for log in logs] == [
+        ("remove", "no right to delete"),
+        ("remove", "no answer"),
+        ("remove", "no right to delete"),
+    ]
+
+
+def test_a_file_that_cannot_be_removed_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store keeps one file whatever we ask: the others go, a few more with each attempt."""
+    home = DeltaHome(Place.parse(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
+    folder = tmp_path / home.folder
+    folder.mkdir(parents=True)
+    names = [f"{n:02}" for n in range(40)]
+    for name in names:
+        (folder / name).touch()
+    view = TableView(gone=dict.fromkeys(names, 1))
+    delete = Place.delete
+
+    def locked(self: Place, relative: str) -> None:
+        if relative.endswith(f"/{names[0]}"):
+            raise PermissionError(13, "object locked")
+        delete(self, relative)
+
+    monkeypatch.setattr(Place, "delete", locked)
+    for _ in range(2):
+        with pytest.raises(PermissionError):
+            delta_upkeep.remove(home, view, view.dead(2))
+    assert [f.name for f in folder.iterdir()] == names[:1] == list(view.gone)
+
+
+def test_no_file_outside_of_the_tables_folder_is_removed(tmp_path: Path) -> None:
+    """A clone that another program made names the files of its origin, by URL or from the folder upwards."""
+    home = DeltaHome(Place.parse(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
+    for name in ("shop/other/f", "shop/orders/f"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    view = TableView(gone=dict.fromkeys(["../other/f", str(tmp_path / "shop/other/f"), "s3://lake/f", "f"], 1))
+    delta_upkeep.remove(home, view, view.dead(2))
+    assert [f.parent.name for f in tmp_path.rglob("f")] == ["other"]

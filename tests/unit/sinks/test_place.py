@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -118,6 +122,8 @@ def test_a_missing_secret_is_named(tmp_path: Path) -> None:
         (OSError(errno.EACCES, "Permission denied"), Reason.PRIVILEGE_MISSING, "grant"),
         (OSError(errno.EROFS, "Read-only file system"), Reason.PRIVILEGE_MISSING, "grant"),
         (OSError("Generic S3 error: ... <Code>AccessDenied</Code>"), Reason.PRIVILEGE_MISSING, "grant"),
+        (OSError("status: 403 Forbidden: <Code>RequestTimeTooSkewed</Code>"), Reason.SINK_UNREACHABLE, "reachable"),
+        (OSError("status: 403 Forbidden: <Code>ExpiredToken</Code>"), Reason.SINK_UNREACHABLE, "reachable"),
         (OSError("Generic S3 error: error sending request: connection refused"), Reason.SINK_UNREACHABLE, "reachable"),
     ],
 )
@@ -157,5 +163,127 @@ def test_a_link_that_was_made_and_whose_answer_was_lost(
         raise FileExistsError(target)
 
     monkeypatch.setattr(os, "link", lost)
-    assert Place.parse(str(tmp_path)).put_new("log/1.json", b"mine") is ours
+    place = Place.parse(str(tmp_path))
+    place.make_folder("log")
+    assert place.put_new("log/1.json", b"mine") is ours
     assert [f.name for f in (tmp_path / "log").iterdir()] == ["1.json"]
+
+
+def test_nothing_new_is_put_where_the_folder_was_taken_away(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Place.parse(str(tmp_path)).put_new("log/1.json", b"mine")
+    assert not list(tmp_path.iterdir())
+
+
+class _Careless(BaseHTTPRequestHandler):
+    """An object store that takes every put, whatever its conditions."""
+
+    def do_PUT(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        """It knows no deletion of many objects either."""
+        self._answer(b"")
+
+    def _answer(self, body: bytes) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served_by(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[Place]:
+    """A lake in a store that is a thread of this process."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        (folder / name).write_text("x")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield Place.parse("s3://bucket/cdc", f"http://127.0.0.1:{server.server_port}", "us-east-1", str(folder))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_store_that_overwrites_is_refused(tmp_path: Path) -> None:
+    """R8 stands on the second of two conditional puts being refused."""
+    with (
+        served_by(_Careless, tmp_path) as place,
+        pytest.raises(CdcError, match="overwrites an object") as refused,
+    ):
+        place.put_new("_delta_log/0.json", b"mine")
+    assert refused.value.reason is Reason.SPEC_INVALID
+
+
+class _Small(BaseHTTPRequestHandler):
+    """An object store with one file and one folder, which deletes what it is asked to."""
+
+    def do_GET(self) -> None:
+        self._answer(
+            200,
+            "<ListBucketResult><IsTruncated>false</IsTruncated>"
+            "<Contents><Key>cdc/t/f</Key><Size>1</Size><LastModified>1970-01-02T00:00:00.000Z</LastModified></Contents>"
+            "<CommonPrefixes><Prefix>cdc/t/sub/</Prefix></CommonPrefixes></ListBucketResult>",
+        )
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(200, "<DeleteResult><Deleted><Key>cdc/t/f</Key></Deleted></DeleteResult>")
+
+    def _answer(self, code: int, body: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+class _Closed(_Small):
+    def _answer(self, code: int, body: str) -> None:
+        super()._answer(403, "<Error><Code>AccessDenied</Code></Error>")
+
+
+def test_other_threads_run_while_a_store_is_asked(tmp_path: Path) -> None:
+    """This store is one of them: it could not answer, nor would the driver report or end, if the caller kept them all."""
+    with served_by(_Small, tmp_path) as place:
+        assert place.listed("t") == {"f": 86400.0, "sub": None}
+        place.delete("t/f")
+        place.delete_folder("t")
+
+
+@pytest.mark.parametrize("ask", [Place.listed, Place.delete, Place.delete_folder])
+def test_a_store_that_denies_is_told_from_one_that_is_gone(ask: Callable[[Place, str], object], tmp_path: Path) -> None:
+    with (
+        served_by(_Closed, tmp_path) as place,
+        pytest.raises(CdcError) as denied,
+        place.failing_clearly("shop.orders", "upkeep"),
+    ):
+        ask(place, "t")
+    assert denied.value.reason is Reason.PRIVILEGE_MISSING
+
+
+def test_a_folder_on_a_disk_is_listed_and_removed(tmp_path: Path) -> None:
+    place = Place.parse(str(tmp_path))
+    assert place.listed("t") == {}
+    place.delete("t/f")
+    place.delete_folder("t")
+    (tmp_path / "t/sub").mkdir(parents=True)
+    for name in ("t/f", "t/sub/g"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (86400, 86400))
+    assert place.listed("t") == {"f": 86400.0, "sub": None}
+    place.delete("t/f")
+    assert place.listed("t") == {"sub": None}
+    place.delete_folder("t")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "t").touch()
+    with pytest.raises(NotADirectoryError):
+        place.listed("t")

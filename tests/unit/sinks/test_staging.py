@@ -38,10 +38,10 @@ def test_wide_rows_close_a_row_group_by_bytes(monkeypatch: pytest.MonkeyPatch) -
 def test_a_large_split_becomes_several_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(staging, "GROUP_ROWS", 10)
     monkeypatch.setattr(staging, "FILE_BYTES", 1)
-    files = staging.stage(Place.parse(str(tmp_path)), "resnapshot-1", ORDERS, batches(4, 10), "a/b c")
+    files = staging.stage(Place.parse(str(tmp_path)), "_resnapshot-1", ORDERS, batches(4, 10), "a/b c")
     assert [f.rows for f in files] == [10, 10, 10, 10]
     assert len({f.path for f in files}) == 4
-    assert all(f.path.startswith("resnapshot-1/a-b-c-") for f in files)
+    assert all(f.path.startswith("_resnapshot-1/a-b-c-") for f in files)
     read = pa.concat_tables(pq.read_table(tmp_path / f.path) for f in files)
     assert sorted(read["id"].to_pylist()) == list(range(40))
 

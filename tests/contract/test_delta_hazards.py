@@ -1,0 +1,235 @@
+"""What other programs, and runs that slept, do to a table or its folder: it stops or goes on right, and no live file goes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.position import FilePosition
+from cdcsync_spark.sinks import delta_commit
+from cdcsync_spark.sinks.base import Append, Closed, Commit, Merge, Replace
+from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta_compaction import GATHERED
+from cdcsync_spark.sinks.place import Place
+from contract.sinkcase import (
+    ORDERS,
+    SYNC,
+    WATERMARK,
+    batch,
+    content,
+    first_state,
+    keys_of,
+    make_table,
+    rows_of,
+    stage,
+    stamp,
+    whole_snapshot,
+)
+from support.lake import query
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaSink:
+    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC)
+
+
+@pytest.fixture
+def orders(sink: DeltaSink) -> DeltaTarget:
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, [(1, "a")])
+    return target
+
+
+def change(*rows: tuple[object, ...]) -> Merge:
+    return Merge(rows_of(ORDERS, rows), keys_of(ORDERS, []))
+
+
+def entries(target: DeltaTarget) -> list[str]:
+    return sorted(p.name for p in Path(target.uri, "_delta_log").glob("*.json"))
+
+
+def test_a_log_that_was_cut_behind_a_writer_stops_it(orders: DeltaTarget, tmp_path: Path) -> None:
+    """The entry after the one that it knows is not there because both went: what it wrote then nobody would read."""
+    writer = orders.writer(tmp_path)
+    writer.commit(1, batch(1, change((2, "b"))))
+    _cut(orders)
+    left = entries(orders)
+    with pytest.raises(CdcError, match="holds no state") as stopped:
+        writer.commit(1, batch(2, change((3, "c"))))
+    assert stopped.value.reason is Reason.SINK_CONFLICT
+    assert entries(orders) == left
+
+
+def _cut(target: DeltaTarget) -> None:
+    """Another program's commits, its checkpoint and its clean-up of all that is older."""
+
+    def opened() -> DeltaTable:
+        return DeltaTable(target.uri)
+
+    opened().alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    for _ in range(3):
+        opened().create_write_transaction([], "append", opened().schema())
+    opened().create_checkpoint()
+    opened().cleanup_metadata()
+    opened().create_write_transaction([], "append", opened().schema())
+
+
+def test_a_table_that_was_taken_away_is_not_written_into_the_void(orders: DeltaTarget, tmp_path: Path) -> None:
+    writer = orders.writer(tmp_path)
+    writer.commit(1, batch(1, change((2, "b"))))
+    shutil.rmtree(orders.uri)
+    with pytest.raises(CdcError, match="holds no state"):
+        writer.commit(1, batch(2, change((3, "c"))))
+    assert not Path(orders.uri, "_delta_log").exists()
+
+
+class SlowLake:
+    """A lake whose files' keys come when they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked, self.reading, self.let_go = 0, threading.Event(), threading.Event()
+        self._read = delta_commit.file_batches
+        monkeypatch.setattr(delta_commit, "file_batches", self._slowly)
+        monkeypatch.setattr(delta_commit, "WARM_ROWS", 1)
+
+    def _slowly(self, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+        self.asked += 1
+        self.reading.set()
+        assert self.let_go.wait(20)
+        yield from self._read(*args, **named)
+
+
+def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
+    orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ended kept its process until all files were read, minutes, and its successor waited."""
+    untended = orders.writer(tmp_path)  # so that every batch stays a file
+    for n in range(1, 20):
+        untended.commit(1, batch(n, stage(orders, ORDERS, [(100 + n, "a")], f"{n}")))
+    lake, writer = SlowLake(monkeypatch), orders.writer(tmp_path)
+    errors: list[Exception] = []
+
+    def merge() -> None:
+        try:
+            writer.commit(1, batch(20, change((1, "b"))))
+        except Closed as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=writer.warm), threading.Thread(target=merge)]
+    threads[0].start()
+    assert lake.reading.wait(20)
+    threads[1].start()
+    writer.close()
+    lake.let_go.set()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert lake.asked <= 4, "those that were being read"
+    assert len(errors) == 1, "half of an index finds half of the rows"
+    assert writer.commit(1, stamp()).position == FilePosition(replace(WATERMARK, offset=19_000)), (
+        "what needs no index goes on"
+    )
+    orders.writer(tmp_path).commit(1, batch(20, change((1, "b"))))
+    assert content(orders) == [(1, "b"), *((100 + n, "a") for n in range(1, 20))]
+
+
+def test_a_vacuum_takes_no_file_of_a_side_target(sink: DeltaSink, orders: DeltaTarget) -> None:
+    side = sink.target(ORDERS.id, side=1)
+    side.prepare(first_state(nonce=1))
+    (staged,) = stage(side, ORDERS, [(1, "new")]).files
+    assert Path(orders.uri, staged.path).exists()
+    table = DeltaTable(orders.uri)
+    listed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=True)
+    assert not [path for path in listed if "resnapshot" in path]
+
+
+def test_a_doubled_key_stops_a_merge_of_delta_rs_before_it_and_for_good(tmp_path: Path) -> None:
+    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC, vectors=False).target(ORDERS.id)
+    whole_snapshot(target, [(1, "a"), (2, "a"), (3, "a")])
+    write_deltalake(target.uri, rows_of(ORDERS, [(1, "theirs")]), mode="append")
+    for _ in range(2):
+        with pytest.raises(CdcError, match="each key once"):
+            target.commit(1, batch(1, change((1, "b"))))
+    assert content(target) == [(1, "a"), (1, "theirs"), (2, "a"), (3, "a")]
+    target.commit(1, batch(1, change((2, "b"))))
+    assert (2, "b") in content(target)
+
+
+def test_no_move_forgets_the_values_of_a_column_that_somebody_added(orders: DeltaTarget, tmp_path: Path) -> None:
+    DeltaTable(orders.uri).alter.add_columns([Field("tag", PrimitiveType("string"))])
+    DeltaTable(orders.uri).update(updates={"tag": "'mine'"}, predicate="id = 1")
+    writer = orders.writer(tmp_path)
+    for n in range(1, 2 * GATHERED):
+        writer.commit(1, batch(n, change((100 + n, "b"))))
+        while writer.tend():
+            pass
+    assert query(DeltaTable(orders.uri), "SELECT tag FROM t WHERE id = 1").to_pylist() == [{"tag": "mine"}]
+
+
+def test_a_run_that_slept_sweeps_nothing_of_its_successor(orders: DeltaTarget, tmp_path: Path) -> None:
+    asleep, successor = orders.writer(tmp_path), orders.writer(tmp_path)
+    asleep.commit(2, batch(1, change((2, "b")), 2))
+    successor.commit(3, batch(2, change((3, "c")), 3))
+    hours_ago = time.time() - 3 * 3600
+    for file in Path(orders.uri).glob("stream-*"):
+        os.utime(file, (hours_ago, hours_ago))
+    while asleep.tend():
+        pass
+    assert content(orders) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: DeltaSink, orders: DeltaTarget) -> None:
+    """They are gathered right after the publication, and none of them is live any more when the side is discarded."""
+    side = sink.target(ORDERS.id, side=1)
+    side.prepare(first_state(nonce=1))
+    files = tuple(file for n in range(GATHERED) for file in stage(side, ORDERS, [(n, "new")]).files)
+
+    def filled(found: object) -> Commit:
+        state = first_state(nonce=1).after_wave([Split()], FilePosition(WATERMARK), WATERMARK, 0, 0)
+        return Commit(state, Append(files))
+
+    fresh = side.commit(1, filled)
+    staged = side.staged_files()
+    orders.commit(2, lambda found: Commit(replace(fresh, epoch=2, number=found.number + 1), Replace(staged)))
+    published = int(entries(orders)[-2].partition(".")[0])
+    sink.discard(ORDERS.id, 1)
+    rows = query(DeltaTable(orders.uri, version=published), "SELECT id FROM t ORDER BY id")
+    assert rows["id"].to_pylist() == list(range(GATHERED))
+
+
+def test_a_checkpoint_with_parsed_statistics_is_gone_on_from(sink: DeltaSink, tmp_path: Path) -> None:
+    """As Spark writes them: dates and numbers as such, which no entry can hold."""
+    table = make_table({"id": "bigint(20)", "day": "date"}, ["id"])
+    target = sink.target(table.id)
+    days = [(1, dt.date(2020, 1, 1)), (2, dt.date(2021, 1, 1))]
+    whole_snapshot(target, days, table)
+    DeltaTable(target.uri).create_checkpoint()
+    (file,) = Path(target.uri, "_delta_log").glob("*.checkpoint.parquet")
+    _give_parsed_statistics(file, days[0][1])
+    later = (1, dt.date(2022, 1, 1))
+    target.writer(tmp_path).commit(1, batch(1, Merge(rows_of(table, [later]), keys_of(table, []))))
+    assert content(target) == [later, days[1]]
+
+
+def _give_parsed_statistics(checkpoint: Path, day: dt.date) -> None:
+    read = pq.read_table(checkpoint)
+    add = read["add"].combine_chunks()
+    parsed = pa.array([{"numRecords": 2, "minValues": {"day": day}} if a["path"].is_valid else None for a in add])
+    fields = [*(f.with_nullable(True) for f in add.type), pa.field("stats_parsed", parsed.type)]
+    made = pa.StructArray.from_arrays([*add.flatten(), parsed], fields=fields, mask=add.is_null())
+    pq.write_table(read.set_column(read.schema.get_field_index("add"), pa.field("add", made.type), made), checkpoint)
