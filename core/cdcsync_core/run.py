@@ -145,9 +145,10 @@ class Report:
     """News from a driver; every part is optional and replaces what was known.
 
     `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished, finished, low, high, rows, position,
-    reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's; `epoch` is the epoch
-    that the driver really uses; `done` is the run's work so far (commits, rows); `maintenance` is what the upkeep of its tables has cost
-    (steps, seconds, bytes written, filesRemoved), for metrics; `exit` is the last word: code, reason, message, remedy.
+    reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's, and come together: with a position
+    that has a time, a lag of None says that the log is silent; `epoch` is the epoch that the driver really uses; `done` is the run's
+    work so far (commits, rows); `maintenance` is what the upkeep of its tables has cost (steps, seconds, bytes written, filesRemoved),
+    for metrics; `exit` is the last word: code, reason, message, remedy.
     """
 
     run: str

@@ -92,8 +92,12 @@ class Runs(StatusPart):
         return next((k for k in RunKind if (ref := self.get(k)) and ref.id == run), None)
 
     @property
+    def named(self) -> tuple[RunRef, ...]:
+        return tuple(ref for k in RunKind if (ref := self.get(k)))
+
+    @property
     def highest_epoch(self) -> int:
-        return max((ref.epoch for k in RunKind if (ref := self.get(k))), default=0)
+        return max((ref.epoch for ref in self.named), default=0)
 
 
 class Restarts(StatusPart):
@@ -138,7 +142,7 @@ class TableStatus(StatusPart):
     """One table.
 
     `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its content honours. `rewriting` is
-    why its commits rewrite files, which costs what the table costs; empty where they need not.
+    why its commits rewrite files, which costs what the table costs; empty where they need not. `run` is the run that spoke of it last.
     """
 
     name: str
@@ -153,6 +157,7 @@ class TableStatus(StatusPart):
     nonce: int = 0
     position: dict[str, Any] | None = None
     rewriting: str = ""
+    run: str = ""
     reason: str = ""
     message: str = ""
 
@@ -195,6 +200,16 @@ class Status(StatusPart):
 
     def table(self, name: str) -> TableStatus | None:
         return next((t for t in self.table_status if t.name == name), None)
+
+    def passed(self, table: TableStatus) -> tuple[dict[str, Any], ...]:
+        """What the content of a table has: all that these positions have (rule R5).
+
+        A stream speaks of a table when there is news of it, and of its reader all the time: what that has passed since, a table has that
+        flows in the stream. Its first report names all its tables with the reader's place, so both are of the same run.
+        """
+        stream = self.runs.stream
+        flows = stream is not None and table.run == stream.id and table.phase in CONSISTENT
+        return tuple(p for p in (table.position, self.position if flows else None) if p)
 
     def to_dict(self) -> dict[str, Any]:
         """The object under its public names, as JSON values."""
@@ -255,30 +270,50 @@ def merge_report(
         status = status.with_(snapshot=SnapshotProgress.model_validate(known))
     if kind is not RunKind.STREAM:
         return status
-    changes = {"position": report.position, "lag_seconds": report.lag_seconds}
-    return status.with_(**{k: v for k, v in changes.items() if v is not None})
+    return status if report.position is None else _with_place(status, report.position, report.lag_seconds)
+
+
+def _with_place(status: Status, position: dict[str, Any], lag: float | None) -> Status:
+    """With the reader's place and the lag there; None is a lag, too: the log is silent.
+
+    A place without a time is where a run begins, before it has read anything: what is known of time and lag stays.
+    """
+    if not position.get("timestamp"):
+        known = (status.position or {}).get("timestamp")
+        position = position | ({"timestamp": known} if known else {})
+        lag = status.lag_seconds if lag is None else lag
+    return status.with_(position=position, lag_seconds=lag)
 
 
 def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
     """A stream that does not know yet that a table was read again speaks of its old content: that is no news either."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
-        TableStatus.model_validate(table.model_dump(by_alias=True) | entry)
+        TableStatus.model_validate(
+            table.model_dump(by_alias=True) | entry | _verdict(table, kind) | {"run": report.run}
+        )
         for entry in report.tables
         if (table := known.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)
     ]
 
 
+def _verdict(table: TableStatus, kind: RunKind) -> dict[str, Any]:
+    """What no report takes back: a failure beside the stream, of which the stream does not know."""
+    if kind is RunKind.SNAPSHOT or not table.failed:
+        return {}
+    return {"phase": table.phase, "reason": table.reason, "message": table.message}
+
+
 def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
-    """Seconds behind.
+    """Seconds behind; None while the log is silent.
 
     Once reports are older than three intervals (drivers report every few seconds whatever their interval) the position's
-    own age counts: a dead driver does not look fresh.
+    own age counts, or where it has no time the report's: a dead driver does not look fresh.
     """
     if status.position is None or (reported_at is not None and now - reported_at <= max(3 * interval, _FRESH)):
         return status.lag_seconds
-    stamp = unix_time(status.position.get("timestamp"))
+    stamp = unix_time(status.position.get("timestamp")) or reported_at
     return status.lag_seconds if stamp is None else max(round(now - stamp, 1), status.lag_seconds or 0)
 
 

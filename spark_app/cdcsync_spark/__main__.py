@@ -7,7 +7,6 @@ the controller is gone. Exit codes: 0 done, 1 a retry may cure it, 3 the user mu
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 import traceback
@@ -19,13 +18,13 @@ from cdcsync_core.run import Decoder, ExitCode, RunConfig
 from cdcsync_spark import earlysession
 from cdcsync_spark.metrics import shown
 from cdcsync_spark.progress import ControllerGone, Reporter, Reports
+from cdcsync_spark.stopsignal import on_stop_signal
 
 
 def main(arguments: list[str]) -> int:
     config = _config(arguments)
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    on_stop_signal(stopping.set)
     return run(config, Reporter(config.id, config.report_fd), stopping)
 
 

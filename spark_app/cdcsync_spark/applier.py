@@ -27,12 +27,16 @@ from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
 
 @dataclass
 class StreamTable:
-    """A table of the run: the writer of its target, its last known state, when it was committed (unix seconds), why it stopped."""
+    """A table of the run: the writer of its target, its last known state, whether this run has written it, why it stopped.
+
+    `committed` is the time of its last commit on the applier's clock. Nobody knows it at first: the first batch stamps what it leaves idle.
+    """
 
     name: str
     target: Writer
     state: TableState
-    committed: float
+    committed: float = float("-inf")
+    wrote: bool = False
     stop: CdcError | None = None
     released: bool = False
 
@@ -43,7 +47,7 @@ class StreamTable:
 
 @dataclass
 class Applier:
-    """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` gives unix seconds.
+    """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` counts seconds and never goes back.
 
     `commits` and `rows` are its work so far.
     """
@@ -71,10 +75,13 @@ class Applier:
 
     @contextmanager
     def _stopping_alone(self, table: StreamTable) -> Iterator[None]:
-        """A permanent error stops the table; one that was read again meanwhile has a newer owner and is left to it."""
+        """A permanent error stops the table; one that was read again meanwhile has a newer owner and is left to it. Where this run has
+        written, a refusal is one of keys that change: it ends the run, and stops the table if the next one meets it."""
         try:
             yield
         except PermanentError as e:
+            if e.reason is Reason.PRIVILEGE_MISSING and table.wrote:
+                raise fail(Reason.SINK_UNREACHABLE, e.found, needed=e.needed, remedy=e.remedy, table=e.table) from None
             found = table.target.last_commit() if e.reason is Reason.SINK_CONFLICT else None
             if found is not None and found.nonce > table.state.nonce:
                 table.released = True
@@ -90,19 +97,26 @@ class Applier:
             )
 
     def position(self, table: StreamTable) -> Position:
-        """What the table has: its committed position, and all that the reader passed without changes for it."""
-        position = table.state.position
+        """What the table has: its committed position, and all that the reader passed without changes for it.
+
+        May be asked for while a batch is applied: a table stops before the reader passes that place, so the reader is looked at first.
+        """
+        position, reader = table.state.position, self.reader
         assert position is not None
-        return position.join(self.reader) if table.flowing else position
+        return position.join(reader) if table.flowing else position
 
     def consistent(self, table: StreamTable) -> bool:
-        high = table.state.high
-        return high is not None and self.position(table).reached(high)
+        """Without the joined position, which is large where the source's GTID set is."""
+        position, high = table.state.position, table.state.high
+        if position is None or high is None:
+            return False
+        return position.reached(high) or (self.reader.reached(high) and table.flowing)
 
     def stamp(self, older_than: float) -> None:
-        """Commits the position of flowing tables whose last commit is older than this (unix seconds)."""
+        """Commits the position of flowing tables whose last commit is older than this (on our clock), or than their target lets it be."""
+        now = self.clock()
         for table in self.tables.values():
-            if table.flowing and table.committed < older_than:
+            if table.flowing and table.committed < max(older_than, now - table.target.rest_seconds):
                 gate("before-stamp")
                 with self._stopping_alone(table):
                     self._commit(table, partial(self._stamp, table))
@@ -110,7 +124,7 @@ class Applier:
                 table.committed = self.clock()
 
     def tend(self, until: float) -> None:
-        """One step of upkeep for the tables with commits, in turns, and more steps while the clock is before `until` (unix seconds)."""
+        """One step of upkeep for the tables with commits, in turns, and more steps while the clock is before `until`."""
         while self._untended:
             name = next(iter(self._untended))
             table = self._untended.pop(name)
@@ -140,6 +154,7 @@ class Applier:
         before, self._merging = table.state.number, 0
         table.state = table.target.commit(self.epoch, build)
         if table.state.number != before:
+            table.wrote = True
             table.committed = self.clock()
             self._untended[table.name] = table
             self.commits += 1

@@ -10,6 +10,9 @@ stopped it; the other tables flow on. An incident stops all of them, and so does
 beginning was not seen. A table may have the XA PREPARE and not the XA COMMIT: prepared rows are in the log before LOW and
 invisible to its SELECT, so such a commit stops it, too.
 
+What is kept is bounded by `size`, which counts all that costs memory; a transaction without rows of ours leaves its GTID only, and those
+are joined to a set, thousands at a time.
+
 The place of the reader never goes back: with GTIDs the server begins a dump at the beginning of a file, and what is skipped there is in the
 set, so that everything before the furthest place stays known.
 """
@@ -21,12 +24,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.gtid import Gtid
+from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.table import Table, TableId
-from cdcsync_spark.spool import Spool, Spooled
+from cdcsync_spark.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.wire import facts
 from cdcsync_spark.wire.statement import is_dml, touches
+
+#: what a transaction with rows that are kept costs besides them: its id, its GTID, its place in lists
+TRANSACTION_BYTES = 400
+#: GTIDs that are joined to the set at a time
+_GTIDS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -78,17 +86,21 @@ class Assembly:
         #: the XA transactions that were prepared, and the tables that had the prepared rows already
         self._prepared: dict[str, frozenset[TableId]] = {}
         self._sealed_at = start
+        #: grows with each step of the place, and with each word that it is still the same one
+        self.steps = 0
         self._reset()
 
     def _reset(self) -> None:
         self._at: LogOffset | None = self._sealed_at.at
         self._mark, self._created = _begun(self._sealed_at)
         self._gtids: list[Gtid] = []
+        self._joined = GtidSet()
         self._timestamp: float | None = None
         self._transactions: list[TransactionId] = []
         self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
         self._stops: dict[TableId, Stop] = {}
         self._open = _Open()
+        #: the memory that was asked for since the last batch, in bytes: events as the log has them, and what Python keeps of each
         self.size = 0
         self.moved = False
 
@@ -103,7 +115,8 @@ class Assembly:
         if isinstance(self._sealed_at, FilePosition):
             return FilePosition(self._at, self._mark, self._created) if self._at else self._sealed_at
         anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
-        return GtidPosition(self._sealed_at.gtids.with_gtids(self._gtids), self._at, anchor)
+        gtids = self._sealed_at.gtids.union(self._joined).with_gtids(self._gtids)
+        return GtidPosition(gtids, self._at, anchor)
 
     def abandon(self) -> None:
         """Drops the transaction that is being read: the connection is lost and it will come again."""
@@ -130,7 +143,7 @@ class Assembly:
 
     def _row_event(self, event: facts.RowsEvent) -> None:
         self._spool.add_to(self._open.rows, event, self._open.barrier)
-        self.size += event.size
+        self.size += event.size + EVENT_BYTES
 
     def _begin(self, _: facts.TransactionBegin) -> None:
         self._open = _Open()
@@ -158,7 +171,7 @@ class Assembly:
         self._stop_tables(done, end.id)
         self._keep_rows(done.rows, end.id)
         if end.id.gtid:
-            self._gtids.append(end.id.gtid)
+            self._add_gtid(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
         self._mark = end.mark
 
@@ -167,7 +180,7 @@ class Assembly:
         if rollback.id is None:
             return
         if rollback.id.gtid:
-            self._gtids.append(rollback.id.gtid)
+            self._add_gtid(rollback.id.gtid)
         self._progress(rollback.id.end, rollback.timestamp)
         self._mark = rollback.mark
 
@@ -192,6 +205,11 @@ class Assembly:
         """The file that the reader stands in was begun at `created` (seconds since 1970), as its first event says."""
         self._created = created
 
+    def _stand(self, progress: facts.Progress) -> None:
+        self._progress(progress.at, progress.timestamp)
+        if progress.mark is not None:
+            self._mark = progress.mark
+
     def _progress(self, at: LogOffset, timestamp: float | None) -> None:
         if self._at is None or at.covers(self._at):
             if self._at is not None and self._at.file != at.file:
@@ -199,6 +217,12 @@ class Assembly:
             self._at = at
         self._timestamp = timestamp or self._timestamp
         self.moved = True
+        self.steps += 1
+
+    def _add_gtid(self, gtid: Gtid) -> None:
+        self._gtids.append(gtid)
+        if len(self._gtids) >= _GTIDS_AT_ONCE:
+            self._joined, self._gtids = self._joined.with_gtids(self._gtids), []
 
     def _keep_rows(self, rows: list[Spooled], transaction: TransactionId) -> None:
         index = len(self._transactions)
@@ -215,6 +239,7 @@ class Assembly:
             found.append((index, item))
         if kept is not None:
             self._transactions.append(transaction)
+            self.size += TRANSACTION_BYTES
 
     def _has(self, table: TableId, transaction: TransactionId) -> bool:
         ahead = self._ahead.get(table)
@@ -264,7 +289,7 @@ _READERS: dict[type, Callable[[Assembly, Any], None]] = {
     facts.TransactionEnd: Assembly._end,
     facts.TransactionRollback: Assembly._rollback,
     facts.Statement: Assembly._statement,
-    facts.Progress: lambda a, p: a._progress(p.at, p.timestamp),
+    facts.Progress: Assembly._stand,
     facts.Savepoint: Assembly._savepoint,
     facts.RollbackTo: Assembly._rollback_to,
     facts.XaPrepare: Assembly._xa_prepare,

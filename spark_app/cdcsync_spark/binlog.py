@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import pymysql
 
-from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
+from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_spark.wire.compression import MAX_EVENT
@@ -41,6 +41,10 @@ _ER_FATAL_READING_BINLOG = 1236
 _ADDRESSABLE = 1 << 32
 
 
+class DumpTakenOver(TransientError):
+    """Another replica with our id asked for the log, and the server has ended our dump for it."""
+
+
 def dump_begin(at: LogOffset) -> LogOffset:
     """Where the server is asked to begin so that everything after `at` comes: there, or at the beginning of a file that is too long
     for the command.
@@ -51,13 +55,18 @@ def dump_begin(at: LogOffset) -> LogOffset:
     return at if at.offset < _ADDRESSABLE else LogOffset(at.file, 4)
 
 
+def patience(heartbeat_seconds: float) -> float:
+    """How long a source that sends heartbeats may be silent before it is lost: three of them, at least ten seconds more than one."""
+    return max(3 * heartbeat_seconds, heartbeat_seconds + 10)
+
+
 class BinlogClient:
     """One dump. Use as a context manager; `events` or `arrivals` once.
 
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from where: a
     `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set). `replica_id` is the same for successive runs.
-    With `nonblocking` the stream ends at the end of the log. A connection that is silent for `silence_seconds` (by default three
-    heartbeats, at least ten seconds more than one) is lost.
+    With `nonblocking` the stream ends at the end of the log. A connection that is silent for `silence_seconds` (by default the
+    `patience`) is lost.
     """
 
     def __init__(
@@ -77,9 +86,7 @@ class BinlogClient:
         self._replica_id = replica_id
         self._heartbeat = heartbeat_seconds
         self._nonblocking = nonblocking
-        self._silence = (
-            max(3 * heartbeat_seconds, heartbeat_seconds + 10) if silence_seconds is None else silence_seconds
-        )
+        self._silence = patience(heartbeat_seconds) if silence_seconds is None else silence_seconds
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -274,7 +281,7 @@ def _explained(number: int, text: str, start: Position) -> CdcError:
             remedy="GRANT REPLICATION SLAVE ON *.* TO the user of spec.source.credentialsSecretRef",
         )
     if "same server_uuid/server_id" in text:
-        return fail(
+        return DumpTakenOver(
             Reason.SOURCE_UNREACHABLE,
             f"another replica with the same id took over: {text} ({number})",
             needed="one replica per spec.source.serverId",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,9 @@ from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.progress import Reports, failed_entry
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
+
+#: how long a run that waits says nothing
+_SILENT_SECONDS = 5.0
 
 
 class Draining(Exception):
@@ -36,6 +40,7 @@ class RunContext:
     stopping: threading.Event
     starting: Future[SparkSession]
     failed: dict[str, CdcError] = field(default_factory=dict)
+    _said_at: float = float("-inf")
 
     @property
     def sync(self) -> str:
@@ -47,9 +52,12 @@ class RunContext:
         self.reporter.report(tables=[failed_entry(table, error)])
 
     def wait(self, seconds: float) -> None:
-        """Raises Draining when the run is asked to stop."""
+        """Raises Draining when the run is asked to stop, and what a report raises: who says nothing does not learn that nobody listens."""
         if self.stopping.wait(seconds):
             raise Draining
+        if time.monotonic() - self._said_at >= _SILENT_SECONDS:
+            self._said_at = time.monotonic()
+            self.reporter.report()
 
 
 def open_context(

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_spark.context import Draining, RunContext, open_context
-from cdcsync_spark.progress import Reports
+from cdcsync_spark.lostjvm import jvm_error
+from cdcsync_spark.progress import ControllerGone, Reports
 from cdcsync_spark.snapshot import run_snapshot
 from cdcsync_spark.stream import run_stream
 
@@ -27,6 +28,13 @@ def run_application(
         _run(context)
     except Draining:
         return None
+    except (CdcError, ControllerGone):
+        raise
+    except Exception as e:
+        ended = jvm_error(starting.result()) if starting.done() and not starting.exception() else None
+        if ended is None:
+            raise
+        raise ended from e
     if context.failed and len(context.failed) == len(config.tables):
         return next(iter(context.failed.values()))
     return None

@@ -51,8 +51,8 @@ class TableBatch:
 class LogBatch:
     """The log between the positions `start` and `end`: whole transactions, in order.
 
-    `timestamp` is the commit time of the last one, or of the last sign of life of the source, in unix seconds;
-    `transactions` is a JSON file with the `[end, gtid]` of each (see `read_transactions`), "" where there are none. `fatal` ends the run.
+    `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats came. `transactions` is a JSON file with
+    the `[end, gtid]` of each (see `read_transactions`), "" where there are none. `fatal` ends the run.
     `full` batches are those of a reader that is behind: another one may wait.
     """
 

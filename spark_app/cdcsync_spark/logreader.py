@@ -27,7 +27,7 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.assembly import Assembly
 from cdcsync_spark.batchfile import BatchWriter
-from cdcsync_spark.binlog import BinlogClient, dump_begin
+from cdcsync_spark.binlog import BinlogClient, DumpTakenOver, dump_begin
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.parser import EventParser
@@ -36,7 +36,7 @@ from cdcsync_spark.wire.parser import EventParser
 _PATIENCE_SECONDS = 60.0
 #: a lock is not fair: a thread with a backlog would take it again before who asks for a batch wakes up
 _YIELD_SECONDS = 0.001
-#: a full batch of events of the usual size stays in memory, with what Python keeps of them
+#: a full batch stays in memory with the transaction that comes after it, if that is small
 _SPARE_PART = 8
 #: an event begins with its timestamp (4 bytes) and its type
 _KIND = 4
@@ -45,8 +45,9 @@ _FORMAT_DESCRIPTION = 15
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """What to read, and how. `ahead` holds the positions of tables that are further than `start`; `interval_seconds` is the time from
-    one batch to the next where none is full before. Without `befores` those before images are left out that a fold by key does without.
+    """What to read, and how. `ahead` holds the positions of tables that are further than `start`; a batch is full when it takes
+    `max_batch_bytes` of memory (`Assembly.size`); `interval_seconds` is the time from one batch to the next where none is full before.
+    Without `befores` those before images are left out that a fold by key does without.
     """
 
     source: Source
@@ -115,6 +116,8 @@ class LogReader:
         self._asked = False
         self._stopping = False
         self._client: BinlogClient | None = None
+        #: when the source last said where the log stands, outside of a transaction
+        self._heard = float("-inf")
         self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
 
     def start(self) -> None:
@@ -184,15 +187,22 @@ class LogReader:
         return self._stopping or self._fatal is not None
 
     def _follow_patiently(self) -> None:
-        """A source that is lost again and again, and neither moves nor stays, is given up."""
+        """A source that is lost again and again, and neither moves nor stays, is given up.
+
+        It stays while it says where the log stands. Silence, or the middle of a transaction that never comes to its end, is no stay,
+        however long it takes; neither is the rotation with which each connection begins. Two that take the log from each other move on both
+        with every connection, which is no stay of either.
+        """
         failing_since: float | None = None
         while not self._has_ended():
             before, began = self._assembly.position, time.monotonic()
             try:
                 self._follow()
-            except TransientError:
+            except TransientError as e:
                 now = time.monotonic()
-                if failing_since is None or self._assembly.position != before or now - began > _PATIENCE_SECONDS:
+                stayed = self._heard - began > _PATIENCE_SECONDS
+                moved = self._assembly.position != before and not isinstance(e, DumpTakenOver)
+                if failing_since is None or stayed or moved:
                     failing_since = now
                 if now - failing_since > _PATIENCE_SECONDS:
                     raise
@@ -224,12 +234,15 @@ class LogReader:
             with self._changed:
                 if self._has_ended():
                     return
+                steps = self._assembly.steps
                 for event in arrived:
                     self._feed(dump.parser, event)
                     if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
                         self._hand_over()
                         if self._has_ended():
                             return
+                if self._assembly.steps != steps:
+                    self._heard = time.monotonic()
 
     def _feed(self, parser: EventParser, event: memoryview) -> None:
         if event[_KIND] == _FORMAT_DESCRIPTION:

@@ -43,7 +43,7 @@ OF_RUN = (
     Metric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver last had news", lambda s: s.get("at")),
     Metric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source, of the last batch", lambda s: s.get("lag_seconds")),
     Metric(
-        "cdcsync_driver_position_timestamp_seconds", "gauge", "commit time of the last transaction that was applied",
+        "cdcsync_driver_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
         lambda s: unix_time((s.get("position") or {}).get("timestamp")),
     ),
     Metric("cdcsync_driver_rows_total", "counter", "rows read by the snapshot, or upserted and deleted by the stream", _of("done", "rows")),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
 import sys
 import threading
 from contextlib import suppress
@@ -22,6 +21,7 @@ from cdcsync_kube.client import Api
 from cdcsync_spark.__main__ import run
 from cdcsync_spark.podplan import PlanMirror
 from cdcsync_spark.podreport import PodReporter
+from cdcsync_spark.stopsignal import on_stop_signal
 
 #: as `cdcsync_operator.run_objects.REPORT_TABLES`; a test holds them equal
 REPORT_TABLES = 500
@@ -34,12 +34,11 @@ def main(arguments: list[str]) -> int:
         return ExitCode.USAGE
     config = _here(read_config(Path(arguments[0])))
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    on_stop_signal(stopping.set)
     api, namespace = in_pod(), os.environ["POD_NAMESPACE"]
     names = [str(t.table.id) for t in config.tables]
-    reporter = _LastWords(PodReporter(api, namespace, config.id, names, REPORT_TABLES))
-    _begin_plan(api, namespace, config)
+    plan = _begin_plan(api, namespace, config)
+    reporter = _Words(PodReporter(api, namespace, config.id, names, REPORT_TABLES), plan)
     return run(config, reporter, stopping)
 
 
@@ -62,21 +61,26 @@ def _here(config: RunConfig) -> RunConfig:
     return replace(config, spark=config.spark | mine)
 
 
-def _begin_plan(api: Api, namespace: str, config: RunConfig) -> None:
-    if config.kind is RunKind.SNAPSHOT:
-        PlanMirror(api, namespace, config.id, Path(config.plan_dir)).start()
+def _begin_plan(api: Api, namespace: str, config: RunConfig) -> PlanMirror | None:
+    if config.kind is not RunKind.SNAPSHOT:
+        return None
+    plan = PlanMirror(api, namespace, config.id, Path(config.plan_dir))
+    plan.start()
+    return plan
 
 
-class _LastWords:
-    """A reporter that also leaves the exit as the pod's termination message."""
+class _Words:
+    """A reporter that ends a run whose plan will not come, and leaves the exit as the pod's termination message, too."""
 
-    def __init__(self, reporter: PodReporter) -> None:
-        self._reporter = reporter
+    def __init__(self, reporter: PodReporter, plan: PlanMirror | None) -> None:
+        self._reporter, self._plan = reporter, plan
 
     def report(self, **parts: object) -> None:
         if "exit" in parts:
             with suppress(OSError):
                 _TERMINATION_LOG.write_text(json.dumps(parts["exit"])[:4096])
+        elif self._plan is not None:
+            self._plan.check()
         self._reporter.report(**parts)
 
 

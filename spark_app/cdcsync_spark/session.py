@@ -39,8 +39,9 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-#: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and costs half the CPU seconds of both
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+#: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and costs half the CPU seconds of both.
+#: One that ran out of memory may have lost any of its threads, and would wait for them for ever: it ends.
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
 #: the bytes of a socket's path at most, and of the name that Spark gives it
 _SOCKET_PATH, _SOCKET_NAME = 107, len("/.01234567-0123-0123-0123-0123456789ab.sock")
 

@@ -44,7 +44,7 @@ class _Segment:
 
 
 #: what an event costs besides its body: the event, its place in lists, Python's heads of both
-_EVENT_BYTES = 400
+EVENT_BYTES = 400
 #: events on disk are joined up to this size, or this part of what lies before them: small ones are decoded in step, and few are kept
 _JOINED_BYTES = 1 << 16
 _JOINED_PART = 1 << 14
@@ -93,7 +93,7 @@ class Spool:
 
     def add_to(self, rows: list[Spooled], event: RowsEvent, barrier: int = 0) -> None:
         """Appends to `rows`, of which those before index `barrier` stay as they are; raises TransactionTooLarge for a full disk."""
-        needed = len(event.body) + _EVENT_BYTES
+        needed = len(event.body) + EVENT_BYTES
         if self._in_memory + needed <= self._memory_bytes:
             self._in_memory += needed
             rows.append(Spooled(event))

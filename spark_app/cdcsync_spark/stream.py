@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,19 +21,20 @@ from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.run import RunKind, TableAssignment, TablePhase
-from cdcsync_core.spec import replica_id
+from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.state import Identity
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.binlog import patience
 from cdcsync_spark.binlogsource import FORMAT, LogSource, save_settings
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.logreader import ReaderSettings
 from cdcsync_spark.progress import failed_entry, position_entry, table_entry
-from cdcsync_spark.sinks.base import Maintenance, refuse_other_identity
+from cdcsync_spark.sinks.base import Closed, Maintenance, refuse_other_identity
 
 _REPORT_SECONDS = 2.0
 #: how old an idle table's last commit may become at most; a quarter of the log's retention if that is less
@@ -49,14 +51,23 @@ def run_stream(context: RunContext) -> None:
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     stamp_seconds = min(_STAMP_SECONDS, retention / 4) if retention else _STAMP_SECONDS
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
-    with context.starting.result() as spark:
-        StreamRun(context, spark, tables, epoch, stamp_seconds).run()
+    try:
+        with context.starting.result() as spark:
+            StreamRun(context, spark, tables, epoch, stamp_seconds).run()
+    finally:
+        _end_warming(tables)
 
 
 def _warm(tables: list[StreamTable]) -> None:
     """While Spark starts. A table's first commit waits for its own index only."""
     for table in tables:
         table.target.warm()
+
+
+def _end_warming(tables: list[StreamTable]) -> None:
+    """Else the process would live until the last index is built, and its successor wait for it."""
+    for table in tables:
+        table.target.close()
 
 
 def _open(context: RunContext, connection: Connection, assignment: TableAssignment) -> StreamTable | None:
@@ -68,34 +79,39 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
         if state is None or state.position is None:
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None
-        refuse_other_identity(state, replace(state, identity=Identity(context.sync, context.facts.log, name)))
+        refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.log, name)))
         prove(connection, context.facts, state.identity.log, state.position)
     except PermanentError as e:
         context.refuse(name, e)
         return None
-    # Nobody knows how old the last commit is: the first batch stamps the tables that it leaves idle.
-    return StreamTable(name, target, state, committed=0.0)
+    return StreamTable(name, target, state)
 
 
 @dataclass
 class StreamRun:
-    """One run over `tables`, which have a position. `stamp_seconds` is how old an idle table's last commit may become."""
+    """One run over `tables`, which have a position. `stamp_seconds` is how old an idle table's last commit may become.
+
+    `clock` counts seconds and measures all pauses, because `wall` (unix seconds) is set right at times: that one is only told.
+    """
 
     context: RunContext
     spark: SparkSession
     tables: list[StreamTable]
     epoch: int
     stamp_seconds: float
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
         self._start = meet_all([_position(t) for t in self.tables])
-        self._applier = Applier({t.name: t for t in self.tables}, self.epoch, self._start, time.time)
+        self._applier = Applier({t.name: t for t in self.tables}, self.epoch, self._start, self.clock)
         self._error: BaseException | None = None
         self._applying = threading.Lock()
         self._closing = False
         self._last: LogBatch | None = None
-        self._last_at = time.time()
-        self._reported_at = 0.0
+        self._applied_at = self.wall()
+        self._heard_at = self.clock()
+        self._reported_at = float("-inf")
         self._reported: dict[str, str] = {}
 
     def run(self) -> None:
@@ -117,7 +133,8 @@ class StreamRun:
         self.context.failed |= {t.name: t.stop for t in self.tables if t.stop}
 
     def _close(self, query: StreamingQuery) -> None:
-        """Lets the batch at hand end: Spark would interrupt it in the middle."""
+        """Lets the batch at hand end: Spark would interrupt it in the middle. One that waits for an index is given up."""
+        _end_warming(self.tables)
         with self._applying:
             self._closing = True
         query.stop()
@@ -144,7 +161,7 @@ class StreamRun:
         return ReaderSettings(
             source=self.context.source,
             log=self.context.facts.log,
-            replica_id=_replica_id(self.context),
+            replica_id=replica_id_of(self.context.resource, self.context.config.kind),
             tables=definitions,
             start=self._start,
             ahead=positions,
@@ -161,13 +178,15 @@ class StreamRun:
         with self._applying:
             if self._closing:
                 return  # the batch is read again by the next run
-            begun = time.time()
+            begun = self.clock()
             try:
                 batches = [LogBatch.from_json(row["batch"]) for row in rows.collect()]
                 for batch in batches:
                     self._apply(batch)
                 behind = any(batch.full for batch in batches)
                 self._applier.tend(until=begun if behind else begun + self.context.resource.spec.stream.interval)
+            except Closed:
+                return  # the rest of the batch is read again by the next run
             except BaseException as e:
                 self._error = self._error or e
                 raise
@@ -178,8 +197,8 @@ class StreamRun:
         gate("batch-read")
         self._applier.apply(batch)
         gate("batch-applied")
-        self._applier.stamp(older_than=time.time() - self.stamp_seconds)
-        self._last, self._last_at = batch, time.time()
+        self._applier.stamp(older_than=self.clock() - self.stamp_seconds)
+        self._last, self._applied_at, self._heard_at = batch, self.wall(), self.clock()
         _remove_files(batch)
 
     # -- when it ends
@@ -200,24 +219,28 @@ class StreamRun:
     # -- reports
 
     def _report_if_due(self) -> None:
-        if time.time() - self._reported_at >= _REPORT_SECONDS:
+        if self.clock() - self._reported_at >= _REPORT_SECONDS:
             self._report(everything=False)
 
     def _report(self, *, everything: bool) -> None:
-        """Tables whose phase changed, or all of them; the reader's position and the lag always."""
+        """Tables with a commit or another phase since, or all of them; the reader's position and the lag always.
+
+        What the reader passed, an idle table has (`Status.passed`), which needs no entry. So the reader is looked at first: a table
+        that stops meanwhile does so beyond that place.
+        """
+        reader = self._applier.reader
         phases = {t.name: self._phase(t) for t in self.tables if not t.released}
         changed = [t for t in self.tables if t.name in phases and (everything or self._news(t, phases[t.name]))]
         self._reported = {**self._reported, **{t.name: self._key(t, phases[t.name]) for t in changed}}
-        timestamp = self._last.timestamp if self._last else None
         self.context.reporter.report(
             epoch=self.epoch,
             tables=[self._entry(t, phases[t.name]) for t in changed],
-            position=position_entry(self._applier.reader, timestamp),
+            position=position_entry(reader, self._timestamp()),
             lag_seconds=self._lag(),
             done={"commits": self._applier.commits, "rows": self._applier.rows},
             maintenance=Maintenance.total(t.target.maintenance for t in self.tables).to_dict(),
         )
-        self._reported_at = time.time()
+        self._reported_at = self.clock()
 
     def _phase(self, table: StreamTable) -> TablePhase:
         if table.stop is not None:
@@ -228,7 +251,7 @@ class StreamRun:
         return self._reported.get(table.name) != self._key(table, phase)
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
-        return f"{phase} {self._applier.position(table)} {table.target.fallback}"
+        return f"{phase} {table.state.number} {table.target.fallback}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> dict[str, object]:
         position = self._applier.position(table).to_dict()
@@ -236,11 +259,29 @@ class StreamRun:
             return failed_entry(table.name, table.stop, table.state) | {"position": position}
         return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.fallback)
 
-    def _lag(self) -> float | None:
-        """Seconds from commit on the source to here, as of the last batch; while the log is silent, none."""
-        if self._last is None or self._last.timestamp is None:
+    def _timestamp(self) -> float | None:
+        """What was committed up to then has been applied: the last commit's time, or the last heartbeat's while the log is silent."""
+        if self._last is None:
             return None
-        return round(max(0.0, self._last_at - self._last.timestamp), 3)
+        return self._applied_at if self._last.timestamp is None else self._last.timestamp
+
+    def _lag(self) -> float | None:
+        """A source that lives sends heartbeats, and the reader hands over once an interval."""
+        spec = self.context.resource.spec
+        news_seconds = patience(spec.source.heartbeat_interval) + spec.stream.interval
+        committed = self._last.timestamp if self._last else None
+        behind = None if committed is None else max(0.0, self._applied_at - committed)
+        return lag_seconds(behind, self.clock() - self._heard_at, news_seconds)
+
+
+def lag_seconds(behind: float | None, age: float, news_seconds: float) -> float | None:
+    """Seconds from commit on the source to here: `behind` as of the last batch, `age` seconds ago; None while the log is silent.
+
+    Where nothing came for `news_seconds`, not even a heartbeat, nobody knows what the source has: then the age of the last news counts.
+    """
+    if age > news_seconds:
+        return round((behind or 0.0) + age, 3)
+    return None if behind is None else round(behind, 3)
 
 
 def _position(table: StreamTable) -> Position:
@@ -248,13 +289,13 @@ def _position(table: StreamTable) -> Position:
     return table.state.position
 
 
-def _replica_id(context: RunContext) -> int:
-    """The same for successive runs, so that the server ends a zombie's dump; a second reader has its own."""
-    metadata = context.resource.metadata
-    given = context.resource.spec.source.server_id or replica_id(metadata.namespace, metadata.name)
-    if context.config.kind is RunKind.CATCH_UP:
-        return given - 1 if given > 1 else given + 1
-    return given
+def replica_id_of(resource: CdcSync, kind: RunKind) -> int:
+    """The same for successive runs, so that the server ends a zombie's dump. A second reader has one of its own, which does not follow
+    from `spec.source.serverId`: syncs may be numbered one after the other."""
+    metadata = resource.metadata
+    if kind is RunKind.CATCH_UP:
+        return replica_id(metadata.namespace, f"{metadata.name}/catch-up")
+    return resource.spec.source.server_id or replica_id(metadata.namespace, metadata.name)
 
 
 def _remove_files(batch: LogBatch) -> None:

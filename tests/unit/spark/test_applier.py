@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.chunk import Intervals, Split
@@ -147,6 +148,21 @@ def test_an_idle_table_is_stamped_with_the_readers_place_once(world: World) -> N
     found = world.stream_table("b").target.last_commit()
     assert found is not None
     assert (found.position, found.number) == (_place(200), 1)
+
+
+def test_a_target_that_forgets_sooner_is_stamped_sooner(world: World) -> None:
+    """R4: a quarter of what the target's log keeps."""
+    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+    table = world.stream_table("b")
+    opened = DeltaTable(world.sink.target(TableId("shop", "b")).uri)
+    opened.alter.set_table_properties({"delta.logRetentionDuration": "interval 400 seconds"})
+    for age, number in ((90, 0), (110, 1)):
+        assert table.target.last_commit() is not None
+        table.committed = world.applier.clock() - age
+        world.applier.stamp(older_than=-1000)
+        found = table.target.last_commit()
+        assert found is not None
+        assert found.number == number
 
 
 def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:

@@ -296,6 +296,24 @@ def test_a_stamp_of_a_table_that_another_run_owns_releases_it(world: World) -> N
     assert world.targets["items"].state.position == file(300)  # type: ignore[union-attr]
 
 
+def test_a_refusal_stops_a_table_unless_this_run_has_written_it(world: World) -> None:
+    """Keys that are rotated, a token that ran out: the next run has new ones, and stops the table if those are refused, too."""
+    refused = fail(Reason.PRIVILEGE_MISSING, "committing failed: 403", remedy="grant it", table="shop.orders")
+    apply = world.applier.apply
+    apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
+    world.targets["orders"].fail_next = refused
+    with pytest.raises(TransientError) as caught:
+        apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
+    assert (caught.value.reason, caught.value.remedy) == (Reason.SINK_UNREACHABLE, "grant it")
+    assert world.table("orders").stop is None
+    apply = world.run(file(200), epoch=3).apply
+    world.targets["orders"].fail_next = refused
+    apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
+    stop = world.table("orders").stop
+    assert stop is not None
+    assert stop.reason is Reason.PRIVILEGE_MISSING
+
+
 def test_another_partys_table_in_the_targets_place_stops_the_table_only(world: World) -> None:
     world.targets["orders"].fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
     world.applier.apply(

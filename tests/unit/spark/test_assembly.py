@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import tracemalloc
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.assembly import Assembly, Sealed
-from cdcsync_spark.spool import Spool
+from cdcsync_spark import assembly
+from cdcsync_spark.assembly import TRANSACTION_BYTES, Assembly, Sealed
+from cdcsync_spark.spool import EVENT_BYTES, Spool
 from cdcsync_spark.wire import facts
 from cdcsync_spark.wire.facts import Fact, Progress, RollbackTo, Savepoint, Statement, TransactionRollback
 from support.facts import UUID, Pen, at, rows
@@ -161,6 +163,18 @@ def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) 
     assert reader.assembly.position == FilePosition(at(4, file=2), "0-1-8")
     reader.feed(reader.pen.begin(), TransactionRollback(TransactionId(at(300, file=2)), 1.0, ""))
     assert reader.assembly.position == FilePosition(at(300, file=2))
+
+
+def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> None:
+    """Rule R6: a domain that was deleted is not in BINLOG_GTID_POS of its places any more; after all of them there is none."""
+    reader = Reader(tmp_path, FilePosition(at(100), "0-1-7,5-1-2"))
+    reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), mark="0-1-7"))
+    assert reader.assembly.position == FilePosition(at(299, file=2), "0-1-7")
+    reader.seal()
+    reader.feed(Progress(at(339, file=2), 5.0))
+    assert reader.assembly.position == FilePosition(at(339, file=2), "0-1-7")
+    reader.feed(Progress(at(280, file=3), mark=""))
+    assert reader.assembly.position == FilePosition(at(280, file=3))
 
 
 def test_the_files_birth_is_kept_until_the_next_file(tmp_path: Path) -> None:
@@ -480,10 +494,60 @@ def test_an_abandoned_transactions_disk_space_is_given_back(tmp_path: Path) -> N
 
 
 def test_the_size_of_a_batch_counts_what_was_read_since_the_last_one(reader: Reader) -> None:
-    reader.transaction(rows(ORDERS, b"1", size=70)).transaction(rows(ITEMS, b"1", size=50))
-    assert reader.assembly.size == 120
+    """The bytes of the log, and what Python keeps of each event and transaction."""
+    reader.transaction(rows(ORDERS, b"1", size=70)).transaction(rows(ITEMS, b"1", size=50), rows(ITEMS, b"2", size=50))
+    assert reader.assembly.size == 170 + 3 * EVENT_BYTES + 2 * TRANSACTION_BYTES
     reader.seal()
     assert reader.assembly.size == 0
+
+
+def traced(work: Callable[[], object]) -> int:
+    """Bytes that Python keeps of what `work` does."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("start", [file(100), gtid("", 100)])
+@pytest.mark.parametrize("events", [1, 20])
+def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, start: Position, events: int) -> None:
+    """A batch of rows that are changed one by one took ten times its size, and the driver's memory."""
+    reader = Reader(tmp_path, start, memory=1 << 30)
+
+    def feed() -> None:
+        for number in range(3000 // events):
+            reader.transaction(*(rows(ORDERS, b"%030d" % number, size=30) for _ in range(events)))
+
+    assert 0.5 < traced(feed) / reader.assembly.size < 1.0
+
+
+def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> None:
+    """While nobody takes, for an hour perhaps, thousands of them come every second."""
+    reader = Reader(tmp_path, gtid("", 100))
+
+    def feed() -> None:
+        for _ in range(20_000):
+            reader.transaction()
+
+    assert traced(feed) < 1_500_000
+    assert reader.seal().end == gtid("1-20000", 2_000_100)
+
+
+def test_the_position_has_all_gtids_however_many_were_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may come in any order, so that what is known is a set with gaps (rule R5)."""
+    monkeypatch.setattr(assembly, "_GTIDS_AT_ONCE", 3)
+    reader = Reader(tmp_path, gtid("1-2", 100))
+    seen = [1, 2]
+    for number in (9, 4, 3, 20, 5, 8, 7, 30, 6, 10, 11):
+        reader.pen.number = number - 1
+        reader.feed(reader.pen.begin(), reader.pen.rollback() if number % 2 else reader.pen.commit())
+        seen.append(number)
+        assert reader.assembly.position == gtid(":".join(map(str, seen)), reader.pen.offset)
+        if number in (5, 10):
+            assert reader.seal().end == gtid(":".join(map(str, seen)), reader.pen.offset)
 
 
 def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:

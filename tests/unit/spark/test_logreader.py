@@ -23,8 +23,11 @@ from cdcsync_core.position import FilePosition, Position
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark import logreader
+from cdcsync_spark.assembly import TRANSACTION_BYTES
+from cdcsync_spark.binlog import DumpTakenOver
 from cdcsync_spark.logbatch import LogBatch, read_transactions
 from cdcsync_spark.logreader import Dump, LogReader, ReaderSettings
+from cdcsync_spark.spool import EVENT_BYTES
 from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap
 from support.facts import Pen, at
 
@@ -32,6 +35,9 @@ ORDERS = TableId("shop", "orders")
 DEFINITION = Table(ORDERS, (Column("id", SourceType.parse("int"), False),), ("id",))
 #: MYSQL_TYPE_LONG
 MAP = TableMap(1, ORDERS, (MappedColumn(3, 0, False, "id", False),))
+#: a transaction of one row in memory, and a batch that is full at the 5th row since the last one
+SMALL = 100 + EVENT_BYTES + TRANSACTION_BYTES
+FIVE = 5 * SMALL - TRANSACTION_BYTES
 LOST = fail(Reason.SOURCE_UNREACHABLE, "the connection of the dump broke")
 SECONDS = 20.0
 
@@ -43,10 +49,11 @@ def insert(key: int) -> RowsEvent:
 
 @dataclass
 class Connection:
-    """What one connection says: facts, each as one event, then `end` (raised), or silence until it is closed."""
+    """What one connection says: facts, each as one event after a `pause`, then `end` (raised), or silence until it is closed."""
 
     events: list[list[Fact]]
     end: Exception | None = None
+    pause: float = 0.0
 
 
 @dataclass
@@ -79,11 +86,12 @@ class _FakeClient:
 
     def arrivals(self) -> Iterator[list[memoryview]]:
         for number in range(len(self.connection.events)):
-            if self.script.closed.is_set():
+            if self.script.closed.wait(self.connection.pause):
                 return
             yield [memoryview(bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little"))]
             self.script.seen.release()
         if self.connection.end is not None:
+            self.script.closed.wait(self.connection.pause)
             raise self.connection.end
         self.script.closed.wait(SECONDS)
 
@@ -192,7 +200,7 @@ def test_a_log_comes_whole_and_in_order(settings: ReaderSettings, started: Start
 def test_full_batches_wait_their_turn(settings: ReaderSettings, started: Start) -> None:
     """The thread is a batch ahead, never more; nothing is overtaken."""
     script = Script([Connection(transactions(Pen(), range(60)))])
-    reader = started(replace(settings, max_batch_bytes=500), script)
+    reader = started(replace(settings, max_batch_bytes=FIVE), script)
     keys, batches = everything(reader, 100 + 60 * 100)
     assert keys == list(range(60))
     assert len(batches) >= 10
@@ -201,7 +209,7 @@ def test_full_batches_wait_their_turn(settings: ReaderSettings, started: Start) 
 def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, started: Start) -> None:
     """Memory and disk are bounded: two full batches, and not one event more."""
     script = Script([Connection(transactions(Pen(), range(60)))])
-    reader = started(replace(settings, max_batch_bytes=500), script)
+    reader = started(replace(settings, max_batch_bytes=FIVE), script)
     # a batch is full at the 5th row since the last one, which is the 14th event, then the 29th: that one does not return
     script.wait_for(28)
     assert not script.seen.acquire(timeout=0.3)
@@ -212,7 +220,7 @@ def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, s
 def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, started: Start) -> None:
     """However long it is: full batches come one after the other, and who waits is let go when the reader is stopped."""
     script = Script([Connection(transactions(Pen(), range(60)))])
-    reader = started(replace(settings, max_batch_bytes=500, interval_seconds=3600.0), script)
+    reader = started(replace(settings, max_batch_bytes=FIVE, interval_seconds=3600.0), script)
     reader.take()
     batches = [reader.take() for _ in range(3)]
     assert all(batch is not None and batch.full for batch in batches)
@@ -224,10 +232,10 @@ def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, 
 def test_what_is_not_full_waits_for_the_interval(settings: ReaderSettings, started: Start) -> None:
     script = Script([Connection(transactions(Pen(), range(3)))])
     reader = started(replace(settings, interval_seconds=0.2), script)
-    reader.take()
     begun = time.monotonic()
+    reader.take()
     batch = reader.take()
-    assert time.monotonic() - begun > 0.15
+    assert time.monotonic() - begun >= 0.2
     assert batch is None or not batch.full
 
 
@@ -264,6 +272,73 @@ def test_a_source_that_stays_away_ends_the_run_in_time(
     batch = take(started(settings, Script([])))
     assert isinstance(batch.fatal, TransientError)
     assert batch.fatal.reason is Reason.SOURCE_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],  # until the client has waited for three heartbeats
+        [[Pen().begin()], [insert(1)], [insert(2)]],  # a transaction whose end never comes
+    ],
+)
+def test_a_source_that_only_fails_slowly_is_given_up_too(
+    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch, said: list[list[Fact]]
+) -> None:
+    """However much longer than the patience each attempt takes: nothing of it is progress."""
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.2)
+    script = Script([Connection(said, LOST, pause=0.3) for _ in range(40)])
+    reader = started(settings, script)
+    reader._thread.join(SECONDS)
+    assert reader._fatal is LOST
+    assert len(script.opened) == 2
+
+
+def test_the_rotation_with_which_each_connection_begins_is_no_progress(
+    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes at once, and then nothing."""
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 1.5)
+    begun = [[Progress(at(100))], [Pen().begin()], [insert(1)]]
+    script = Script([Connection(begun, LOST, pause=0.3) for _ in range(40)])
+    reader = started(settings, script)
+    reader._thread.join(SECONDS)
+    assert reader._fatal is LOST
+    assert len(script.opened) == 2
+
+
+def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(
+    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two syncs with one replica id: each connection brings a transaction, and nobody would ever hear of it."""
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.5)
+    pen, taken = Pen(), DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
+    script = Script([Connection(transactions(pen, range(n, n + 1)), taken) for n in range(40)])
+    reader = started(settings, script)
+    reader._thread.join(SECONDS)
+    assert reader._fatal is taken
+    assert keys_of(take(reader)) == [0, 1], "what each of both read is right"
+
+
+def test_a_successor_that_takes_over_from_a_zombie_once_is_forgiven(
+    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.2)
+    taken = DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
+    alive = [Connection([[Progress(at(100))]] * 5, taken, pause=0.1) for _ in range(2)]
+    script = Script([*alive, Connection(transactions(Pen(), range(2)))])
+    keys, _ = everything(started(settings, script), 100 + 2 * 100)
+    assert keys == [0, 1]
+
+
+def test_a_source_that_stayed_is_tried_again_when_it_is_lost(
+    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle log does not move; its heartbeats say that it is there."""
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.2)
+    alive = [Connection([[Progress(at(100))]] * 5, LOST, pause=0.1) for _ in range(2)]
+    script = Script([*alive, Connection(transactions(Pen(), range(2)))])
+    keys, _ = everything(started(settings, script), 100 + 2 * 100)
+    assert keys == [0, 1]
 
 
 def test_what_was_whole_comes_before_the_error(settings: ReaderSettings, started: Start) -> None:
@@ -323,7 +398,7 @@ class _Failing:
         return cast(LogBatch, self._writer.write(sealed))
 
 
-@pytest.mark.parametrize("max_batch_bytes", [500, 1 << 20])
+@pytest.mark.parametrize("max_batch_bytes", [FIVE, 1 << 20])
 @pytest.mark.parametrize(
     "error", [PermanentError(Reason.TRANSACTION_TOO_LARGE, "the scratch disk is full"), ValueError("a bug")]
 )
@@ -358,7 +433,7 @@ def test_stopping_ends_a_thread_that_waits_for_the_server(settings: ReaderSettin
 
 def test_stopping_ends_a_thread_whose_batch_nobody_takes(settings: ReaderSettings) -> None:
     script = Script([Connection(transactions(Pen(), range(60)))])
-    reader = LogReader(replace(settings, max_batch_bytes=500), script.open)
+    reader = LogReader(replace(settings, max_batch_bytes=FIVE), script.open)
     reader.start()
     script.wait_for(28)
     reader.stop()
@@ -397,7 +472,7 @@ def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings
     """Whoever asks in the middle of a transaction gets what is whole, and the rest later."""
     count = 400
     script = Script([Connection(transactions(Pen(), range(count)))])
-    reader = started(replace(settings, max_batch_bytes=3000), script)
+    reader = started(replace(settings, max_batch_bytes=6 * FIVE), script)
     taken: queue.Queue[LogBatch | None] = queue.Queue()
 
     def greedy() -> None:

@@ -7,30 +7,44 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.errors import PermanentError
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.kube_runs import FoundRun
-from cdcsync_spark.podreport import PROGRESS_SECONDS, REFUSED_SECONDS, PodReporter
+from cdcsync_operator.run_objects import REPORT_TABLES, report_names
+from cdcsync_spark.podreport import PROGRESS_SECONDS, REFUSED_SECONDS, SHARD_BYTES, PodReporter
 from cdcsync_spark.progress import ControllerGone
 
 
 class Server:
-    """Keeps the merged ConfigMaps."""
+    """Keeps the merged ConfigMaps, none of them larger than `most`; `after` so many writes it is away."""
 
     def __init__(self) -> None:
         self.maps: dict[str, dict[str, str]] = {}
         self.writes = 0
         self.error: ApiError | None = None
+        self.most = 2**20
+        self.after: int | None = None
 
     def merge(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.error:
             raise self.error
+        if self.writes == self.after:
+            raise ApiError(500, "InternalError", "away")
+        name = path.rpartition("/")[2]
+        data = self.maps.get(name, {}) | body["data"]
+        if sum(len(text.encode()) for text in data.values()) > self.most:
+            raise ApiError(422, "Invalid", f"Too long: must have at most {self.most} bytes")
         self.writes += 1
-        self.maps.setdefault(path.rpartition("/")[2], {}).update(body["data"])
+        self.maps[name] = data
         return {}
 
     def found(self) -> FoundRun:
-        shards = [{"metadata": {"name": n, "labels": {}}, "data": d} for n, d in sorted(self.maps.items())]
+        names = sorted(self.maps, key=lambda n: int(n.rpartition("-")[2]))
+        shards = [{"metadata": {"name": n, "labels": {}}, "data": self.maps[n]} for n in names]
         return FoundRun("r", None, tuple(shards))
+
+
+WALL = 1_763_748_000.5
 
 
 class Clock:
@@ -43,7 +57,7 @@ class Clock:
 def made(tables: int = 3, per_shard: int = 2) -> tuple[PodReporter, Server, Clock]:
     server, clock = Server(), Clock()
     names = [f"s.t{i}" for i in range(tables)]
-    reporter = PodReporter(server, "ns", "r", names, per_shard, clock)  # type: ignore[arg-type]
+    reporter = PodReporter(server, "ns", "r", names, per_shard, clock, lambda: WALL)  # type: ignore[arg-type]
     return reporter, server, clock
 
 
@@ -62,6 +76,7 @@ def test_progress_is_written_every_few_seconds_and_phases_at_once() -> None:
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[entry("s.t0", "Failed", rows=6)])
     assert server.writes == 3
+    assert server.found().head["at"] == WALL, "the time that is told is no measure of a pause"
 
 
 def test_what_is_new_since_a_number_is_found_and_nothing_else() -> None:
@@ -76,6 +91,20 @@ def test_what_is_new_since_a_number_is_found_and_nothing_else() -> None:
     second = server.found().news(number)
     assert second is not None
     assert [(t["name"], t["phase"]) for t in second.tables] == [("s.t2", "Failed")]
+
+
+def test_a_log_that_fell_silent_leaves_no_lag() -> None:
+    reporter, server, _ = made()
+    reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=10800.0)
+    reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=None)
+    news = server.found().news(0)
+    assert news is not None
+    assert news.lag_seconds is None
+    reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=0.5)
+    reporter.report(epoch=1, tables=[entry("s.t0")])
+    news = server.found().news(0)
+    assert news is not None
+    assert news.lag_seconds == 0.5, "a report without a place says nothing of it"
 
 
 def test_a_write_that_fails_is_made_good_by_the_next_one() -> None:
@@ -119,3 +148,73 @@ def test_tables_are_in_their_shards() -> None:
     reporter.report(tables=[entry(f"s.t{i}") for i in range(3)])
     names = [[e["name"] for e in json.loads(server.maps[f"r-report-{n}"]["tables"])["entries"]] for n in (0, 1)]
     assert names == [["s.t0", "s.t1"], ["s.t2"]]
+
+
+# ---- a source whose GTID set names many servers
+
+
+def wide(name: str, servers: int, **more: Any) -> dict[str, Any]:
+    place = {"gtidSet": ",".join(f"{i:08x}-71ab-11ee-9ab2-0242ac120002:1-{123456789 + i}" for i in range(servers))}
+    return entry(name, low=place, position=place, **more)
+
+
+@pytest.mark.parametrize(("tables", "servers"), [(500, 5), (500, 16), (500, 60), (2000, 60), (100, 150)])
+def test_a_report_is_cut_so_that_the_api_server_takes_it(tables: int, servers: int) -> None:
+    reporter, server, clock = made(tables, REPORT_TABLES)
+    names = [f"s.t{i}" for i in range(tables)]
+    reporter.report(tables=[wide(n, 1) for n in names])
+    number = server.found().head["number"]
+    clock.now += PROGRESS_SECONDS
+    reporter.report(tables=[wide(n, servers) for n in names])
+    news = server.found().news(number)
+    assert news is not None
+    assert {t["name"]: t["position"] for t in news.tables} == {n: wide(n, servers)["position"] for n in names}
+    assert server.maps.keys() <= set(report_names("r", tables)), "it may write into no other ones"
+
+
+def test_an_ordinary_report_lies_in_few_maps() -> None:
+    reporter, server, _ = made(1000, REPORT_TABLES)
+    reporter.report(tables=[wide(f"s.t{i}", 1) for i in range(1000)])
+    assert server.maps.keys() == {"r-report-0", "r-report-1"}
+    assert all(len(d["tables"]) <= SHARD_BYTES for d in server.maps.values())
+
+
+def test_no_news_are_missing_while_shards_are_cut_anew() -> None:
+    """Whatever a reader finds in between, it knows of a table what it knew before, or more."""
+    wanted = {f"s.t{i}": 1 for i in range(1000)}
+    for after in range(12):
+        reporter, server, clock = made(1000, REPORT_TABLES)
+        reporter.report(tables=[wide(n, 1, rows=1) for n in wanted])
+        clock.now += PROGRESS_SECONDS
+        server.after = server.writes + after
+        reporter.report(tables=[wide(n, 30, rows=2) for n in wanted])
+        news = server.found().news(0)
+        assert news is not None
+        rows = {t["name"]: t["rows"] for t in news.tables}
+        assert rows.keys() == wanted.keys()
+        server.after = None
+        clock.now += PROGRESS_SECONDS
+        reporter.report(tables=[wide("s.t0", 30, rows=3)])
+        after_all = server.found().news(0)
+        assert after_all is not None
+        rows = {t["name"]: t["rows"] for t in after_all.tables}
+        assert rows == dict.fromkeys(wanted, 2) | {"s.t0": 3}
+
+
+def test_a_report_that_is_too_large_ends_the_run_with_a_reason_which_is_told() -> None:
+    reporter, server, clock = made(100, REPORT_TABLES)
+    reporter.report(tables=[wide("s.t0", 1)])
+    clock.now += PROGRESS_SECONDS
+    with pytest.raises(PermanentError, match="capture fewer tables by one CdcSync") as caught:
+        reporter.report(tables=[wide(f"s.t{i}", 400) for i in range(100)])
+    assert caught.value.reason == "SpecInvalid"
+    reporter.report(exit={"code": 3, "reason": "SpecInvalid", "message": "m", "remedy": ""})
+    assert server.found().head["exit"]["message"] == "m"
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, "SpecInvalid"), (1, "SourceUnreachable")])
+def test_a_last_report_that_is_too_large_still_says_how_the_run_ended(code: int, told: str) -> None:
+    reporter, server, _ = made(100, REPORT_TABLES)
+    reporter._take({"tables": [wide(f"s.t{i}", 400) for i in range(100)]})
+    reporter.report(exit={"code": code, "reason": "SourceUnreachable" if code else "", "message": "", "remedy": ""})
+    assert server.found().head["exit"]["reason"] == told

@@ -21,11 +21,12 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
+from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark import snapshot
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.progress import Reporter
-from cdcsync_spark.sinks.base import StagedFile
+from cdcsync_spark.sinks.base import Append, Change, Commit, Replace, StagedFile, Stamp, check_successor
 from cdcsync_spark.snapshot import run_snapshot
 from cdcsync_spark.wavejob import SplitResult, SplitTask
 from support.memory_target import MemorySink, MemoryTarget
@@ -99,6 +100,7 @@ class World:
     fakes: Fakes
     sink: MemorySink = field(default_factory=MemorySink)
     epoch: int = 1
+    log: str = LOG
 
     def run(self, tables: dict[str, int], *, nonces: dict[str, int] | None = None, parallelism: int = 2) -> RunContext:
         """One run over tables with that many splits each; the planner's shards continue what the targets have."""
@@ -139,7 +141,7 @@ class World:
                 )
             ),
             source=None,
-            facts=SimpleNamespace(log=LOG),
+            facts=SimpleNamespace(log=self.log),
             sink=self.sink,
             sync="default/shop",
             reporter=Reporter("run", -1),
@@ -393,6 +395,48 @@ def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: Wo
     world.run({"orders": 6}, nonces={"orders": 1})
     assert world.fakes.read() == [("orders", s) for s in plan(6)[4:]]
     assert len(world.target("orders").files) == 6
+
+
+def test_a_table_is_read_again_from_another_server(world: World) -> None:
+    """Rule R6: then its content, its identity and its position are of the new log, and the next run goes on from there."""
+    world.run({"orders": 3})
+    world.log = world.fakes.log = "mariadb:2"
+    world.run({"orders": 3}, nonces={"orders": 1})
+    main = world.target("orders")
+    assert main.state is not None
+    assert (main.state.identity.log, main.state.nonce) == ("mariadb:2", 1)
+    assert main.state.position == main.state.low
+    assert len(main.files) == 3
+    assert world.run({"orders": 3}, nonces={"orders": 1}).failed == {}
+
+
+def test_the_content_of_another_servers_log_is_not_continued(world: World) -> None:
+    """Rule R6, and the remedy is the one that works."""
+    world.run({"orders": 3})
+    world.log = world.fakes.log = "mariadb:2"
+    refused = world.run({"orders": 3}).failed["shop.orders"]
+    assert refused.reason is Reason.SINK_CONFLICT
+    assert "spec.resnapshot: [{table: shop.orders" in refused.remedy
+
+
+@pytest.mark.parametrize(
+    ("change", "identity", "follows"),
+    [
+        (Replace(()), {"log": "mariadb:2"}, True),
+        (Stamp(), {"log": "mariadb:2"}, False),
+        (Append(()), {"log": "mariadb:2"}, False),
+        (Replace(()), {"sync": "default/other"}, False),
+        (Replace(()), {"table": "shop.items"}, False),
+    ],
+)
+def test_only_a_table_that_is_replaced_whole_may_come_from_another_log(
+    change: Change, identity: dict[str, str], follows: bool
+) -> None:
+    """Rules R4 and R6."""
+    found = TableState(Identity("default/shop", LOG, "shop.orders"), definition("orders"), epoch=4, number=7)
+    commit = Commit(replace(found, number=8, identity=replace(found.identity, **identity)), change)
+    with nullcontext() if follows else pytest.raises(TransientError, match="does not follow"):
+        check_successor(found, commit, 4)
 
 
 def test_who_publishes_takes_over_from_a_stream_with_a_higher_epoch(world: World) -> None:

@@ -109,6 +109,62 @@ def test_a_dead_driver_does_not_look_fresh() -> None:
     assert aged_lag(status, reported_at=None, interval=1.0, now=at + 60) == 60.0
 
 
+def test_a_table_has_what_the_reader_of_its_stream_has_passed() -> None:
+    """Rule R5: as long as it flows there, and nobody else speaks of it."""
+
+    def place(offset: int) -> dict[str, object]:
+        return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
+
+    def passed(status: Status) -> list[list[int]]:
+        return [[p["offset"] for p in status.passed(t)] for t in status.table_status]
+
+    entries = [
+        {"name": n, "phase": p, "position": place(4)} for n, p in (("shop.a", "Streaming"), ("shop.b", "Failed"))
+    ]
+    began = merge_report(RUNNING, Report("t-2", tables=entries, position=place(5)), BOTH)
+    later = merge_report(began, Report("t-2", position=place(9)), BOTH)
+    assert passed(later) == [[4, 9], [4]]
+    again = merge_report(later, Report("s-1", tables=[entries[0] | {"position": place(7)}]), BOTH)
+    assert passed(again) == [[7], [4]]
+    assert passed(later.with_(runs=Runs(stream=RunRef(id="t-3", epoch=3)))) == [[4], [4]], "which may have read less"
+
+
+STAMP = "2026-01-01T00:00:00.000+00:00"
+AT = 1767225600.0
+
+
+def said(status: Status, stamp: str, lag: float | None) -> Status:
+    """The stream reports a place as of `stamp`; its way is the pipe's or a ConfigMap's, which say nothing of None."""
+    place = {"file": "binlog.000001", "offset": 5, "gtidSet": "", "timestamp": stamp}
+    return merge_report(status, Report.from_json(Report("t-2", position=place, lag_seconds=lag).to_json()), BOTH)
+
+
+def test_a_log_that_fell_silent_leaves_no_lag() -> None:
+    """A driver that was down for three hours has caught up, and hears heartbeats alone."""
+    behind = said(RUNNING, STAMP, 10800.0)
+    assert behind.lag_seconds == 10800.0
+    silent = said(behind, STAMP, None)
+    assert silent.lag_seconds is None
+    assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 9) is None, "its stream is live"
+    assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 3600) == 3600
+    assert aged_lag(silent, reported_at=None, interval=1.0, now=AT + 3600) == 3600, "its run is gone"
+
+
+def test_a_run_that_has_read_nothing_yet_takes_no_lag_back() -> None:
+    """Nor do drivers of an older version, which have no time to tell while the log is silent."""
+    again = said(said(RUNNING, STAMP, 10800.0), "", None)
+    assert again.lag_seconds == 10800.0
+    assert aged_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000
+    assert said(again, "", 93.0).lag_seconds == 93.0, "it has waited in vain for the source"
+
+
+def test_a_lag_ages_from_the_last_report_where_nothing_has_a_time() -> None:
+    begun = said(RUNNING, "", None)
+    assert aged_lag(begun, reported_at=AT, interval=1.0, now=AT + 3) is None
+    assert aged_lag(begun, reported_at=AT, interval=1.0, now=AT + 60) == 60.0
+    assert aged_lag(begun, reported_at=None, interval=1.0, now=AT + 60) is None
+
+
 def test_consistency_is_the_position_beyond_the_high_watermark() -> None:
     table = TableStatus(name="t", finished=WHOLE, high={"file": "b.000010", "offset": 4})
     assert not table.passed_high
@@ -136,3 +192,14 @@ def test_changes_are_written_at_once_and_mere_progress_every_ten_seconds() -> No
     assert must_write(RUNNING, RUNNING.with_(runs=Runs()), 100.0, 100.0)
     failed = only_tables(RUNNING, [TableStatus(name="shop.a", phase=TablePhase.FAILED)])
     assert must_write(RUNNING, failed, 100.0, 100.0)
+
+
+def test_a_stream_takes_no_failure_back_that_it_does_not_know_of() -> None:
+    failed = TableStatus(name="shop.a", phase=TablePhase.FAILED, reason="PositionLost", message="m")
+    known = only_tables(RUNNING, [failed])
+    entry = {"name": "shop.a", "phase": "Streaming", "reason": "", "message": "", "rows": 7}
+    merged = merge_report(known, Report("t-2", tables=[entry]), BOTH).table("shop.a")
+    assert merged == failed.model_copy(update={"rows": 7, "run": "t-2"})
+    again = merge_report(known, Report("s-1", tables=[entry]), BOTH).table("shop.a")
+    assert again is not None
+    assert again.phase is TablePhase.STREAMING, "a snapshot reads it again"

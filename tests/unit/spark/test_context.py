@@ -1,0 +1,146 @@
+"""Who waits is not deaf: a run that waits for its plan is ended by a stop, by a controller that is gone, and by a plan that cannot come."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cdcsync_core.errors import Reason, TransientError
+from cdcsync_core.run import PlanShard
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_kube.client import Api, ApiError
+from cdcsync_spark import context, pod, podplan
+from cdcsync_spark.context import Draining, RunContext
+from cdcsync_spark.planfeed import PlanFeed
+from cdcsync_spark.podplan import PlanMirror
+from cdcsync_spark.podreport import PodReporter
+from cdcsync_spark.progress import ControllerGone, Reporter, Reports
+
+TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+UNUSED = cast(Any, None)
+SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pod, "_TERMINATION_LOG", tmp_path / "termination-log")
+    monkeypatch.setattr(context, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(podplan, "_POLL_SECONDS", 0.01)
+
+
+def run_with(reporter: Reports, stopping: threading.Event | None = None) -> RunContext:
+    stopping = stopping or threading.Event()
+    return RunContext(UNUSED, UNUSED, UNUSED, UNUSED, UNUSED, reporter, stopping, Future())
+
+
+def feed(folder: Path, run: RunContext) -> PlanFeed:
+    return PlanFeed(UNUSED, folder, 0, TABLE, 10, run.wait)
+
+
+class Told:
+    """Counts reports; the end of the run is asked for with the third."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.stopping = threading.Event()
+
+    def report(self, **parts: Any) -> None:
+        self.reports.append(parts)
+        if len(self.reports) == 3:
+            self.stopping.set()
+
+
+def test_a_run_that_waits_says_that_it_lives_until_it_is_stopped(tmp_path: Path) -> None:
+    told = Told()
+    with pytest.raises(Draining):
+        feed(tmp_path, run_with(told, told.stopping)).splits(None)
+    assert told.reports == [{}, {}, {}]
+
+
+def test_a_run_that_waits_notices_that_its_controller_is_gone(tmp_path: Path) -> None:
+    """Else a controller that was killed before it had made the plan would leave a driver and its JVM for ever."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        with pytest.raises(ControllerGone):
+            feed(tmp_path, run_with(Reporter("run-1", write))).splits(None)
+    finally:
+        os.close(write)
+
+
+# -- in a pod
+
+
+class Server:
+    """An API server with a plan: the ConfigMap is asked for `missing` times before it is there. It takes reports."""
+
+    def __init__(self, binary: dict[str, str], missing: int = 2) -> None:
+        self.binary, self.missing = binary, missing
+
+    def get(self, path: str) -> dict[str, Any]:
+        assert path.endswith("/configmaps/run-1-plan-0")
+        if self.missing:
+            self.missing -= 1
+            raise ApiError(404, "NotFound", "not yet")
+        return {"binaryData": self.binary}
+
+    def merge(self, _: str, __: dict[str, Any]) -> None:
+        """Nobody reads it."""
+
+
+def packed(content: bytes) -> dict[str, str]:
+    return {"plan.json.gz": base64.b64encode(content).decode()}
+
+
+def compressed(plan: dict[str, Any]) -> dict[str, str]:
+    return packed(gzip.compress(json.dumps(plan).encode()))
+
+
+SHARD = PlanShard("shop.orders", 0, None, (), last=True)
+WHOLE = {"shards": [{"index": 0, "shard": json.loads(SHARD.to_json())}], "last": True}
+
+
+def in_pod(server: Server, folder: Path) -> tuple[RunContext, PlanMirror]:
+    api = cast(Api, server)
+    mirror = PlanMirror(api, "default", "run-1", folder)
+    mirror.start()
+    return run_with(pod._Words(PodReporter(api, "default", "run-1", ["shop.orders"], 500), mirror)), mirror
+
+
+def test_a_plan_comes_as_soon_as_it_is_made(tmp_path: Path) -> None:
+    run, mirror = in_pod(Server(compressed(WHOLE)), tmp_path)
+    assert list(feed(tmp_path, run).splits(None)) == []
+    mirror.join(SECONDS)
+    assert not mirror.is_alive()
+    mirror.check()
+
+
+@pytest.mark.parametrize(
+    "binary",
+    [
+        {},
+        packed(b"no gzip"),
+        packed(gzip.compress(json.dumps(WHOLE).encode())[:-12]),
+        packed(gzip.compress(b"no JSON")),
+        {"plan.json.gz": "?"},
+        compressed({"last": True}),
+        compressed({"shards": [{"index": 0, "shard": {"unknown": 1}}], "last": True}),
+    ],
+)
+def test_a_plan_that_cannot_be_read_ends_the_run_that_waits_for_it(tmp_path: Path, binary: dict[str, str]) -> None:
+    run, mirror = in_pod(Server(binary), tmp_path)
+    with pytest.raises(TransientError) as caught:
+        feed(tmp_path, run).splits(None)
+    assert caught.value.reason is Reason.INTERNAL_ERROR
+    assert "the plan of this run cannot be read" in caught.value.message
+    run.reporter.report(exit={"code": 1})
+    mirror.join(SECONDS)
+    assert not mirror.is_alive()

@@ -1,0 +1,186 @@
+"""What a stream says of itself: how far behind it is, to its controller; who it is, to the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdcsync_core.chunk import WHOLE, Intervals
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.status import unix_time
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.applier import StreamTable
+from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.stream import StreamRun, lag_seconds, replica_id_of
+from support.memory_target import MemoryTarget
+
+
+@pytest.mark.parametrize(
+    ("behind", "age", "lag"),
+    [
+        (2.0, 1.0, 2.0),
+        (2.0, 90.0, 2.0),
+        # heartbeats alone
+        (None, 90.0, None),
+        # not even those: the age of the last commit that came, or of the last heartbeat
+        (2.0, 91.0, 93.0),
+        (None, 91.0, 91.0),
+    ],
+)
+def test_a_lag_ages_when_a_source_has_nothing_to_say(behind: float | None, age: float, lag: float | None) -> None:
+    assert lag_seconds(behind, age, news_seconds=90.0) == lag
+
+
+def resource(name: str, **source: Any) -> CdcSync:
+    spec = {
+        "source": {"host": "127.0.0.1", "credentialsSecretRef": {"name": "x"}} | source,
+        "tables": {"include": ["a.b"]},
+        "sink": {"delta": {"path": "/lake"}},
+    }
+    metadata = {"namespace": "shops", "name": name}
+    return CdcSync.model_validate(
+        {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": metadata, "spec": spec}
+    )
+
+
+def test_syncs_that_are_numbered_one_after_the_other_do_not_end_each_others_dumps() -> None:
+    """Rule R8: an id ends the dump of the same id, which must be the same reader's own before."""
+    syncs = [resource(f"shop-{n}", serverId=n) for n in (1, 2, 100, 101, 2**32 - 1)]
+    ids = [replica_id_of(s, kind) for s in syncs for kind in (RunKind.STREAM, RunKind.CATCH_UP)]
+    assert len(set(ids)) == len(ids)
+    assert ids[::2] == [1, 2, 100, 101, 2**32 - 1]
+    assert all(1 <= i < 2**32 for i in ids)
+
+
+def test_a_sync_without_a_number_has_the_same_ids_in_every_run() -> None:
+    """The preflight looks for the stream's."""
+    stream, again, second = (
+        replica_id_of(resource("shop"), kind) for kind in (RunKind.STREAM, RunKind.STREAM, RunKind.CATCH_UP)
+    )
+    assert stream == again == replica_id("shops", "shop")
+    assert second != stream
+
+
+# ---- what a run reports
+
+
+def at(offset: int) -> FilePosition:
+    return FilePosition(LogOffset("binlog.000001", offset))
+
+
+def stream_table(name: str) -> StreamTable:
+    """Read as of offset 100, consistent there."""
+    table = Table(TableId("shop", name), (Column("id", SourceType.parse("int"), False),), ("id",))
+    identity, done = Identity("shops/shop", "mariadb:1", str(table.id)), Intervals().add(WHOLE)
+    state = TableState(identity, table, 1, finished=done, low=at(100), high=at(100).at, position=at(100))
+    return StreamTable(str(table.id), MemoryTarget(state), state, committed=0.0)  # type: ignore[arg-type]
+
+
+@dataclass
+class Reported:
+    """A run over tables in memory, and its reports; no Spark."""
+
+    tables: list[StreamTable]
+    now: float = 0.0
+    wall: float = 1000.0
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        reporter = SimpleNamespace(report=lambda **parts: self.reports.append(parts))
+        context: Any = SimpleNamespace(resource=resource("shop"), reporter=reporter)
+        spark: Any = None
+        self.run = StreamRun(context, spark, self.tables, 1, 3600.0, lambda: self.now, lambda: self.wall)
+
+    def hear(self, start: int, end: int, timestamp: float | None) -> None:
+        self.run._apply(LogBatch(at(start), at(end), timestamp, "", ()))
+
+    def say(self, *, everything: bool = False) -> dict[str, Any]:
+        self.run._report(everything=everything)
+        return self.reports[-1]
+
+
+def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
+    """Else nobody could say later how old that is."""
+    stream = Reported([stream_table("a")])
+    assert stream.say(everything=True)["position"]["timestamp"] == ""
+    stream.hear(100, 200, 998.0)
+    said = stream.say()
+    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (998.0, 2.0)
+    stream.wall += 60
+    stream.hear(200, 200, None)
+    said = stream.say()
+    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1060.0, None)
+
+
+def test_a_source_whose_clock_is_ahead_is_not_ahead() -> None:
+    stream = Reported([stream_table("a")])
+    stream.hear(100, 200, 1003.0)
+    assert stream.say()["lag_seconds"] == 0.0
+
+
+def test_what_another_table_does_makes_no_news_of_an_idle_one() -> None:
+    """Thousands of idle tables would be told of again and again, for a position that is the reader's."""
+    stream = Reported([stream_table("a"), stream_table("b")])
+    assert [t["name"] for t in stream.say(everything=True)["tables"]] == ["shop.a", "shop.b"]
+    stream.hear(100, 200, 999.0)
+    said = stream.say()
+    assert (said["tables"], said["position"]["offset"]) == ([], 200)
+    stream.tables[1].committed = -3601.0
+    stream.hear(200, 300, 999.0)
+    assert [(t["name"], t["position"]["offset"]) for t in stream.say()["tables"]] == [("shop.b", 300)]
+    stream.tables[0].stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
+    stream.hear(300, 400, 999.0)
+    assert [(t["name"], t["position"]["offset"]) for t in stream.say()["tables"]] == [("shop.a", 100)]
+    assert [t["position"]["offset"] for t in stream.say(everything=True)["tables"]] == [100, 400]
+
+
+def test_a_table_that_stops_while_a_report_is_made_is_not_said_to_have_passed_that_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches are applied in another thread: the place that is told with a flowing table must be one that it has."""
+    stream = Reported([stream_table("a")])
+    phase = stream.run._phase
+
+    def stopping(table: StreamTable) -> TablePhase:
+        found = phase(table)
+        if table.stop is None:
+            table.stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
+            stream.hear(100, 200, 999.0)
+        return found
+
+    monkeypatch.setattr(stream.run, "_phase", stopping)
+    assert stream.say()["position"]["offset"] == 100
+    said = stream.say()
+    assert (said["tables"][0]["phase"], said["position"]["offset"]) == ("Failed", 200)
+
+
+def test_the_first_batch_stamps_idle_tables_on_a_machine_that_has_just_started_too() -> None:
+    """Rule R4: nobody knows how old their last commits are."""
+    table = stream_table("a")
+    stream = Reported([StreamTable(table.name, table.target, table.state)])
+    stream.hear(100, 200, 1000.0)
+    assert stream.tables[0].state.position == at(200)
+
+
+def test_a_clock_that_is_set_back_stops_no_report_and_no_stamp() -> None:
+    """A node's clock was an hour ahead: what is due is due after the seconds that passed."""
+    stream = Reported([stream_table("a")])
+    stream.say(everything=True)
+    stream.hear(100, 200, 1000.0)
+    stream.wall -= 3600
+    stream.now += 1.9
+    stream.run._report_if_due()
+    assert len(stream.reports) == 1
+    stream.now += 0.1
+    stream.run._report_if_due()
+    assert len(stream.reports) == 2
+    stream.now += 3600
+    stream.hear(200, 300, 1000.0)
+    assert stream.tables[0].state.position == at(300)

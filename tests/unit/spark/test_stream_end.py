@@ -1,0 +1,88 @@
+"""How a stream ends: at once, also while an index is built."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cdcsync_core.chunk import WHOLE, Intervals
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.position import FilePosition
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark import stream
+from cdcsync_spark.applier import StreamTable
+from cdcsync_spark.logbatch import LogBatch, TableBatch
+from cdcsync_spark.sinks.base import Build, Closed
+from cdcsync_spark.stream import StreamRun, run_stream
+from support.facts import at
+from support.memory_target import MemoryTarget
+from unit.spark.test_stream import resource
+
+SECONDS = 20.0
+
+
+@dataclass
+class Warming(MemoryTarget):
+    """A target whose index is being built: a commit of rows waits for it, and so does who warms it."""
+
+    waits: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def warm(self) -> None:
+        self.waits.set()
+        self.closed.wait(SECONDS)
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        self.warm()
+        raise Closed
+
+
+@pytest.fixture
+def warming() -> StreamTable:
+    table = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+    start = FilePosition(at(100))
+    whole = {"finished": Intervals().add(WHOLE), "low": start, "high": start.at, "position": start}
+    state = TableState(Identity("default/shop", "log", "shop.orders"), table, 1, **cast(Any, whole))
+    return StreamTable("shop.orders", cast(Any, Warming(state)), state, committed=0.0)
+
+
+def test_a_run_that_ends_early_builds_no_index_to_its_end(
+    warming: StreamTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process would live on for as long as that takes, and nobody would know why."""
+    starting: Future[Any] = Future()
+    starting.set_exception(fail(Reason.INTERNAL_ERROR, "no Spark"))
+    config = SimpleNamespace(tables=[None], epoch=1)
+    monkeypatch.setattr(stream, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(stream, "log_retention_seconds", lambda _: None)
+    monkeypatch.setattr(stream, "_open", lambda *_: warming)
+    with pytest.raises(Exception, match="no Spark"):
+        run_stream(cast(Any, SimpleNamespace(config=config, source=None, starting=starting)))
+    assert cast(Warming, warming.target).closed.is_set()
+
+
+def test_a_drain_gives_up_a_batch_that_waits_for_an_index(warming: StreamTable) -> None:
+    """It has half a minute, an index may take longer; the next run reads the batch again (R5)."""
+    context = SimpleNamespace(resource=resource("shop"), failed={})
+    run = StreamRun(cast(Any, context), cast(Any, None), [warming], 1, 3600.0)
+    stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "a statement")
+    after = FilePosition(at(200))
+    batch = LogBatch(FilePosition(at(100)), after, None, "", (TableBatch("shop.orders", "", 0, 0, after, stop),))
+    rows = SimpleNamespace(collect=lambda: [{"batch": batch.to_json()}])
+    applying = threading.Thread(target=run._on_batch, args=(rows, 0))
+    applying.start()
+    assert cast(Warming, warming.target).waits.wait(SECONDS)
+    run._close(cast(Any, SimpleNamespace(stop=lambda: None)))
+    applying.join(SECONDS)
+    assert not applying.is_alive()
+    assert (run._error, warming.stop, run._applier.reader) == (None, None, FilePosition(at(100)))
