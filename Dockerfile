@@ -1,7 +1,7 @@
 # Two images of one source: `operator` decides, `spark` is what drivers and executors run.
 #
-#   docker build --target operator --tag cdcsync/operator .
-#   docker build --target spark    --tag cdcsync/spark    .
+#   docker build --target operator --tag REGISTRY/cdcsync-operator:0.1.0 .
+#   docker build --target spark    --tag REGISTRY/cdcsync-spark:0.1.0    .
 #
 # What is installed is pinned by checksum (docker/*.lock); the final images hold no pip, no compiler, no secret. The product itself is
 # the last layer, so a change of it costs seconds to build and to pull.

@@ -13,10 +13,13 @@ import json
 import ssl
 import threading
 import urllib.parse
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 TIMEOUT = 30.0
+_JSON = "application/json"
+_METADATA_ONLY = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 Object = dict[str, Any]
 
 
@@ -42,31 +45,43 @@ class ApiError(Exception):
 
 
 class Api:
-    """One server. `token()` is asked before each call, "" for none."""
+    """One server. `token()` is asked before each call, "" for none; `timeout` is how many seconds each of its steps may wait."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None, token: Callable[[], str]) -> None:
-        self.server, self.token = server, token
+    def __init__(
+        self, server: str, tls: ssl.SSLContext | None, token: Callable[[], str], timeout: float = TIMEOUT
+    ) -> None:
+        self.server, self.tls, self.token, self._timeout = server, tls, token, timeout
         parts = urllib.parse.urlsplit(server)
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        self._base, self._tls = parts.path.rstrip("/"), tls
+        self._base = parts.path.rstrip("/")
         self._kept = threading.local()
-        self._opened: set[http.client.HTTPConnection] = set()
+        self._opened: weakref.WeakSet[_OfThread] = weakref.WeakSet()
         self.calls = 0
+
+    def hurried(self, timeout: float) -> Api:
+        """The same server by connections of its own, with another timeout."""
+        return Api(self.server, self.tls, self.token, timeout)
 
     def close(self) -> None:
         """Ends the connections of all threads; none of them may be in a call."""
-        for connection in list(self._opened):
-            self._close(connection)
+        for mine in list(self._opened):
+            mine.connection.close()
+        self._kept = threading.local()
 
     def get(self, path: str, **query: str) -> Object:
         return self._call("GET", path, query)
 
-    def items(self, path: str, **query: str) -> Iterator[Object]:
+    def metadata(self, path: str) -> Iterator[Object]:
+        """Of the objects of a list, without the objects."""
+        return (found["metadata"] for found in self.items(path, _METADATA_ONLY))
+
+    def items(self, path: str, accept: str = _JSON, **query: str) -> Iterator[Object]:
         """The objects of a list, page by page."""
         token = ""
         while True:
-            page = self.get(path, limit="500", **({"continue": token} if token else {}), **query)
-            yield from page.get("items", [])
+            asked = query | {"limit": "500"} | ({"continue": token} if token else {})
+            page = self._call("GET", path, asked, accept=accept)
+            yield from page.get("items") or []
             token = page.get("metadata", {}).get("continue", "")
             if not token:
                 return
@@ -91,11 +106,17 @@ class Api:
                 raise
 
     def _call(
-        self, method: str, path: str, query: dict[str, str], body: Object | None = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | None = None,
+        kind: str = _JSON,
+        accept: str = _JSON,
     ) -> Object:
         target = self._base + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {"Accept": "application/json", "User-Agent": "cdcsync", "Content-Type": kind}
+        headers = {"Accept": accept, "User-Agent": "cdcsync", "Content-Type": kind}
         if token := self.token():
             headers["Authorization"] = f"Bearer {token}"
         status, text = self._send(method, target, content, headers)
@@ -107,8 +128,8 @@ class Api:
             raise ApiError(0, "", "the API server's answer is not JSON") from None
 
     def _send(self, method: str, target: str, content: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
-        connection = kept or self._open()
+        kept: _OfThread | None = getattr(self._kept, "mine", None)
+        connection = (kept or self._open()).connection
         try:
             return self._exchange(connection, method, target, content, headers)
         except (OSError, http.client.HTTPException) as error:
@@ -129,24 +150,33 @@ class Api:
         connection.request(method, target, content, headers)
         response = connection.getresponse()
         text = response.read()
-        self._kept.connection = connection
         if response.will_close:
             self._close(connection)
         return response.status, text
 
-    def _open(self) -> http.client.HTTPConnection:
+    def _open(self) -> _OfThread:
         connection = (
-            http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT)
-            if self._tls is None
-            else http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT, context=self._tls)
+            http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+            if self.tls is None
+            else http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self.tls)
         )
-        self._opened.add(connection)
-        return connection
+        self._kept.mine = mine = _OfThread(connection)
+        self._opened.add(mine)
+        return mine
 
     def _close(self, connection: http.client.HTTPConnection) -> None:
-        self._kept.connection = None
-        self._opened.discard(connection)
+        self._kept.mine = None
         connection.close()
+
+
+class _OfThread:
+    """A thread's connection, which is closed when the thread has ended."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 def _refusal(status: int, text: bytes) -> ApiError:

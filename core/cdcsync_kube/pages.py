@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
+#: seconds for a request to arrive
+_PATIENCE = 10.0
 #: labels and the value
 Sample = tuple[Mapping[str, str], float]
 
@@ -41,6 +43,8 @@ def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address
     """Serves `pages` (path -> status and text) in a thread; port 0 chooses one, no address is all of them. Raises OSError."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = _PATIENCE
+
         def do_GET(self) -> None:
             page = pages.get(self.path)
             status, text = page() if page else (404, "not found\n")

@@ -29,8 +29,17 @@ def to_snapshot(spec: Spec, status: Status) -> TableNonces:
 
 
 def to_stream(spec: Spec, status: Status) -> TableNonces:
-    """Tables whose content has a position from which the log can be applied."""
-    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and _is_read(spec, t))
+    """Tables whose content has a position from which the log can be applied, with the nonce of that content.
+
+    It may be a higher one than is asked for: an entry of `spec.resnapshot` that was removed changes nothing.
+    """
+    return tuple((t.name, t.nonce) for t in assigned(status) if not t.failed and _is_read(spec, t))
+
+
+def late(stream: RunSeen, tables: TableNonces) -> TableNonces:
+    """Those that the stream does not have, or only as they were before they were read again."""
+    flowing = dict(stream.tables)
+    return tuple((name, nonce) for name, nonce in tables if flowing.get(name, -1) < nonce)
 
 
 def _is_read(spec: Spec, table: TableStatus) -> bool:

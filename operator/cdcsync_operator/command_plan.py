@@ -19,7 +19,7 @@ from cdcsync_core.table import Table
 from cdcsync_operator.command import manifest_option, reporting
 from cdcsync_operator.local_store import ManifestFiles
 from cdcsync_operator.output import Output
-from cdcsync_operator.secret_files import SecretFiles
+from cdcsync_operator.secret_files import SecretFiles, remove_leftovers
 
 _SHOWN = 10
 
@@ -28,6 +28,7 @@ _SHOWN = 10
 def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
     """The resource and a folder with its Secrets' files, for commands that only look."""
     manifest = ManifestFiles(files).load()
+    remove_leftovers()
     secret_files = SecretFiles()
     try:
         secret_files.write(manifest.secrets)

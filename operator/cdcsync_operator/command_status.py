@@ -169,7 +169,7 @@ def _tables(known: Status) -> Grid:
     for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON"):
         grid.add_column(title)
     for t in known.table_status:
-        at = t.position or {}
+        *_, at = ({}, *known.passed(t))
         place = f"{at['file']}:{at['offset']}" if at.get("file") else ""
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
         grid.add_row(escape(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason)

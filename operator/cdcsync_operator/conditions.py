@@ -59,8 +59,8 @@ def summarise(draft: Draft) -> Status:
 
 
 def _is_taken_in(draft: Draft) -> bool:
-    """A generation counts as observed when it was acted upon: a preflight decides that, save where nothing is to run."""
-    return draft.spec.state == "paused" and not draft.live() and not draft.seen.closing
+    """A generation counts as observed when it was acted upon: a preflight decides that, save where nothing is to run, or may."""
+    return bool(draft.seen.refusal) or (draft.spec.state == "paused" and not draft.live() and not draft.seen.closing)
 
 
 # ---- phase
@@ -68,7 +68,7 @@ def _is_taken_in(draft: Draft) -> bool:
 
 def _phase(draft: Draft) -> Phase:
     status, tables = draft.status, assigned(draft.status)
-    if draft.failure or (tables and all(t.failed for t in tables)):
+    if draft.failure or (tables and all(t.failed for t in tables) and not draft.changed):
         return Phase.FAILED
     if draft.seen.closing or draft.live():
         return _phase_of_work(draft, tables) if draft.live() else status.phase
@@ -110,6 +110,8 @@ def _complete_tables(draft: Draft) -> None:
 
 def _health(draft: Draft, before: Status) -> Health:
     phase, failed = draft.status.phase, [t for t in assigned(draft.status) if t.failed]
+    if draft.seen.refusal:
+        return Health(False, True, False, Reason.SPEC_INVALID.value, draft.seen.refusal)
     if draft.failure:
         return Health(False, True, False, *draft.failure)
     if failed:
@@ -117,7 +119,7 @@ def _health(draft: Draft, before: Status) -> Health:
     if phase is Phase.FAILED:
         stalled = before.condition("Stalled")
         return Health(False, True, False, stalled.reason, stalled.message)
-    if draft.seen.missing_secrets:
+    if draft.seen.missing_secrets and not draft.live():
         return Health(False, False, False, Reason.SPEC_INVALID.value, "; ".join(draft.seen.missing_secrets))
     if phase is Phase.PAUSED:
         return Health(False, False, True, "Paused", "spec.state is paused; nothing runs, everything is kept")

@@ -11,6 +11,8 @@ Why it is right:
   tables are read again as far as we know, and the snapshot run learns from the targets that they are not (rule R4).
 - The id of a run is in the returned status, which is written before the run is made: no run exists that the status does not name.
 - A run that the status does not name is stopped and forgotten; its reports were never merged.
+- A run that the status names, that left no trace and of which nobody heard was never made: whoever named it died. It is begun anew.
+- A spec that is not allowed here starts nothing and stops nothing but what it pauses; what runs is watched.
 - A failure for good stops what it concerns: a table, or the sync. A transient one waits (see restart.py).
 """
 
@@ -21,13 +23,14 @@ from collections.abc import Iterable
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Phase, Restarts, RunRef, only_tables, unix_time, utc, with_tables
+from cdcsync_core.status import Phase, Restarts, RunRef, TableStatus, only_tables, unix_time, utc, with_tables
 from cdcsync_operator import restart
 from cdcsync_operator.assignment import (
     TableNonces,
     all_consistent,
     assigned,
     established,
+    late,
     resolve,
     retried,
     to_snapshot,
@@ -52,7 +55,8 @@ from cdcsync_operator.seen import (
 #: seconds between two looks at a source that is fit (new tables, changed settings) and at one that is not
 PREFLIGHT_EVERY = 300.0
 PREFLIGHT_RETRY = 30.0
-_LOST = Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "no driver where one was started")
+#: failures in a row up to which a refused login of a driver is tried again
+_ROTATIONS = 3
 
 
 def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
@@ -60,9 +64,9 @@ def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
     draft = Draft(resource, seen, now, seen.status)
     _clear_strangers(draft)
     _book_ended_runs(draft)
-    _forgive_after_stable_run(draft)
     _take_preflight(draft)
     _choose_runs(draft)
+    _forgive_after_stable_runs(draft)
     return Decision(summarise(draft), tuple(draft.actions), _requeue_after(draft))
 
 
@@ -82,11 +86,15 @@ def _book_ended_runs(draft: Draft) -> None:
         run = draft.named(kind)
         if ref is None or (run is not None and run.live) or _awaits_handover(draft, run):
             continue
-        outcome = _LOST if run is None or run.exit is None else run.exit
         draft.status = draft.status.with_(runs=draft.status.runs.put(kind, None))
-        if run is not None:
+        lasted = draft.now - (unix_time(ref.started_at) or draft.now)
+        if run is not None and run.exit is not None:
             draft.actions.append(ForgetRun(kind, run.id))
-        _book(draft, kind, run, outcome, draft.now - (unix_time(ref.started_at) or draft.now))
+            _book(draft, run, run.exit, lasted)
+        elif ref.report:
+            _book_trouble(draft, Reason.DRIVER_LOST.value, "no trace of a driver that was there", lasted)
+        else:
+            draft.drained.add(kind)
 
 
 def _awaits_handover(draft: Draft, run: RunSeen | None) -> bool:
@@ -96,18 +104,28 @@ def _awaits_handover(draft: Draft, run: RunSeen | None) -> bool:
     stream = draft.named(RunKind.STREAM)
     if run.exit is None or run.exit.code != ExitCode.DONE or stream is None or not stream.live:
         return False
-    return bool(set(run.tables) & set(to_stream(draft.spec, draft.status)) - set(stream.tables))
+    return any(name in run.names for name, _ in late(stream, to_stream(draft.spec, draft.status)))
 
 
-def _book(draft: Draft, kind: RunKind, run: RunSeen | None, outcome: Exit, lasted: float) -> None:
-    if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE):
-        _book_permanent(draft, kind, run.names if run else frozenset(), outcome)
+def _book(draft: Draft, run: RunSeen, outcome: Exit, lasted: float) -> None:
+    """What a run that was asked to drain ended with is not booked: it had an older spec, and its successor finds out."""
+    if run.stop_asked:
+        draft.drained.add(run.kind)
         return
-    if run is not None and (run.stop_asked or (outcome.code == ExitCode.DONE and _is_complete(draft, run))):
+    if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE) and not _may_be_rotated(draft, outcome):
+        _book_permanent(draft, run, outcome)
+        return
+    if outcome.code == ExitCode.DONE and _is_complete(draft, run):
         return
     reason = outcome.reason or Reason.DRIVER_LOST.value
-    unexplained = f"the {kind.value} driver ended with code {int(outcome.code)} before its work was done"
+    unexplained = f"the {run.kind.value} driver ended with code {int(outcome.code)} before its work was done"
     _book_trouble(draft, reason, outcome.message or unexplained, lasted)
+
+
+def _may_be_rotated(draft: Draft, outcome: Exit) -> bool:
+    """A password that was changed reaches a running driver late, and the next one has it; a wrong one stays wrong."""
+    refused = outcome.reason == Reason.AUTHENTICATION_FAILED.value
+    return refused and draft.status.restarts.consecutive < _ROTATIONS
 
 
 def _is_complete(draft: Draft, run: RunSeen) -> bool:
@@ -115,24 +133,36 @@ def _is_complete(draft: Draft, run: RunSeen) -> bool:
     nonces = dict(run.tables)
     tables = [t for t in assigned(draft.status) if t.name in nonces]
     if run.kind is RunKind.SNAPSHOT:
-        return all(t.failed or (t.positioned and t.nonce >= nonces[t.name]) for t in tables)
+        return all(t.failed or _has_read(run, t) for t in tables)
     if run.kind is RunKind.STREAM:  # a stream ends by itself only when all its tables stopped or were taken over
         return all(t.failed or not t.positioned or t.nonce > nonces[t.name] for t in tables)
     return True
 
 
-def _book_permanent(draft: Draft, kind: RunKind, names: frozenset[str], outcome: Exit) -> None:
+def _has_read(run: RunSeen, table: TableStatus) -> bool:
+    return table.positioned and table.nonce >= dict(run.tables)[table.name]
+
+
+def _book_permanent(draft: Draft, run: RunSeen, outcome: Exit) -> None:
     """Stops the tables that the run had not finished; with the stream, or where nothing else flows, the sync."""
-    tables = [t for t in assigned(draft.status) if t.name in names]
-    unfinished = [t for t in tables if not t.failed and (kind is RunKind.STREAM or not t.positioned)]
-    if tables and not unfinished:
+    unfinished = _unfinished(draft, run)
+    if not unfinished and any(t.name in run.names for t in assigned(draft.status)):
         return
     stream = draft.named(RunKind.STREAM)
-    if kind is RunKind.STREAM or stream is None or not stream.live:
+    if run.kind is RunKind.STREAM or stream is None or not stream.live:
         draft.failure = (outcome.reason or Reason.INTERNAL_ERROR.value, outcome.message)
         return
     update = {"phase": TablePhase.FAILED, "reason": outcome.reason, "message": outcome.message}
     draft.status = with_tables(draft.status, [t.model_copy(update=update) for t in unfinished])
+
+
+def _unfinished(draft: Draft, run: RunSeen) -> list[TableStatus]:
+    """The tables for which the run still was at work: of a snapshot those to be read, of the others all."""
+    tables = [t for t in assigned(draft.status) if t.name in run.names and not t.failed]
+    if run.kind is not RunKind.SNAPSHOT:
+        return tables
+    unread = dict(to_snapshot(draft.spec, draft.status))
+    return [t for t in tables if t.name in unread and not _has_read(run, t)]
 
 
 def _book_trouble(draft: Draft, reason: str, message: str, lasted: float) -> None:
@@ -147,12 +177,17 @@ def _book_trouble(draft: Draft, reason: str, message: str, lasted: float) -> Non
         )
 
 
-def _forgive_after_stable_run(draft: Draft) -> None:
-    restarts = draft.status.restarts
-    if restarts.consecutive and any(
-        r.reported_at is not None and restart.is_stable(draft.spec.auto_restart, restarts, draft.now - r.started_at)
-        for r in draft.live()
-    ):
+def _forgive_after_stable_runs(draft: Draft) -> None:
+    """Only when all runs that there should be are there and lasted: one that flows does not cure another one beside it.
+
+    This is judged after the choice of runs, when one that had waited for its next attempt is named again.
+    """
+    restarts, policy, named = draft.status.restarts, draft.spec.auto_restart, draft.status.runs.named
+    live = draft.live()
+    waiting = draft.trouble is not None or restart.wait_left(restarts, draft.now) > 0
+    if waiting or not live or len(live) < len(named):
+        return
+    if all(r.reported_at is not None and restart.is_stable(policy, restarts, draft.now - r.started_at) for r in live):
         draft.status = draft.status.with_(restarts=Restarts())
 
 
@@ -162,13 +197,15 @@ def _forgive_after_stable_run(draft: Draft) -> None:
 def _take_preflight(draft: Draft) -> None:
     """Takes what a preflight of this generation found, once per generation with all its tables."""
     preflight = draft.seen.preflight
-    if preflight is None or preflight.generation != draft.resource.metadata.generation:
+    if draft.seen.refusal or preflight is None or preflight.generation != draft.resource.metadata.generation:
         return
     if preflight.errors:
         _take_preflight_errors(draft)
         return
+    if any(_holds_failed(draft, run) for run in draft.live()):
+        return
     source_was_unfit = draft.status.condition("SourceReady").status == "False"
-    unfailed = draft.status.phase is Phase.FAILED and source_was_unfit
+    unfailed = draft.status.phase is Phase.FAILED and source_was_unfit and not _is_exhausted(draft)
     take_new = draft.changed or unfailed or not assigned(draft.status)
     if draft.changed:
         entries = [retried(draft.spec, t) for t in draft.status.table_status]
@@ -177,6 +214,18 @@ def _take_preflight(draft: Draft) -> None:
         draft.status = draft.status.with_(phase=Phase.PENDING)
     status = draft.status.with_(source=preflight.source, observed_generation=draft.resource.metadata.generation)
     draft.status = resolve(draft.spec, status, preflight.tables, take_new=take_new)
+
+
+def _holds_failed(draft: Draft, run: RunSeen) -> bool:
+    """Whether a stream has a failed table that the changed resource asks for again: it leaves that out for as long as it lives.
+
+    So it is drained first. Until it has ended the change is not taken, and the reason stands; a table that is read again comes back
+    by that.
+    """
+    if run.kind is not RunKind.STREAM or not draft.changed:
+        return False
+    has = dict(run.tables)
+    return any(t.failed and draft.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(draft.status))
 
 
 def _take_preflight_errors(draft: Draft) -> None:
@@ -202,48 +251,65 @@ def _is_fit(draft: Draft) -> bool:
     if not current or preflight is None:
         age, every = 1.0, 0.0
     else:
-        age, every = draft.now - preflight.at, _look_every(preflight)
+        age, every = draft.now - preflight.at, _look_every(draft, preflight)
     if age >= every and not draft.seen.preflight_running:
         unread = frozenset(name for name, _ in to_snapshot(draft.spec, draft.status))
         draft.actions.append(RunPreflight(generation, unread if assigned(draft.status) else None))
     return bool(current and preflight and not preflight.errors)
 
 
-def _look_every(preflight: PreflightSeen) -> float:
-    """Seconds. What is retried waits by `restarts` already."""
+def _look_every(draft: Draft, preflight: PreflightSeen) -> float:
+    """Seconds. What is retried waits by `restarts` already, but where drivers live or the sync has failed."""
     if not preflight.errors:
         return PREFLIGHT_EVERY
-    return PREFLIGHT_RETRY if any(not e.reason.retried for e in preflight.errors) else 0.0
+    waits = all(e.reason.retried for e in preflight.errors) and not draft.live()
+    return 0.0 if waits and draft.status.phase is not Phase.FAILED else PREFLIGHT_RETRY
 
 
 # ---- what runs
 
 
 def _choose_runs(draft: Draft) -> None:
-    if draft.seen.closing or draft.spec.state == "paused" or draft.seen.missing_secrets:
+    if draft.seen.closing or draft.spec.state == "paused":
         _stop(draft, draft.live())
         return
+    if draft.seen.refusal or draft.seen.missing_secrets:
+        return  # what lives goes on: it was allowed, and has its Secrets
     if draft.failure or (draft.status.phase is Phase.FAILED and not draft.changed):
         _stop(draft, draft.live())
-        if draft.seen.preflight is not None and draft.seen.preflight.errors:
+        if _source_was_unfit(draft) and not _is_exhausted(draft):
             _is_fit(draft)  # what was found may have been cured; a failed run waits for the user's change
         return
     if draft.status.phase is Phase.COMPLETED and not draft.changed:
         return
     _stop(draft, [r for r in draft.live() if _is_outdated(draft, r)])
     waiting = restart.wait_left(draft.status.restarts, draft.now) > 0
-    if (waiting and not draft.live()) or not _is_fit(draft):
+    to_go_on = RunKind.STREAM in draft.drained  # it did not fail, so it does not wait for what failed beside it
+    if (waiting and not draft.live() and not to_go_on) or not _is_fit(draft):
         return
     if _is_done(draft):
         _stop(draft, draft.live())
-    elif not waiting:
+        return
+    if not waiting:
         _start_snapshot(draft)
+    if to_go_on or not waiting:
         _start_stream(draft)
+
+
+def _is_exhausted(draft: Draft) -> bool:
+    """The user said how often it is tried; only the user asks for more."""
+    return restart.exhausted(draft.spec.auto_restart, draft.status.restarts)
+
+
+def _source_was_unfit(draft: Draft) -> bool:
+    """By the last preflight; by the status where this controller has not looked yet."""
+    preflight = draft.seen.preflight
+    return bool(preflight.errors) if preflight else draft.status.condition("SourceReady").status == "False"
 
 
 def _is_outdated(draft: Draft, run: RunSeen) -> bool:
     dropped = run.names - {t.name for t in assigned(draft.status)}
-    return bool(dropped) or run.fingerprint != fingerprint(draft.spec, run.kind)
+    return bool(dropped) or run.fingerprint != fingerprint(draft.spec, run.kind) or _holds_failed(draft, run)
 
 
 def _is_done(draft: Draft) -> bool:
@@ -275,16 +341,15 @@ def _start_stream(draft: Draft) -> None:
 
 def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
     """Tables that have a position and are not in the stream: a second reader brings them to it, then it takes them over."""
-    flowing = set(stream.tables)
-    late = tuple(t for t in tables if t not in flowing)
+    behind = late(stream, tables)
     catch_up = draft.named(RunKind.CATCH_UP)
     position = draft.status.position
-    if not late or stream.state is not RunState.RUNNING:
+    if not behind or stream.state is not RunState.RUNNING:
         return
     if catch_up is not None and not catch_up.live:
         _stop(draft, [stream])
     elif catch_up is None and draft.status.runs.catch_up is None and position and position.get("file"):
-        _start(draft, RunKind.CATCH_UP, late, f"{position['file']}:{position['offset']}")
+        _start(draft, RunKind.CATCH_UP, behind, f"{position['file']}:{position['offset']}")
 
 
 def _start(draft: Draft, kind: RunKind, tables: TableNonces, until_high: str = "") -> None:
@@ -293,7 +358,9 @@ def _start(draft: Draft, kind: RunKind, tables: TableNonces, until_high: str = "
     epoch = max(draft.seen.status.runs.highest_epoch, draft.status.runs.highest_epoch) + 1
     run = f"{draft.resource.metadata.name}-{draft.seen.token}-{epoch}"
     ref = RunRef(id=run, epoch=epoch, pod=f"{run}-driver", started_at=utc(draft.now))
-    restarts = draft.status.restarts.model_copy(update={"next_attempt_at": None})
+    restarts = draft.status.restarts
+    if not restart.wait_left(restarts, draft.now):
+        restarts = restarts.model_copy(update={"next_attempt_at": None})
     draft.status = draft.status.with_(runs=draft.status.runs.put(kind, ref), restarts=restarts)
     draft.actions.append(StartRun(kind, run, epoch, tables, fingerprint(draft.spec, kind), until_high))
 

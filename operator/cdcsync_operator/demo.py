@@ -267,7 +267,7 @@ def _consistent(status: Status) -> bool:
 
 
 def _reached(status: Status, end: LogOffset) -> bool:
-    return all(t.position and position_from_dict(t.position).reached(end) for t in status.table_status)
+    return all(any(position_from_dict(p).reached(end) for p in status.passed(t)) for t in status.table_status)
 
 
 # ---- after it

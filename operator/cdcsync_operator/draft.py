@@ -15,7 +15,10 @@ from cdcsync_operator.seen import Action, RunSeen, Seen
 
 @dataclass
 class Draft:
-    """`failure` is the reason and message of what stops the whole sync, found in this very look; `trouble` of what is retried."""
+    """`failure` is the reason and message of what stops the whole sync, found in this very look; `trouble` of what is retried.
+
+    `drained` are the kinds whose run ended in this look because it was asked to, or had never been made.
+    """
 
     resource: CdcSync
     seen: Seen
@@ -24,6 +27,7 @@ class Draft:
     actions: list[Action] = field(default_factory=list)
     failure: tuple[str, str] | None = None
     trouble: tuple[str, str] | None = None
+    drained: set[RunKind] = field(default_factory=set)
 
     @property
     def spec(self) -> Spec:

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 
 from cdcsync_core.run import RunKind
-from cdcsync_core.spec import CdcSync, required_secrets
+from cdcsync_core.spec import CdcSync, Spec, required_secrets
 from cdcsync_operator.pod_template import Object, merged
 from cdcsync_operator.run_objects import KIND_LABEL, labels, metadata
 from cdcsync_operator.seen import StartRun
@@ -97,14 +97,15 @@ def executor_template(resource: CdcSync, action: StartRun, image: Image) -> str:
 def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
     """The settings of a snapshot with executors; the driver adds its own address and name."""
     executors, namespace = resource.spec.executors, resource.metadata.namespace
-    instances = min(executors.instances, -(-resource.spec.snapshot.parallelism // executors.cores))
     settings = {
         "spark.master": "k8s://https://kubernetes.default.svc:443",
         "spark.submit.deployMode": "client",
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (a pod's own)
         "spark.driver.port": str(DRIVER_PORT),
-        "spark.driver.blockManager.port": str(BLOCK_PORT),
-        "spark.executor.instances": str(instances),
+        "spark.blockManager.port": str(BLOCK_PORT),
+        # Whoever reaches these ports must know a secret of this run, which Spark gives to its executors.
+        "spark.authenticate": "true",
+        "spark.executor.instances": str(_instances(resource.spec)),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{executors.memory // _MI}m",
         "spark.executor.memoryOverhead": f"{(_EXECUTOR_OVERHEAD + _TASK_OVERHEAD * executors.cores) // _MI}m",
@@ -118,12 +119,27 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.kubernetes.executor.disableConfigMap": "true",
         # The driver reads there why executors ended, and their logs stay as long as its own.
         "spark.kubernetes.executor.deleteOnTermination": "false",
+        # There are none, and the driver has no right to look for them.
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.authenticate.oauthTokenFile": f"{_TOKEN_DIR}/token",
         "spark.kubernetes.authenticate.caCertFile": f"{_TOKEN_DIR}/ca.crt",
     }
+    if account := resource.spec.driver.service_account_name:  # a cloud's identity; without the API server's token
+        settings["spark.kubernetes.authenticate.executor.serviceAccountName"] = account
     if image.pull_secrets:
         settings["spark.kubernetes.container.image.pullSecrets"] = ",".join(image.pull_secrets)
     return settings
+
+
+def tasks_at_once(spec: Spec) -> int:
+    """How many splits a snapshot reads at once, with the executors that it gets."""
+    return min(spec.snapshot.parallelism, _instances(spec) * spec.executors.cores)
+
+
+def _instances(spec: Spec) -> int:
+    return min(spec.executors.instances, -(-spec.snapshot.parallelism // spec.executors.cores))
 
 
 def _requested_cores(resource: CdcSync) -> str:

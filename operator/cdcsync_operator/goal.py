@@ -66,10 +66,8 @@ def _caught_up(progress: Progress) -> bool:
     log_end = progress.log_end
     if log_end is None or not progress.heard:
         return False
-    return all(_has_reached(t, log_end) for t in assigned(progress.status) if not t.failed)
+    return all(_has_reached(progress.status, t, log_end) for t in assigned(progress.status) if not t.failed)
 
 
-def _has_reached(table: TableStatus, log_end: LogOffset) -> bool:
-    return (
-        table.phase in CONSISTENT and table.position is not None and position_from_dict(table.position).reached(log_end)
-    )
+def _has_reached(status: Status, table: TableStatus, log_end: LogOffset) -> bool:
+    return table.phase in CONSISTENT and any(position_from_dict(p).reached(log_end) for p in status.passed(table))

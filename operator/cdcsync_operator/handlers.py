@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,10 +21,11 @@ import structlog
 from cdcsync_core.spec import GROUP
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
-from cdcsync_operator.kube_operator import KubeOperator, watched
+from cdcsync_operator.kube_operator import KubeOperator
 from cdcsync_operator.operator_settings import OperatorSettings, from_environment
 from cdcsync_operator.run_objects import PART_LABEL, SYNC_LABEL
-from cdcsync_operator.source_calls import CALLS
+from cdcsync_operator.secret_files import remove_leftovers
+from cdcsync_operator.source_calls import CLUSTER_CALLS
 
 
 def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
@@ -49,22 +51,27 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
 
 
 def main() -> int:
-    """Runs until SIGTERM. Exit 1 where the lease or the watch was lost: whoever runs it starts it again."""
+    """Runs until SIGTERM. Exit 1 where the lease, the watch or a thread was lost: whoever runs it starts it again."""
     _log_to_stderr()
+    remove_leftovers()
     settings = from_environment()
     api = connect_api()
-    operator = KubeOperator(api, settings, CALLS, lost=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    lost = threading.Event()
+
+    def leave() -> None:
+        lost.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    operator = KubeOperator(api, settings, CLUSTER_CALLS, leave)
     serve(settings.metrics_port, _pages(operator))
     registry = kopf.OperatorRegistry()
     register(registry, operator)
-    for namespace, name in watched(api, settings.namespaces):
-        operator.changed(namespace, name)
     operator.start()
     try:
         asyncio.run(_watch(registry, settings))
     finally:
         operator.stop()
-    return 0
+    return 1 if lost.is_set() else 0
 
 
 async def _watch(registry: kopf.OperatorRegistry, settings: OperatorSettings) -> None:
@@ -83,7 +90,7 @@ async def _watch(registry: kopf.OperatorRegistry, settings: OperatorSettings) ->
 
 def _pages(operator: KubeOperator) -> dict[str, Any]:
     def metrics() -> tuple[int, str]:
-        return 200, operator.metrics.text(operator.statuses(), calls=operator.api.calls, leading=operator.leading)
+        return 200, operator.metrics.text(operator.statuses(), calls=operator.api_calls, leading=operator.leading)
 
     def health() -> tuple[int, str]:
         return (200, "ok\n") if operator.healthy() else (500, "a worker is stuck\n")

@@ -1,8 +1,8 @@
 """One sync on a cluster: the shared reconciler on the cluster's ports, and what becomes of it when something goes wrong.
 
 Why it is right: whatever fails, the reconciler is thrown away and the next look begins from the stored status, so nothing that was
-decided and not written is ever acted upon. A spec that this cluster refuses stops nothing that runs: it is said in the status, and
-decided about when it has been corrected. The operator's own end drains no driver.
+decided and not written is ever acted upon. A spec that cannot be read, or that this cluster refuses, stops nothing that runs: it is said
+in the status, and decided about when it has been corrected. The operator's own end drains no driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdcsync_core.status import Phase, Status, with_condition
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.kube_drivers import KubeDrivers
 from cdcsync_operator.kube_events import EventPoster
-from cdcsync_operator.kube_store import KubeStore, StatusTakenOver
+from cdcsync_operator.kube_store import KubeStore, ResourceReplaced, StatusTakenOver
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.operator_settings import OperatorSettings
 from cdcsync_operator.preflight import BackgroundSource, TableRecord
@@ -71,6 +71,7 @@ class KubeController:
         )
 
     def close(self) -> None:
+        self._drivers.close()
         self._files.close()
 
     def begin_anew(self) -> None:
@@ -84,6 +85,9 @@ class KubeController:
         except StatusTakenOver:
             self._reconciler = None
             return 0.0
+        except ResourceReplaced:
+            self.wake()  # what is known here is known of the old one
+            return None
         except ApiError as error:
             self._reconciler = None
             return None if error.gone and not self._exists() else self._retry(error)
@@ -103,7 +107,7 @@ class KubeController:
         gate("looked")
         self.status = decision.status
         self._events.tell(resource, before, decision.status)
-        return _pause(decision)
+        return _pause(decision, refused=bool(self.store.refusal()))
 
     def _current(self, resource: CdcSync, stored: Status) -> Reconciler:
         if self._reconciler is None:
@@ -138,7 +142,7 @@ class KubeController:
             self.store.refresh()
         except ApiError as error:
             return not error.gone
-        except StatusTakenOver:
+        except (StatusTakenOver, ResourceReplaced):
             pass
         return True
 
@@ -157,6 +161,9 @@ class _Loaded:
     def save(self, status: Status) -> None:
         self.store.save(status)
 
+    def refusal(self) -> str:
+        return self.store.refusal()
+
     def missing_secrets(self) -> tuple[str, ...]:
         return self.store.missing_secrets()
 
@@ -171,13 +178,13 @@ def _was_refused(status: Status) -> bool:
     )
 
 
-def _pause(decision: Decision) -> float:
+def _pause(decision: Decision, *, refused: bool) -> float:
     status = decision.status
     if any(status.runs.get(kind) for kind in RunKind):
         steady = status.condition("Reconciling").status == "False"
         return min(decision.requeue_after, _FLOWING if steady else _ON_ITS_WAY)
     if any(isinstance(a, RunPreflight) for a in decision.actions):
         return decision.requeue_after
-    if status.phase in (Phase.PAUSED, Phase.COMPLETED):
+    if refused or status.phase in (Phase.PAUSED, Phase.COMPLETED):
         return _AT_REST
     return decision.requeue_after

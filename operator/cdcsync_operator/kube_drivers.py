@@ -7,13 +7,15 @@ Why it is right:
 - Reports are numbered, and the status says up to which number they are in it, so none is merged twice, not even by the next
   operator; what an old report says can therefore not undo what was decided since.
 - A run whose chunk plan was being made when the operator died is drained and begun anew: its driver would wait for the rest.
+- A run has ended when its driver has, also one whose start or plan failed here: until then its successor would have it beside itself.
+- A stop is two calls, a mark and a deletion; a mark without a deletion is a stop that was interrupted, and is finished.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
@@ -36,6 +38,7 @@ from cdcsync_operator.driver_pod import (
 )
 from cdcsync_operator.kube_runs import FoundRun, RunFinder
 from cdcsync_operator.planning import Planner, table_plans
+from cdcsync_operator.pod_outcome import in_grace
 from cdcsync_operator.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
 from cdcsync_operator.seen import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
 
@@ -63,23 +66,26 @@ class KubeDrivers:
     _found: Mapping[str, FoundRun] = field(default_factory=dict)
     _planners: dict[str, Planner] = field(default_factory=dict)
     _failed: dict[str, tuple[StartRun, Exit]] = field(default_factory=dict)
-    _unknown: dict[str, list[Object]] = field(default_factory=dict)
+    #: run -> the number of its last report, and when it was first seen
+    _heard: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     # -- the port
 
     def seen(self, status: Status) -> tuple[RunSeen, ...]:
         self._found = RunFinder(self.api, self.namespace, self.name).find()
-        runs = [self._judged(run) for run in self._found.values() if run.id not in self._failed]
-        return (*runs, *(self._not_started(action, why) for action, why in self._failed.values()))
+        self._heard = {run: self._hearing(run) for run in self._found}
+        runs = [self._judged(run) for run in self._found.values()]
+        traceless = self._failed.keys() - self._found.keys()
+        return (*runs, *(self._given_up(run) for run in sorted(traceless)))
 
     def merged(self, status: Status) -> Status:
         now = self.clock()
         named = {r.id: r for r in (run.seen(now) for run in self._found.values()) if status.runs.kind_of(r.id)}
         owned = owned_tables(named.values())
-        for run_id in named.keys() & self._unknown.keys():
-            status = merge_report(status, Report(run_id, tables=self._unknown.pop(run_id)), owned[run_id])
         for run in named.values():
-            ref = status.runs.get(run.kind)
+            ref, unknown = status.runs.get(run.kind), self._found[run.id].unknown
+            if unknown and ref is not None and not ref.report:  # later they are in the status with what the driver said
+                status = merge_report(status, Report(run.id, tables=unknown), owned[run.id])
             report = self._found[run.id].news(ref.report) if ref else None
             if report is None:
                 continue
@@ -101,6 +107,7 @@ class KubeDrivers:
     def stop(self, action: StopRun) -> None:
         """The mark comes first: a pod that was asked to go leaves no exit code."""
         self._annotate(action.id, STOP_ASKED)
+        gate("stop-marked")
         self.api.delete(f"{self._base}/pods/{action.id}-driver")
 
     def forget(self, action: ForgetRun) -> None:
@@ -121,30 +128,52 @@ class KubeDrivers:
         self._planners.pop(action.id, None)
         self.api.delete(f"{self._base}/configmaps", labelSelector=f"{RUN_LABEL}={action.id}")
 
+    def close(self) -> None:
+        """Nobody looks any more: what is planned here would be planned for nobody."""
+        for planner in self._planners.values():
+            planner.stop()
+
     # -- inside
 
     @property
     def _base(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}"
 
-    def _judged(self, run: FoundRun) -> RunSeen:
+    def _hearing(self, run: str) -> tuple[int, float]:
+        number, before = self._found[run].head.get("number", 0), self._heard.get(run)
+        return before if before and before[0] == number else (number, self.clock())
+
+    def _timed(self, run: FoundRun) -> RunSeen:
+        """Its last report came when it was first seen, at the latest: a driver whose clock is ahead does not look fresh for as long."""
         seen = run.seen(self.clock())
+        if seen.reported_at is None:
+            return seen
+        return replace(seen, reported_at=min(seen.reported_at, self._heard[run.id][1]))
+
+    def _judged(self, run: FoundRun) -> RunSeen:
+        seen = self._timed(run)
         planner = self._planners.get(run.id)
         if planner is not None and planner.error is not None and not seen.stop_asked and seen.live:
-            self.stop(StopRun(seen.kind, run.id))
-            self._failed[run.id] = (_action(seen), _exit_of(planner.error))
-        elif seen.kind is RunKind.SNAPSHOT and seen.state is RunState.RUNNING and planner is None and not run.planned:
+            self._failed.setdefault(run.id, (_action(seen), _exit_of(planner.error)))
+        unwanted = run.id in self._failed or seen.stop_asked
+        unplanned = seen.kind is RunKind.SNAPSHOT and planner is None and not run.planned
+        if seen.live and not run.ending and (unwanted or unplanned):
             self.stop(StopRun(seen.kind, run.id))
             return _draining(seen)
+        if run.id in self._failed:
+            return _draining(seen) if seen.live else self._given_up(run.id)
         return seen
 
-    def _not_started(self, action: StartRun, why: Exit) -> RunSeen:
+    def _given_up(self, run: str) -> RunSeen:
+        """A run that failed here, for the reason that is known here."""
+        action, why = self._failed[run]
         return RunSeen(
             action.kind, action.id, action.tables, action.fingerprint, RunState.ENDED, self.clock(), exit=why
         )
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
-        for report in run_objects.reports(resource, action):
+        assignments, unknown = self._assignments(action)
+        for report in run_objects.reports(resource, action, unknown):
             self._create("configmaps", report)
         gate("report-made")
         account = resource.spec.driver.service_account_name or action.id
@@ -153,7 +182,6 @@ class KubeDrivers:
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         self._create(f"{rbac}/roles", run_objects.role(resource, action))
         self._create(f"{rbac}/rolebindings", run_objects.binding(resource, action.id, account))
-        assignments = tuple(self._assignments(action))
         configs = run_objects.config_maps(
             resource, action.id, self._config(resource, action, assignments), self._extra(resource, action)
         )
@@ -166,14 +194,17 @@ class KubeDrivers:
         if action.kind is RunKind.SNAPSHOT and action.id not in self._planners:
             self._begin_plan(resource, action, status, assignments)
 
-    def _assignments(self, action: StartRun) -> Iterator[TableAssignment]:
-        """The tables with their definitions; one that nobody knows any more is reported in the driver's stead."""
+    def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[Object]]:
+        """The tables with their definitions, and entries of those that nobody knows any more, in the driver's stead."""
+        known: list[TableAssignment] = []
+        unknown: list[Object] = []
         for name, nonce in action.tables:
             try:
-                yield TableAssignment(self.table(name), nonce)
+                known.append(TableAssignment(self.table(name), nonce))
             except CdcError as error:
                 entry = {"name": name, "phase": "Failed", "reason": error.reason.value, "message": error.message}
-                self._unknown.setdefault(action.id, []).append(entry)
+                unknown.append(entry)
+        return tuple(known), unknown
 
     def _config(self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...]) -> str:
         settings = spark_settings(resource, action, self.image) if action.kind is RunKind.SNAPSHOT else {}
@@ -197,8 +228,8 @@ class KubeDrivers:
             table_plans(status, tables),
             lambda table, frontier: self.splits(resource, table, frontier),
         )
-        self._planners[action.id] = planner
         planner.start()
+        self._planners[action.id] = planner
 
     def _create(self, where: str, body: Object) -> None:
         """What is there already was made by us: its name holds the run's id. So a creation whose answer was lost can be repeated."""
@@ -222,8 +253,9 @@ class KubeDrivers:
         found = self._found.get(run)
         pod = found.pod if found else None
         path = f"{self._base}/pods/{run}-driver"
-        if pod is not None and "deletionTimestamp" in pod["metadata"]:  # given up: its node does not answer
-            self.api.delete(path, {"gracePeriodSeconds": 0})
+        if pod is not None and "deletionTimestamp" in pod["metadata"]:
+            if not in_grace(pod, self.clock()):
+                self.api.delete(path, {"gracePeriodSeconds": 0})
             return
         if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
             self.api.delete(path)

@@ -1,8 +1,9 @@
 """The operator: many syncs, a queue, a few workers, one lock.
 
 Why it is right: what happens on the cluster only says which sync to look at (see `handlers`); a look starts from the whole state, so
-a missed or repeated event costs nothing, and every known sync is looked at again by itself. Nothing is done without the lease: a
-candidate watches and waits, and a holder that cannot renew it ends the process.
+a missed or repeated event costs nothing: every known sync is looked at again by itself, and those that nobody told of are found by a
+list. Nothing is done without the lease: a candidate watches and waits, and a holder that cannot renew it ends the process, as does a
+thread that fails: an operator is whole or it is started again.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import structlog
 
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_kube.client import Api
+from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.kube_controller import KubeController
-from cdcsync_operator.lease import RENEW_EVERY, Lease
+from cdcsync_operator.lease import TIMEOUT, Lease
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.metrics import Metrics
 from cdcsync_operator.operator_settings import OperatorSettings
@@ -30,12 +31,13 @@ _log = structlog.get_logger()
 #: a worker that is in one look for so many seconds is stuck: every call that it makes ends sooner
 _STUCK = 300.0
 _AFTER_ERROR = 30.0
+_LIST_EVERY = 60.0
 _SOURCES_AT_ONCE = 8
 
 
 @dataclass
 class KubeOperator:
-    """`start` it, tell it by `changed`, `stop` it. `lost` is called when the lease is lost: the process must end."""
+    """`start` it, tell it by `changed`, `stop` it. `lost` is called when the lease or a thread is lost: the process must end."""
 
     api: Api
     settings: OperatorSettings
@@ -45,12 +47,15 @@ class KubeOperator:
     leading: bool = False
     _controllers: dict[Key, KubeController] = field(default_factory=dict)
     _working: dict[str, float] = field(default_factory=dict)
+    _workers: list[threading.Thread] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(time.monotonic)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
+        self._leading = threading.Lock()
+        self._hurried = self.api.hurried(TIMEOUT)
         self._looking = threading.BoundedSemaphore(_SOURCES_AT_ONCE)
 
     def changed(self, namespace: str, name: str) -> None:
@@ -58,16 +63,20 @@ class KubeOperator:
         self.queue.add((namespace, name))
 
     def start(self) -> None:
-        self._begin("lease", self._keep_lease)
+        self._threads.append(self._begin("lease", self._keep_lease))
 
     def stop(self) -> None:
-        """Looks under way are finished; drivers are left alone."""
-        self._stopping.set()
+        """Looks under way are finished, under the lease; drivers are left alone."""
         self.queue.close()
+        with self._leading:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.join(20)
+        self._stopping.set()
         for thread in self._threads:
             thread.join(20)
-        for controller in self._controllers.values():
-            controller.close()
+        for key in list(self._controllers):
+            self._drop(key)
 
     def healthy(self) -> bool:
         now = time.monotonic()
@@ -77,12 +86,29 @@ class KubeOperator:
         with self._lock:
             return {key: c.status for key, c in self._controllers.items()}
 
+    @property
+    def api_calls(self) -> int:
+        """Those of the lease, too."""
+        return self.api.calls + self._hurried.calls
+
     # -- threads
 
-    def _begin(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        self._threads.append(thread)
+    def _begin(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except Exception:  # noqa: BLE001 (whatever it was, nobody does its work any more)
+                _log.exception("a thread failed", thread=name)
+                self._leave()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
+        return thread
+
+    def _leave(self) -> None:
+        """Nothing is begun any more."""
+        self.queue.close()
+        self.lost()
 
     def _keep_lease(self) -> None:
         lease = self._lease()
@@ -91,19 +117,30 @@ class KubeOperator:
             if held and not self.leading:
                 self.leading = True
                 _log.info("leading", identity=self.settings.identity)
-                for number in range(self.settings.workers):
-                    self._begin(f"worker {number}", self._work)
+                self._threads.append(self._begin("list", self._list))
+                with self._leading:
+                    self._workers += [self._begin(f"worker {n}", self._work) for n in range(self.settings.workers)]
             elif self.leading and not held:
                 _log.error("the lease is lost", lease=self.settings.lease)
-                self.lost()
+                self._leave()
                 return
-            self._stopping.wait(RENEW_EVERY if lease else None)
+            self._stopping.wait(lease.pause if lease else None)
         if lease is not None and self.leading:
             lease.release()
 
     def _lease(self) -> Lease | None:
         namespace, _, name = self.settings.lease.partition("/")
-        return Lease(self.api, namespace, name, self.settings.identity, time.monotonic) if name else None
+        return Lease(self._hurried, namespace, name, self.settings.identity, time.monotonic) if name else None
+
+    def _list(self) -> None:
+        """Finds the syncs that nobody told of."""
+        while not self._stopping.is_set():
+            try:
+                for key in set(watched(self.api, self.settings.namespaces)) - self.statuses().keys():
+                    self.queue.add(key)
+            except ApiError as error:
+                _log.warning("the syncs could not be listed", error=str(error))
+            self._stopping.wait(_LIST_EVERY)
 
     def _work(self) -> None:
         me = threading.current_thread().name
@@ -114,17 +151,16 @@ class KubeOperator:
             self.queue.done(key, again)
 
     def _look(self, key: Key, began: float) -> float | None:
-        controller = self._controller(key)
         try:
-            again = controller.look()
-            failed = controller.failures > 0
+            controller = self._controller(key)
+            again, failed = controller.look(), controller.failures > 0
+            if again is None:
+                self._drop(key)
         except Exception:  # noqa: BLE001 (a fault of one sync must not end the others)
-            controller.begin_anew()
+            self._begin_anew(key)
             _log.exception("a look failed", sync="/".join(key))
             again, failed = _AFTER_ERROR, True
         self.metrics.looked(time.monotonic() - began, failed=failed)
-        if again is None:
-            self._drop(key)
         return again
 
     def _controller(self, key: Key) -> KubeController:
@@ -144,6 +180,10 @@ class KubeOperator:
 
         return replace(self.calls, look=look)
 
+    def _begin_anew(self, key: Key) -> None:
+        if key in self._controllers:
+            self._controllers[key].begin_anew()
+
     def _drop(self, key: Key) -> None:
         with self._lock:
             controller = self._controllers.pop(key)
@@ -154,4 +194,4 @@ def watched(api: Api, namespaces: tuple[str, ...]) -> list[Key]:
     """All syncs that there are now. Raises ApiError."""
     base = "/apis/cdcsync.io/v1alpha1"
     paths = [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]
-    return [(o["metadata"]["namespace"], o["metadata"]["name"]) for path in paths for o in api.items(path)]
+    return [(about["namespace"], about["name"]) for path in paths for about in api.metadata(path)]

@@ -39,6 +39,11 @@ class FoundRun:
         return _json(self.reports[0], "run") if self.reports else {}
 
     @property
+    def unknown(self) -> list[Object]:
+        """Entries of the tables that it was started without."""
+        return list(self.about.get("unknown", []))
+
+    @property
     def head(self) -> Object:
         """What the driver said of the run as a whole; its `number` grows with each report."""
         return _json(self.reports[0], "head") if self.reports else {}

@@ -3,7 +3,8 @@
 Why it is right: this is the only writer of `status`, and each write names the version that it was decided on, so that a write on an
 old view is refused and decided again. A status that somebody else wrote (or wiped) is noticed before anything is decided on the one in
 memory. Secrets are listed by their label, so others are not even read. Many tables lie in owned ConfigMaps, written before the
-status that counts on them (see `table_shards`).
+status that counts on them (see `table_shards`); while the stored status is the one that was written here, all its tables are in
+memory, so whoever begins from it begins from all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.pod_template import Policy, refusals
 from cdcsync_operator.run_objects import PART_LABEL, SYNC_LABEL
-from cdcsync_operator.table_shards import SHOWN, SIZE, worst
+from cdcsync_operator.table_shards import packed
 
 _METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")
 
@@ -34,6 +35,10 @@ _SECRETS_SECONDS = 30.0
 
 class StatusTakenOver(Exception):
     """The status is not the one that was written last: what is in memory does not hold any more."""
+
+
+class ResourceReplaced(Exception):
+    """The resource was deleted, and another one of its name is there."""
 
 
 class KubeStore:
@@ -55,23 +60,32 @@ class KubeStore:
         self._object: Object = {}
         self._resource: CdcSync | None = None
         self._written: Object | None = None
+        self._saved: Status | None = None
         self._complete: dict[str, set[str]] | None = None
         self._complete_at = 0.0
 
     def load(self) -> tuple[CdcSync, Status]:
-        """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver."""
+        """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver, ResourceReplaced."""
         self.refresh()
         self._resource = parse_resource(_known(self._object))
-        refused = refusals(self._resource.spec, self._policy)
-        if refused:
-            raise fail(Reason.SPEC_INVALID, "; ".join(refused), remedy="change the spec, or the operator's policy")
         return self._resource, self.status()
 
+    def refusal(self) -> str:
+        """By the operator's policy."""
+        assert self._resource is not None
+        found = refusals(self._resource.spec, self._policy)
+        if not found:
+            return ""
+        return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message
+
     def refresh(self) -> None:
-        """Reads the resource. Raises StatusTakenOver if its status is not the one that was written here."""
-        self._object = self._api.get(self._path)
+        """Reads the resource. Raises StatusTakenOver if its status is not the one that was written here, ResourceReplaced."""
+        found = self._api.get(self._path)
+        if self._object and self._object["metadata"]["uid"] != found["metadata"]["uid"]:
+            raise ResourceReplaced
+        self._object = found
         if self._written is not None and self._object.get("status") != self._written:
-            self._written = None
+            self._written = self._saved = None
             raise StatusTakenOver
 
     @property
@@ -84,11 +98,12 @@ class KubeStore:
 
     def status(self) -> Status:
         """As stored, with all its tables. A status that cannot be read counts as lost: the targets know (rule R4)."""
+        if self._saved is not None:
+            return self._saved
         try:
-            status = Status.model_validate(self._object.get("status") or {})
+            return self._shards.read(Status.model_validate(self._object.get("status") or {}))
         except ValidationError:
             return Status()
-        return status if self._written is not None else self._shards.read(status)
 
     def save(self, status: Status) -> None:
         """Raises ApiError, with a conflict if the resource has changed since it was loaded."""
@@ -99,7 +114,7 @@ class KubeStore:
         }
         body = {k: self._object[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about, "status": shown}
         self._object = self._api.replace(f"{self._path}/status", body)
-        self._written = self._object.get("status")
+        self._written, self._saved = self._object.get("status"), status
 
     def missing_secrets(self) -> tuple[str, ...]:
         """Asked again after a while where all were there: a changed one is read in time, and looks stay cheap."""
@@ -155,14 +170,13 @@ class KubeTableShards:
 
     def write(self, status: Status) -> Status:
         """The status to be written: as it is, or with the worst tables only, all of them being in shards."""
-        tables = status.table_status
-        shards = [tables[i : i + SIZE] for i in range(0, len(tables), SIZE)] if len(tables) > SHOWN else []
-        for number, shard in enumerate(shards):
-            self._write(f"{self._name}-tables-{number}", shard)
+        shown, shards = packed(status)
+        for number, text in enumerate(shards):
+            self._write(f"{self._name}-tables-{number}", text)
         for name in [n for n in self._written if int(n.rpartition("-")[2]) >= len(shards)]:
             self._api.delete(f"{self._path}/{name}")
             del self._written[name]
-        return status.with_(table_status=worst(tables)) if shards else status
+        return shown
 
     def read(self, status: Status) -> Status:
         """A written status with all its tables; with none where the shards are not its own."""
@@ -176,8 +190,7 @@ class KubeTableShards:
         complete = counts.total + counts.unassigned == len(tables)
         return status.with_(table_status=tuple(sorted(tables, key=lambda t: t.name)) if complete else ())
 
-    def _write(self, name: str, shard: tuple[TableStatus, ...]) -> None:
-        text = json.dumps([t.model_dump(by_alias=True, mode="json") for t in shard], ensure_ascii=False)
+    def _write(self, name: str, text: str) -> None:
         if self._written.get(name) == text:
             return
         about: dict[str, Any] = {"name": name, "labels": self._labels, "ownerReferences": [self.owner]}

@@ -2,7 +2,8 @@
 
 Why it is right: it is taken and renewed by writes on the version that was read, so of two writers one is refused. A holder that could not
 renew for most of the term ends, before another one may take over (its clock is not compared with anybody's: a
-candidate waits the whole term on its own clock since it last saw the lease change). Should two act all the same, each write
+candidate waits the whole term on its own clock since it last saw the lease change). An attempt ends in time for that, because its calls
+have a short timeout: four of them at most, a kept connection being opened again once. Should two act all the same, each write
 of a status is guarded by its version, and targets are guarded by themselves (rule R8).
 Source: https://kubernetes.io/docs/concepts/architecture/leases/
 """
@@ -17,6 +18,10 @@ from cdcsync_kube.client import Api, ApiError, Object
 
 TERM = 15.0
 RENEW_EVERY = 5.0
+#: seconds to the next attempt after one that failed
+TRY_AGAIN = 1.0
+#: seconds that a call may wait
+TIMEOUT = 2.0
 #: a holder gives up after so many seconds without a renewal
 GIVE_UP = 10.0
 
@@ -30,14 +35,17 @@ class Lease:
     name: str
     identity: str
     clock: Callable[[], float]
+    pause: float = RENEW_EVERY
     _seen: tuple[str, float] = ("", 0.0)
     _renewed_at: float = field(default=float("-inf"))
 
     def attempt(self) -> bool:
-        """Takes or renews the lease if it can; True while it is held. To be called every `RENEW_EVERY` seconds."""
+        """Takes or renews the lease if it can; True while it is held. To be called again after `pause` seconds."""
+        self.pause = RENEW_EVERY
         try:
-            held = self._attempt()
+            held = self._attempt_twice()
         except ApiError as error:
+            self.pause = TRY_AGAIN
             return not error.conflict and self.clock() - self._renewed_at < GIVE_UP
         if held:
             self._renewed_at = self.clock()
@@ -60,6 +68,15 @@ class Lease:
     @property
     def _path(self) -> str:
         return f"{self._folder}/{self.name}"
+
+    def _attempt_twice(self) -> bool:
+        """A conflict may be with our own renewal, whose answer was lost: the lease says whose it is."""
+        try:
+            return self._attempt()
+        except ApiError as error:
+            if not error.conflict:
+                raise
+        return self._attempt()
 
     def _attempt(self) -> bool:
         try:

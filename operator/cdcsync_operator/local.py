@@ -31,7 +31,7 @@ from cdcsync_operator.local_drivers import LocalDrivers
 from cdcsync_operator.local_store import LocalStore, ManifestFiles
 from cdcsync_operator.preflight import BackgroundSource, Look, TableRecord
 from cdcsync_operator.reconcile import Reconciler
-from cdcsync_operator.secret_files import SecretFiles
+from cdcsync_operator.secret_files import SecretFiles, remove_leftovers
 from cdcsync_operator.seen import Decision
 from cdcsync_operator.state_folder import StateFolder
 
@@ -78,18 +78,18 @@ class LocalController:
                 self._judge(until, resource, decision)
                 if self.closing and not self._live(decision.status):
                     break
+                if self._interrupts > 1:
+                    self.drivers.kill()
                 self.woken.wait(min(TICK, decision.requeue_after))
                 self.woken.clear()
         self.reconciler.flush()
         return ExitCode.RETRY if self.exit is None else self.exit
 
     def interrupt(self, *_: object) -> None:
-        """The first one drains, the second one ends the drivers at once."""
+        """The first one drains, the second one ends the drivers; within a tick, because a signal's handler may run while this very
+        thread holds a lock, and so must not wait for any."""
         self._interrupts += 1
-        if self._interrupts > 1:
-            self.drivers.kill()
         self.closing = True
-        self.woken.set()
 
     def _judge(self, until: Until, resource: CdcSync, decision: Decision) -> None:
         if self.closing:
@@ -136,6 +136,7 @@ def open_local(
     folder = StateFolder(state_dir.resolve(), metadata.namespace, metadata.name)
     with ExitStack() as stack:
         stack.enter_context(folder.lock())
+        remove_leftovers()
         secret_files = SecretFiles()
         stack.callback(secret_files.close)
         yield _controller(files, manifest, folder, secret_files, calls, on_fault, command)

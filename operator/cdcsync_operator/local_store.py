@@ -96,6 +96,10 @@ class LocalStore:
         text = yaml.dump(data | {"status": shown}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         write_atomically(self._folder.state_file, text)
 
+    def refusal(self) -> str:
+        """Everything is allowed on one's own machine."""
+        return ""
+
     def missing_secrets(self) -> tuple[str, ...]:
         """None: a manifest without them is not loaded."""
         return ()

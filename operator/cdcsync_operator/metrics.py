@@ -24,7 +24,7 @@ OF_SYNC = (
     Metric("cdcsync_stalled", "gauge", "1 when only the user can help", lambda s: _true(s, "Stalled")),
     Metric("cdcsync_lag_seconds", "gauge", "seconds behind the source", lambda s: s.lag_seconds),
     Metric(
-        "cdcsync_position_timestamp_seconds", "gauge", "commit time of the last transaction that was applied",
+        "cdcsync_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
         lambda s: unix_time((s.position or {}).get("timestamp")),
     ),
     Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),

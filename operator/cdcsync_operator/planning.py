@@ -87,9 +87,9 @@ class Planner(threading.Thread):
             self._sink.finish()
         except CdcError as error:
             self.error = error
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 (a driver would wait for the rest for ever)
             if not self._stopping.is_set():  # else the run's folder is gone already
-                self.error = fail(Reason.INTERNAL_ERROR, f"the chunk plan cannot be written: {error}")
+                self.error = fail(Reason.INTERNAL_ERROR, f"the chunk plan failed: {type(error).__name__}: {error}")
 
     def _plan_or_leave(self, table: TablePlan) -> None:
         try:

@@ -1,7 +1,8 @@
 """What a driver's pod says about its run: whether it lives, and in which of the product's words it ended.
 
 A pod that cannot start is not a run that failed yet: the cluster may make room. It counts as failed after some patience, so that its
-reason stands in the status and another attempt is made. Pure; times are unix seconds.
+reason stands in the status and another attempt is made. A run is over with its driver's container (it is never restarted), though other
+containers of the pod, a proxy or a shipper of logs, may go on until the pod is deleted. Pure; times are unix seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Object = dict[str, Any]
 #: seconds that a pod may wait for a node (a cluster may have to grow), and for its image
 UNSCHEDULABLE_PATIENCE = 300.0
 IMAGE_PATIENCE = 60.0
+#: seconds until a pod must run that has its node: for large images, slow volumes, and containers that come before the driver's
+START_PATIENCE = 900.0
 #: seconds after its grace for which a pod may still be there: then its node does not answer any more
 GONE_PATIENCE = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -31,13 +34,34 @@ _UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
 def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | None:
     """Why the run is over; None while it may still get somewhere. `reported` is what the driver's report says of its exit."""
     status = pod.get("status") or {}
-    if status.get("phase") in ("Succeeded", "Failed"):
+    if _is_over(status) or _is_outlived(status):
         return _ended(status, reported)
-    asked = _seconds(pod["metadata"].get("deletionTimestamp"))  # the end of its grace
-    if asked is not None and now - asked > GONE_PATIENCE:
+    if _is_silent(pod, now):
         silent = f"the driver's pod does not end: its node does not answer{_disruption(status)}"
         return reported or _retry(Reason.DRIVER_LOST, silent)
     return _stuck(pod, now)
+
+
+def in_grace(pod: Object, now: float) -> bool:
+    """Whether a pod that was asked to go has containers yet that may take the time it was given."""
+    return not _is_over(pod.get("status") or {}) and not _is_silent(pod, now)
+
+
+def _is_over(status: Object) -> bool:
+    return status.get("phase") in ("Succeeded", "Failed")
+
+
+def _is_outlived(status: Object) -> bool:
+    """Whether the driver has ended and another container goes on. Where none does, the pod's phase follows, and with it the cluster's
+    own word of why."""
+    others = (c for c in status.get("containerStatuses") or [] if c.get("name") != "driver")
+    return next(_terminated(status), None) is not None and any("running" in (c.get("state") or {}) for c in others)
+
+
+def _is_silent(pod: Object, now: float) -> bool:
+    """Asked to go, and still there when its grace is long over."""
+    grace_ends = _seconds(pod["metadata"].get("deletionTimestamp"))
+    return grace_ends is not None and now - grace_ends > GONE_PATIENCE
 
 
 def _ended(status: Object, reported: Exit | None) -> Exit:
@@ -51,7 +75,7 @@ def _ended(status: Object, reported: Exit | None) -> Exit:
         return words
     if taken := _taken(status):
         return _retry(Reason.DRIVER_LOST, taken)
-    if words is not None or status.get("phase") == "Succeeded":
+    if words is not None or status.get("phase") == "Succeeded" or code == ExitCode.DONE:
         return words or Exit(ExitCode.DONE)
     if not terminated:
         return _retry(Reason.DRIVER_LOST, "the driver's pod failed: no word of why")
@@ -112,7 +136,15 @@ def _stuck(pod: Object, now: float) -> Exit | None:
     refused = _unscheduled(status)
     if refused and now - created > UNSCHEDULABLE_PATIENCE:
         return _retry(Reason.DRIVER_UNSCHEDULABLE, f"no node takes the driver's pod: {refused.get('message', '')}")
+    if status.get("phase") == "Pending" and now - created > START_PATIENCE:
+        return _retry(Reason.DRIVER_LOST, _not_begun(status))
     return None
+
+
+def _not_begun(status: Object) -> str:
+    waits = next(_waiting(status), {})
+    why = ": ".join(filter(None, (waits.get("reason"), waits.get("message")))) or "its node does not begin it"
+    return f"the driver's pod has not started for {START_PATIENCE / 60:.0f} minutes: {why}; see the events of the pod"
 
 
 def _unscheduled(status: Object) -> Object | None:

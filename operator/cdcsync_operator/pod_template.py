@@ -1,14 +1,16 @@
 """A user's podTemplate: what of it is refused, and how it is laid over the operator's own pod.
 
 Merged as users know it from `kubectl patch`: maps by key, lists of named things by their key, other lists replaced
-(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/). What would give a pod the node is refused,
-because whoever may create a CdcSync may not be trusted with nodes. Pure.
+(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); a volume is replaced whole, since it has
+one source. What would give a pod the node is refused, because whoever may create a CdcSync may not be trusted with nodes; so is a
+folder as sink that only one pod would see. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from cdcsync_core.spec import Spec
@@ -28,6 +30,9 @@ _KEYS = {
     "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
 }
+#: lists whose elements are replaced whole
+_WHOLE = frozenset({"volumes"})
+_STORES = ("s3://", "s3a://")
 _REFUSED_OF_POD = ("hostNetwork", "hostPID", "hostIPC", "serviceAccountName", "serviceAccount", "restartPolicy")
 
 
@@ -46,13 +51,13 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
         return result | {k: merged(base.get(k), v, k) for k, v in patch.items() if v is not None}
     key = _KEYS.get(name)
     if key and isinstance(base, list) and isinstance(patch, list):
-        return _merged_lists(base, patch, key)
+        return _merged_lists(base, patch, key, whole=name in _WHOLE)
     return patch
 
 
-def _merged_lists(base: list[Any], patch: list[Any], key: str) -> list[Any]:
+def _merged_lists(base: list[Any], patch: list[Any], key: str, *, whole: bool) -> list[Any]:
     changes = {e[key]: e for e in patch if isinstance(e, dict) and key in e}
-    kept = [merged(e, changes.pop(e.get(key))) if e.get(key) in changes else e for e in base]
+    kept = [merged(None if whole else e, changes.pop(e.get(key))) if e.get(key) in changes else e for e in base]
     return [*kept, *changes.values()]
 
 
@@ -67,7 +72,29 @@ def refusals(spec: Spec, policy: Policy) -> list[str]:
     if wanted and not policy.allowed_service_accounts & {wanted, "*"}:
         allowed = ", ".join(sorted(policy.allowed_service_accounts)) or "none"
         found.append(f"spec.driver.serviceAccountName: {wanted} is not one of the operator's allowed ones ({allowed})")
-    return found
+    return [*found, *_place_faults(spec)]
+
+
+def _place_faults(spec: Spec) -> Iterator[str]:
+    """A folder is each pod's own: the stream would not find what the snapshot wrote, and read everything again for ever."""
+    path = spec.sink.delta.path
+    if path.startswith(_STORES):
+        return
+    needed = f"needed: {' or '.join(_STORES)} and a bucket"
+    if "://" in path:
+        yield f"spec.sink.delta.path: {path} is in a store that is not supported; {needed}"
+    elif not (_mounts(spec.driver.pod_template, path) and _mounts(spec.executors.pod_template, path)):
+        yield (
+            f"spec.sink.delta.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
+            "that the podTemplates of driver and executors mount there"
+        )
+
+
+def _mounts(template: Object, path: str) -> bool:
+    pod = template.get("spec")
+    containers = _dicts(pod.get("containers")) if isinstance(pod, dict) else []
+    mounts = [m for c in containers for m in _dicts(c.get("volumeMounts"))]
+    return any(PurePosixPath(path).is_relative_to(m["mountPath"]) for m in mounts if m.get("mountPath"))
 
 
 def _faults(template: Object, policy: Policy) -> Iterator[str]:

@@ -22,6 +22,9 @@ class Store(Protocol):
     def save(self, status: Status) -> None:
         """Writes the whole status atomically."""
 
+    def refusal(self) -> str:
+        """Why what the resource asks for is not allowed here; empty where it is."""
+
     def missing_secrets(self) -> tuple[str, ...]:
         """A phrase per Secret or key that the resource names and that is not there."""
 

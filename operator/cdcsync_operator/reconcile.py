@@ -1,8 +1,8 @@
 """One look at one sync: observe, decide, write, act.
 
 Why it is right: the order. The status is written before anything is done, so a run exists only after its id is on record (a crash in
-between leaves an id without a run, which the next look finds lost); reports are merged before a decision, so nothing that a driver said
-is decided over. What `decide` returns is done as it stands; nothing is decided here.
+between leaves an id without a run, and the next look begins another one); reports are merged before a decision, so nothing that a
+driver said is decided over. What `decide` returns is done as it stands; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class Reconciler:
         decision = decide(resource, seen, self.clock())
         self._current = decision.status
         self._write(urgent=any(isinstance(a, StartRun) for a in decision.actions))
-        for action in decision.actions:
-            self._act(resource, action)
+        self._act_on_all(resource, decision)
         return decision
 
     def flush(self) -> None:
@@ -57,6 +56,7 @@ class Reconciler:
             preflight=self.source.outcome(),
             preflight_running=self.source.running(),
             missing_secrets=self.store.missing_secrets(),
+            refusal=self.store.refusal(),
             closing=closing,
             token=self.token(),
         )
@@ -68,6 +68,17 @@ class Reconciler:
         if urgent or must_write(self._written, self._current, self._written_at, now):
             self.store.save(self._current)
             self._written, self._written_at = self._current, now
+
+    def _act_on_all(self, resource: CdcSync, decision: Decision) -> None:
+        """One that fails keeps no other from being done; the first error is raised afterwards."""
+        errors: list[Exception] = []
+        for action in decision.actions:
+            try:
+                self._act(resource, action)
+            except Exception as error:  # noqa: BLE001 (it is raised below)
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _act(self, resource: CdcSync, action: Action) -> None:
         assert self._current

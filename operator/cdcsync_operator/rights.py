@@ -14,7 +14,7 @@ from cdcsync_kube.client import Api
 NEEDED = (
     *(("cdcsync.io", "cdcsyncs", verb) for verb in ("get", "list", "watch")),
     ("cdcsync.io", "cdcsyncs/status", "update"),
-    *(("", "pods", verb) for verb in ("list", "watch", "create", "patch", "delete", "deletecollection")),
+    *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "patch", "delete", "deletecollection")),
     *(("", "configmaps", verb) for verb in ("get", "list", "create", "update", "patch", "delete", "deletecollection")),
     ("", "secrets", "list"),
     ("", "events", "create"),

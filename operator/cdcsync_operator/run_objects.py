@@ -31,8 +31,10 @@ KIND_LABEL = f"{GROUP}/kind"
 #: on the report of a run that was asked to drain, and of one whose whole plan is written
 STOP_ASKED = f"{GROUP}/stop-asked"
 PLANNED = f"{GROUP}/planned"
-#: tables of a report shard: 500 entries are well below the 1 MiB of a ConfigMap
+#: tables of a report shard: 500 ordinary entries are well below the 1 MiB of a ConfigMap
 REPORT_TABLES = 500
+#: the fewest that a driver halves that to, where entries are long; there are shards for so few
+LEAST_REPORT_TABLES = 62
 _PIECE = 700_000
 
 
@@ -67,15 +69,17 @@ def metadata(resource: CdcSync, name: str, run: str, part: str) -> Object:
 
 
 def report_names(run: str, tables: int) -> list[str]:
-    """At least one; shard N holds the tables from N * REPORT_TABLES on, in the run's order."""
-    return [f"{run}-report-{n}" for n in range(max(1, -(-tables // REPORT_TABLES)))]
+    """At least one, and as many as a driver can need: it may write into these only."""
+    return [f"{run}-report-{n}" for n in range(max(1, -(-tables // LEAST_REPORT_TABLES)))]
 
 
-def reports(resource: CdcSync, action: StartRun) -> list[Object]:
+def reports(resource: CdcSync, action: StartRun, unknown: list[Object]) -> list[Object]:
+    """`unknown`: entries of the tables that it is started without."""
     about = {
         "kind": action.kind.value,
         "tables": [list(t) for t in action.tables],
         "fingerprint": action.fingerprint,
+        **({"unknown": unknown} if unknown else {}),
     }
     shards: list[Object] = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(resource, name, action.id, "report"), "data": {}}
@@ -135,13 +139,6 @@ def role(resource: CdcSync, action: StartRun) -> Object:
                 "resources": ["pods"],
                 "verbs": ["get", "list", "watch", "create", "patch", "delete", "deletecollection"],
             },
-            # Spark lists these at its start and clears them at its end, whether it has made any or not.
-            {
-                "apiGroups": [""],
-                "resources": ["persistentvolumeclaims"],
-                "verbs": ["list", "deletecollection"],
-            },
-            {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["deletecollection"]},
         ]
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

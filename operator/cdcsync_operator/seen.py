@@ -86,7 +86,7 @@ class Seen:
     """Everything that a decision depends on besides the resource and the time.
 
     `status` is the last one, with the drivers' reports in it; `token` four random hex digits, for the id of a new run;
-    `closing`: the controller itself was asked to end.
+    `closing`: the controller itself was asked to end; `refusal`: why the spec is not allowed here.
     """
 
     status: Status
@@ -94,6 +94,7 @@ class Seen:
     preflight: PreflightSeen | None = None
     preflight_running: bool = False
     missing_secrets: tuple[str, ...] = ()
+    refusal: str = ""
     closing: bool = False
     token: str = "0000"
 

@@ -1,4 +1,4 @@
-"""The source's calls in the form that local mode wants them: the only file of the operator that asks `cdcsync_mysql`.
+"""The source's calls in the form that controllers want them: the only file of the operator that asks `cdcsync_mysql`.
 
 Each call makes its own connection and reads the credentials again, so a rotated password works at the next call.
 """
@@ -18,21 +18,30 @@ from cdcsync_mysql.connection import connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.server import read_facts
+from cdcsync_operator.driver_pod import tasks_at_once
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.preflight import Look
 from cdcsync_operator.seen import PreflightSeen, TableSeen
 
 
-def check_source(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Preflight:
-    """The whole preflight; `unread` names the tables whose snapshot is still to be made, None for all."""
+def check_source(
+    resource: CdcSync, secrets: Path, unread: Collection[str] | None = None, readers: int = 0
+) -> Preflight:
+    """The whole preflight; `unread` names the tables whose snapshot is still to be made, None for all; `readers`: see `preflight`."""
     spec, metadata = resource.spec, resource.metadata
     server_id = spec.source.server_id or replica_id(metadata.namespace, metadata.name)
-    return preflight(source_from_spec(spec.source, secrets), spec, server_id=server_id, unread=unread)
+    source = source_from_spec(spec.source, secrets)
+    return preflight(source, spec, server_id=server_id, unread=unread, readers=readers)
 
 
-def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
+def look_from_cluster(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
+    """A preflight for a snapshot with executors, which may be fewer than the spec's parallelism."""
+    return look(resource, secrets, unread, tasks_at_once(resource.spec))
+
+
+def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None, readers: int = 0) -> Look:
     """A preflight as the controller sees it."""
-    found = check_source(resource, secrets, unread)
+    found = check_source(resource, secrets, unread, readers)
     seen = PreflightSeen(
         resource.metadata.generation,
         time.time(),
@@ -59,3 +68,4 @@ def splits(resource: CdcSync, secrets: Path, table: Table, frontier: Bound) -> I
 
 
 CALLS = SourceCalls(look=look, current=current, splits=splits)
+CLUSTER_CALLS = SourceCalls(look=look_from_cluster, current=current, splits=splits)

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from cdcsync_core.errors import Reason, fail
+
+_LOCK_TRIES, _LOCK_PAUSE = 10, 0.05
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,7 @@ class StateFolder:
         """The held lock; it is released when the file is closed. Raises SinkConflict, naming the holder's pid."""
         self.create()
         file = self.lock_file.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(file):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             file.close()
@@ -78,7 +79,7 @@ class StateFolder:
                 f"another cdcsync run of {self.namespace}/{self.name} on {self.root} (pid {holder})",
                 needed="one at a time",
                 remedy="stop it first, or use its progress: cdcsync status",
-            ) from None
+            )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -94,6 +95,18 @@ class StateFolder:
             except BlockingIOError:
                 return True
             return False
+
+
+def _locked(file: IO[str]) -> bool:
+    """Tried for a moment: somebody who only looks holds the lock for as long as that takes."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE)
+        else:
+            return True
+    return False
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:

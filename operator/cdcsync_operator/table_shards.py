@@ -1,6 +1,7 @@
 """The tables of a large sync beside its status: the worst ones in the status itself, all of them in shards.
 
-Why it exists: ten thousand entries in one document take seconds to write and nobody reads them (rule R7).
+Why it exists: ten thousand entries in one document take seconds to write and nobody reads them (rule R7), and an API server takes
+documents of a megabyte: an entry is a few hundred bytes, or many thousands where the source's GTID set names many servers.
 Why it is right: shards are written before the document that counts on them, each whole; if they do not have as many tables as the
 document says, they are not its shards, and the status counts as lost, which the targets make good (rule R4).
 """
@@ -8,6 +9,7 @@ document says, they are not its shards, and the status counts as lost, which the
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from cdcsync_core.run import TablePhase
@@ -16,7 +18,10 @@ from cdcsync_operator.state_folder import write_atomically
 
 #: tables that a status shows in full
 SHOWN = 200
+#: tables of a shard
 SIZE = 500
+#: bytes of a shard's text, and of the tables that a status shows: half of what a ConfigMap may hold
+BYTES = 2**19
 #: what a reader wants to see first
 _WORST = (
     TablePhase.FAILED,
@@ -38,14 +43,13 @@ class TableShards:
 
     def write(self, status: Status) -> Status:
         """The status to be written: as it is, or with the worst tables only, all of them being in shards."""
-        tables = status.table_status
-        shards = [tables[i : i + SIZE] for i in range(0, len(tables), SIZE)] if len(tables) > SHOWN else []
-        for number, shard in enumerate(shards):
-            self._write(self._path(number), shard)
+        shown, shards = packed(status)
+        for number, text in enumerate(shards):
+            self._write(self._path(number), text)
         for path in self._found()[len(shards) :]:
             self._written.pop(path, None)
             path.unlink()
-        return status.with_(table_status=worst(tables)) if shards else status
+        return shown
 
     def read(self, status: Status) -> Status:
         """A written status with all its tables; with none where the shards are not its own."""
@@ -56,8 +60,7 @@ class TableShards:
         complete = counts.total + counts.unassigned == len(tables)
         return status.with_(table_status=tuple(tables) if complete else ())
 
-    def _write(self, path: Path, shard: tuple[TableStatus, ...]) -> None:
-        text = json.dumps([t.model_dump(by_alias=True, mode="json") for t in shard], ensure_ascii=False)
+    def _write(self, path: Path, text: str) -> None:
         if self._written.get(path) != text:
             self._folder.mkdir(exist_ok=True)
             write_atomically(path, text)
@@ -70,10 +73,36 @@ class TableShards:
         return sorted(self._folder.glob("*.json")) if self._folder.exists() else []
 
 
-def worst(tables: tuple[TableStatus, ...]) -> tuple[TableStatus, ...]:
-    """The first `SHOWN` tables by need of attention, in order of names."""
+def packed(status: Status) -> tuple[Status, list[str]]:
+    """The status to be written, and the texts of its shards: none where it has all its tables itself."""
+    entries = {t.name: _text(t) for t in status.table_status}
+    if len(entries) <= SHOWN and _fits(entries.values()):
+        return status, []
+    return status.with_(table_status=_worst(status.table_status, entries)), _cut(list(entries.values()))
+
+
+def _cut(entries: list[str]) -> list[str]:
+    """JSON lists. All have one number of entries, halved until each fits: so one entry that grows does not move all that follow."""
+    size = SIZE
+    while size > 1 and not all(_fits(entries[i : i + size]) for i in range(0, len(entries), size)):
+        size //= 2
+    return [f"[{', '.join(entries[i : i + size])}]" for i in range(0, len(entries), size)]
+
+
+def _worst(tables: tuple[TableStatus, ...], entries: dict[str, str]) -> tuple[TableStatus, ...]:
+    """The first `SHOWN` tables by need of attention, or half, a quarter ... of them where that is too much, in order of names."""
     chosen = sorted(tables, key=lambda t: (_WORST.index(t.phase), t.name))[:SHOWN]
+    while not _fits(entries[t.name] for t in chosen):
+        chosen = chosen[: len(chosen) // 2]
     return tuple(sorted(chosen, key=lambda t: t.name))
+
+
+def _fits(entries: Iterable[str]) -> bool:
+    return sum(len(text.encode()) + 2 for text in entries) <= BYTES
+
+
+def _text(table: TableStatus) -> str:
+    return json.dumps(table.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
 
 
 def _entries(path: Path) -> list[dict[str, object]]:

@@ -30,6 +30,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "network-policy": {"networkPolicy": {"enabled": True}, "watchNamespaces": ["shop", "lake"]},
     "own-account": {"serviceAccount": {"create": False, "name": "mine"}},
     "everything": {
+        "enabled": True,
         "image": {"repository": "registry.example/operator", "tag": "7"},
         "driverImage": {"repository": "registry.example/spark", "tag": "8"},
         "imagePullPolicy": "Always",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from cdcsync_operator import kube_controller, kube_drivers, reconcile
 from support.played_sync import PlayedSync
 
 PROGRAM = Path(__file__).parents[2]
-#: gate -> the modules that pass it
+#: the gate that is passed when a driver is stopped; of the others, the modules that pass them
+STOP_POINT = "stop-marked"
 POINTS = {
     "run-recorded": reconcile,
     "report-made": kube_drivers,
@@ -26,10 +28,18 @@ class Died(BaseException):
     """The process is gone: nothing may handle it."""
 
 
+def dying_at(point: str) -> Callable[[str], None]:
+    def gate(name: str) -> None:
+        if name == point:
+            raise Died
+
+    return gate
+
+
 def test_every_crash_point_of_the_operator_is_here() -> None:
     files = (PROGRAM / "operator").rglob("kube_*.py")
     named = {n for f in files for n in re.findall(r'\bgate\("([a-z-]+)"\)', f.read_text())}
-    assert named | {"run-recorded"} == set(POINTS)
+    assert named | {"run-recorded"} == set(POINTS) | {STOP_POINT}
 
 
 @pytest.mark.parametrize("kind", [RunKind.SNAPSHOT, RunKind.STREAM])
@@ -43,12 +53,8 @@ def test_the_next_operator_goes_on(
         sync.read(sync.driver(RunKind.SNAPSHOT), *sync.tables)
         sync.end(RunKind.SNAPSHOT)
 
-    def gate(name: str) -> None:
-        if name == point:
-            raise Died
-
     with monkeypatch.context() as patched:
-        patched.setattr(POINTS[point], "gate", gate)
+        patched.setattr(POINTS[point], "gate", dying_at(point))
         with pytest.raises(Died):
             sync.until(first, lambda _: False)
 
@@ -70,3 +76,28 @@ def test_the_next_operator_goes_on(
             o["metadata"]["labels"]["cdcsync.io/run"] for o in sync.api.items(path, labelSelector="cdcsync.io/run")
         }
         assert found == {status.runs.stream.id}, f"left behind in {path}"
+
+
+@pytest.mark.parametrize("spec", [{"state": "paused"}, {"restartNonce": 1}])
+def test_the_next_operator_finishes_a_stop(
+    sync: PlayedSync, monkeypatch: pytest.MonkeyPatch, spec: dict[str, object]
+) -> None:
+    """The mark alone ends nobody, and it is all that the next one finds."""
+    first = sync.create().operator()
+    sync.to_streaming(first)
+    old = sync.stored.runs.stream
+    assert old
+    sync.change(**spec)
+    with monkeypatch.context() as patched:
+        patched.setattr(kube_drivers, "gate", dying_at(STOP_POINT))
+        with pytest.raises(Died):
+            sync.until(first, lambda _: False)
+    assert "deletionTimestamp" not in sync.pods()[old.pod]["metadata"]
+
+    second = sync.operator()
+    status = sync.until(second, lambda s: old.pod not in sync.pods() and (s.phase == "Paused" or sync.pods()))
+    assert status.restarts.consecutive == 0
+    if spec == {"restartNonce": 1}:
+        status = sync.until(second, lambda s: s.runs.stream and s.runs.stream.pod in sync.pods())
+        assert status.runs.stream
+        assert status.runs.stream.id != old.id

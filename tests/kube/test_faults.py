@@ -29,7 +29,7 @@ class FaultyApi(Api):
     """One request in twelve is refused, and of one in twelve the answer is lost, while what it asked for was done."""
 
     def __init__(self, api: Api, seed: int) -> None:
-        super().__init__(api.server, api._tls, api.token)
+        super().__init__(api.server, api.tls, api.token)
         self._random = random.Random(seed)
         self.refused: set[int] = set()
         self.lost = 0

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cdcsync_operator.kube_operator import watched
 from support.apiserver import kubeconfig
 from support.played_sync import PlayedSync
 
@@ -93,6 +94,13 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0, log.read_text()
     assert leading(sync) == "", "the next one begins at once"
+
+
+def test_the_syncs_that_there_are_can_be_listed(sync: PlayedSync) -> None:
+    assert watched(sync.api, (sync.namespace,)) == []
+    sync.create(state="paused")
+    assert watched(sync.api, (sync.namespace,)) == [(sync.namespace, "shop")]
+    assert (sync.namespace, "shop") in watched(sync.api, ())
 
 
 def test_a_second_operator_waits_and_takes_over(

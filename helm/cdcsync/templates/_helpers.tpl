@@ -50,11 +50,4 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
-# Not used, but given to drivers that have executors: Spark lists and clears these.
-- apiGroups: [""]
-  resources: [persistentvolumeclaims]
-  verbs: [list, deletecollection]
-- apiGroups: [""]
-  resources: [services]
-  verbs: [deletecollection]
 {{- end }}

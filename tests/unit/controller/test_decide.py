@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Status
+from cdcsync_core.status import Phase, Runs, Status
 from cdcsync_operator.seen import ForgetRun, RunPreflight, RunSeen, RunState, StartRun, StopRun
 from unit.controller.world import WHOLE, World, place, resource
 
@@ -186,6 +186,23 @@ def test_a_sync_whose_tables_all_failed_has_failed() -> None:
     assert world.kinds() == set()
 
 
+def test_a_sync_whose_tables_all_failed_is_not_judged_before_a_change_is_taken_in() -> None:
+    """Who runs it with an edited manifest would be told of the old failure."""
+    world = World(tables=("shop.a",))
+    world.to_streaming()
+    world.say(STREAM, tables=[{"name": "shop.a", "phase": "Failed", "reason": "PositionLost", "message": "reset"}])
+    world.end(STREAM)
+    world.steps()
+    assert world.status.phase is Phase.FAILED
+    world.change(resnapshot=[{"table": "shop.a", "nonce": 1}])
+    phases = set()
+    for _ in range(4):
+        world.step()
+        phases.add(world.status.phase)
+    assert Phase.FAILED not in phases
+    assert world.kinds() == {"snapshot"}
+
+
 def test_a_table_that_stops_in_the_stream_is_left_out_of_the_next_run() -> None:
     world = World()
     world.to_streaming()
@@ -357,10 +374,76 @@ def test_a_transient_end_backs_off_and_a_stable_run_is_forgiven() -> None:
 def test_a_driver_that_vanished_is_a_transient_failure() -> None:
     world = World()
     world.to_streaming()
+    heard = world.status.runs.stream
+    assert heard is not None
+    world.status = world.status.with_(runs=Runs(stream=heard.model_copy(update={"report": 7})))
     world.runs.clear()
     world.step()
     assert world.status.restarts.reason == "DriverLost"
     assert world.status.runs.stream is None
+
+
+@pytest.mark.parametrize("kind", [SNAPSHOT, STREAM])
+def test_a_run_that_was_named_and_never_made_is_begun_anew(kind: RunKind) -> None:
+    """Who named it died before it made anything. Nothing has failed, also where a failure would be the last word."""
+    world = World(resource=resource(autoRestart={"enabled": False}))
+    if kind is SNAPSHOT:
+        world.steps()
+    else:
+        world.to_streaming()
+    before = world.live(kind)
+    world.runs.clear()
+    world.steps()
+    after = world.live(kind)
+    assert (after.tables, after.fingerprint) == (before.tables, before.fingerprint)
+    assert after.id != before.id
+    assert world.status.restarts.consecutive == 0
+    assert world.condition("Stalled")[0] == "False"
+
+
+def _asked(world: World, seconds: int) -> int:
+    """How often the source is looked at in that time."""
+    before = len([a for a in world.log if isinstance(a, RunPreflight)])
+    for _ in range(seconds):
+        world.step(1)
+    return len([a for a in world.log if isinstance(a, RunPreflight)]) - before
+
+
+UNREACHABLE = (fail(Reason.SOURCE_UNREACHABLE, "Too many connections (1040)"),)
+
+
+def test_a_source_that_refuses_the_operator_while_a_stream_flows_is_asked_twice_a_minute() -> None:
+    world = World()
+    world.to_streaming()
+    world.errors = UNREACHABLE
+    world.step(400)
+    assert _asked(world, 120) == 4
+    assert world.status.phase is Phase.STREAMING
+
+
+def test_a_source_that_was_unfit_and_is_away_is_asked_twice_a_minute() -> None:
+    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
+    world.steps()
+    assert world.status.phase is Phase.FAILED
+    world.errors = UNREACHABLE
+    assert _asked(world, 121) >= 4
+    assert _asked(world, 120) == 4
+
+
+def test_what_was_tried_as_often_as_the_user_said_waits_for_the_user() -> None:
+    """Also when the source is back."""
+    world = World(resource=resource(autoRestart={"enabled": False}))
+    world.to_streaming()
+    world.errors = UNREACHABLE
+    world.end(STREAM, 1, "SourceUnreachable", "gone")
+    world.step(400)
+    assert world.status.phase is Phase.FAILED
+    world.errors = ()
+    assert _asked(world, 600) == 0
+    assert world.kinds() == set()
+    world.change(autoRestart={"enabled": False}, restartNonce=1)
+    world.steps()
+    assert world.kinds() == {"stream"}
 
 
 def test_a_driver_that_ends_too_early_does_not_spin() -> None:
@@ -437,6 +520,34 @@ def test_a_missing_secret_is_named_and_nothing_starts() -> None:
     assert decision.actions == ()
     assert decision.status.condition("SourceReady").status == "False"
     assert "login" in decision.status.condition("Ready").message
+
+
+def test_a_secret_that_goes_missing_stops_nothing() -> None:
+    """Pods that live have it mounted; whoever deletes and makes it again would stop the data."""
+    from cdcsync_operator.decide import decide
+    from cdcsync_operator.seen import Seen
+
+    world = World()
+    world.to_streaming()
+    seen = Seen(world.status, tuple(world.runs.values()), world.preflight, missing_secrets=("found no Secret login",))
+    decision = decide(world.resource, seen, world.now + 1)
+    assert decision.actions == ()
+    assert decision.status.condition("Ready").status == "True"
+    assert decision.status.condition("SourceReady").status == "False"
+    assert "login" in decision.status.condition("SourceReady").message
+
+
+def test_a_driver_with_an_old_password_gets_a_successor_and_one_with_a_wrong_one_stalls() -> None:
+    world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
+    world.to_streaming()
+    for attempt in range(4):
+        assert world.condition("Stalled")[0] == "False", attempt
+        world.end(STREAM, 3, "AuthenticationFailed", "Access denied for user 'cdc'")
+        world.step()
+        assert world.condition("Ready") == ("False", "AuthenticationFailed")
+        world.steps(8)
+    assert world.condition("Stalled") == ("True", "AuthenticationFailed")
+    assert world.kinds() == set()
 
 
 def test_the_starts_of_a_step_have_ids_of_their_own() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from cdcsync_core.run import RunKind
 from cdcsync_operator import run_objects
-from cdcsync_operator.driver_pod import Image, driver_pod, executor_template, spark_settings
+from cdcsync_operator.driver_pod import Image, driver_pod, executor_template, spark_settings, tasks_at_once
 from cdcsync_operator.seen import StartRun
 from cdcsync_spark import pod as spark_pod
+from cdcsync_spark import podreport
 from unit.controller.world import resource
 
 IMAGE = Image("registry/cdcsync:1", "Always", ("pull",))
@@ -67,6 +68,26 @@ def test_no_more_executors_than_splits_are_read_at_once() -> None:
     assert spark_settings(resource(**spec), action(), IMAGE)["spark.executor.instances"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "executors", "tasks"),
+    [
+        (8, {}, 4),
+        (3, {"instances": 8, "cores": 2}, 3),
+        (16, {"instances": 16, "cores": 1}, 16),
+        (1, {"instances": 4, "cores": 4}, 1),
+    ],
+)
+def test_what_is_read_at_once_is_what_executors_can(parallelism: int, executors: dict[str, int], tasks: int) -> None:
+    spec = {"snapshot": {"parallelism": parallelism}, "executors": executors}
+    assert tasks_at_once(resource(**spec).spec) == tasks
+
+
+def test_executors_have_the_identity_of_the_driver_and_not_its_token() -> None:
+    key = "spark.kubernetes.authenticate.executor.serviceAccountName"
+    assert spark_settings(resource(driver={"serviceAccountName": "cloud"}), action(), IMAGE)[key] == "cloud"
+    assert key not in spark_settings(resource(), action(), IMAGE)
+
+
 def test_a_template_chooses_what_an_executor_requests() -> None:
     container = {"name": "executor", "resources": {"requests": {"cpu": "100m"}}}
     spec = {"executors": {"podTemplate": {"spec": {"containers": [container]}}}}
@@ -106,7 +127,8 @@ def test_a_parents_labels_are_not_copied() -> None:
 
 def test_names_fit_and_reports_are_sharded_as_drivers_think() -> None:
     assert spark_pod.REPORT_TABLES == run_objects.REPORT_TABLES
+    assert podreport.LEAST_TABLES == run_objects.LEAST_REPORT_TABLES
     assert run_objects.report_names("r", 0) == ["r-report-0"]
-    assert len(run_objects.report_names("r", 1001)) == 3
+    assert len(run_objects.report_names("r", 1001)) == 17
     longest = "s" * 40 + "-ab12-1000000-driver"
     assert len(longest) <= 63

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.lease import GIVE_UP, TERM, Lease
+from cdcsync_operator.lease import GIVE_UP, RENEW_EVERY, TERM, TIMEOUT, TRY_AGAIN, Lease
 
 
 class Server:
@@ -15,6 +15,7 @@ class Server:
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.down = False
+        self.answers_lost = 0
 
     def get(self, path: str) -> dict[str, Any]:
         self._answer()
@@ -38,6 +39,9 @@ class Server:
             raise ApiError(409, "Conflict", "")
         self.lease = copy.deepcopy(body)
         self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
+        if self.answers_lost:  # the client says it again
+            self.answers_lost -= 1
+            return self.replace(path, body)
         return self.lease
 
     def _answer(self) -> None:
@@ -80,6 +84,27 @@ def test_a_holder_gives_up_before_another_one_may_begin() -> None:
     clock.now += 1
     assert not one.attempt()
     assert GIVE_UP < TERM
+
+
+def test_an_attempt_without_answers_ends_before_another_one_may_begin() -> None:
+    """The last renewal, the pause, and two calls whose kept connections are opened again once."""
+    assert RENEW_EVERY + 4 * TIMEOUT < TERM
+    assert RENEW_EVERY + 4 * TIMEOUT >= GIVE_UP, "one such attempt is enough to give up"
+    server, clock, one, _ = pair()
+    assert one.attempt()
+    assert one.pause == RENEW_EVERY
+    server.down = True
+    clock.now += 1
+    assert one.attempt()
+    assert one.pause == TRY_AGAIN
+
+
+def test_a_renewal_whose_answer_was_lost_is_our_own() -> None:
+    server, _, one, two = pair()
+    assert one.attempt()
+    server.answers_lost = 1
+    assert one.attempt()
+    assert not two.attempt()
 
 
 def test_what_is_released_is_taken_at_once() -> None:

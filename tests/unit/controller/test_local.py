@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from cdcsync_core.run import ExitCode, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_operator import state_folder
 from cdcsync_operator.goal import Until
 from cdcsync_operator.local import LocalController, SourceCalls, open_local
 from cdcsync_operator.local_store import ManifestFiles
@@ -240,6 +242,18 @@ def test_an_interrupt_drains_and_leaves_no_run(place: Place) -> None:
     assert place.last.condition("Ready").reason == "Stopped"
 
 
+def test_an_interrupt_waits_for_no_lock(place: Place) -> None:
+    """The thread that it interrupts may hold the one of the event on which it waits."""
+
+    def interrupt_in_the_middle(status: Status) -> None:
+        if status.runs.stream and not place.controller.closing:
+            with place.controller.woken._cond:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    place.on_show = interrupt_in_the_middle
+    assert place.run(Until.FOREVER) is ExitCode.DONE
+
+
 def test_a_second_interrupt_ends_a_driver_that_does_not_drain(place: Place) -> None:
     place.order(RunKind.STREAM, "stubborn")
 
@@ -250,6 +264,15 @@ def test_a_second_interrupt_ends_a_driver_that_does_not_drain(place: Place) -> N
 
     place.on_show = interrupt
     assert place.run(Until.FOREVER) is ExitCode.DONE
+
+
+def test_who_only_looks_keeps_no_controller_from_starting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_folder, "_LOCK_TRIES", 600)
+    place.state.lock().close()
+    with place.state.lock_file.open() as looked_at:
+        fcntl.flock(looked_at, fcntl.LOCK_SH)
+        threading.Timer(0.1, fcntl.flock, (looked_at, fcntl.LOCK_UN)).start()
+        place.state.lock().close()
 
 
 def test_two_controllers_of_one_sync_refuse_each_other(place: Place) -> None:

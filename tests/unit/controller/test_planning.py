@@ -68,6 +68,19 @@ def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, mo
     assert planner.error is None
 
 
+def test_a_planner_that_fails_in_any_way_says_so(tmp_path: Path) -> None:
+    """Its driver would wait for the rest for ever."""
+
+    def fail_late(_: Table, start: Bound) -> Iterator[Split]:
+        yield from itertools.islice(splits(2500, start), 1500)
+        raise RuntimeError("can't start new thread")
+
+    planner = planned(tmp_path, TablePlan(0, table("s.a"), None), make=fail_late)
+    assert planner.error is not None
+    assert planner.error.reason is Reason.INTERNAL_ERROR
+    assert "can't start new thread" in planner.error.message
+
+
 def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) -> None:
     """The driver plans it itself, as no target has this frontier, and reports what stands in the way."""
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from cdcsync_core.status import utc
-from cdcsync_operator.pod_outcome import GONE_PATIENCE, IMAGE_PATIENCE, UNSCHEDULABLE_PATIENCE, outcome
+from cdcsync_operator.pod_outcome import (
+    GONE_PATIENCE,
+    IMAGE_PATIENCE,
+    START_PATIENCE,
+    UNSCHEDULABLE_PATIENCE,
+    in_grace,
+    outcome,
+)
 from cdcsync_operator.seen import Exit
 
 CREATED = 1_000_000.0
@@ -118,6 +125,9 @@ def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> Non
         (waiting("ImagePullBackOff"), IMAGE_PATIENCE, "ImagePullFailed"),
         (waiting("ErrImageNeverPull"), IMAGE_PATIENCE, "ImagePullFailed"),
         (waiting("CreateContainerConfigError"), IMAGE_PATIENCE, "DriverLost"),
+        (waiting("ContainerCreating"), START_PATIENCE, "DriverLost"),
+        (waiting("PodInitializing"), START_PATIENCE, "DriverLost"),
+        (pod(phase="Pending"), START_PATIENCE, "DriverLost"),
     ],
 )
 def test_a_pod_that_cannot_start_is_waited_for_and_then_told(
@@ -129,9 +139,57 @@ def test_a_pod_that_cannot_start_is_waited_for_and_then_told(
     assert (told.code, told.reason) == (1, reason)
 
 
-def test_a_pod_on_its_way_is_left_alone() -> None:
-    assert outcome(waiting("ContainerCreating"), CREATED + 10_000) is None
-    assert outcome(pod(phase="Running"), CREATED + 10_000) is None
+def test_a_pod_on_its_way_is_left_alone_for_a_while_and_one_that_runs_for_ever() -> None:
+    assert outcome(waiting("ContainerCreating"), CREATED + START_PATIENCE) is None
+    assert outcome(pod(phase="Running"), CREATED + 1_000_000) is None
+
+
+def test_a_pod_that_never_starts_says_what_it_waits_for() -> None:
+    told = outcome(waiting("ContainerCreating"), CREATED + START_PATIENCE + 1)
+    assert told is not None
+    assert "has not started for 15 minutes: ContainerCreating: m" in told.message
+
+
+@pytest.mark.parametrize(
+    ("terminated", "code", "reason"),
+    [
+        ({"exitCode": 0}, 0, ""),
+        ({"exitCode": 0, "message": said(0, "")}, 0, ""),
+        ({"exitCode": 3, "message": said(3, "PositionLost")}, 3, "PositionLost"),
+        ({"exitCode": 137, "reason": "OOMKilled"}, 1, "OutOfMemory"),
+        ({"exitCode": 137, "reason": "Error"}, 1, "DriverLost"),
+    ],
+)
+def test_a_run_is_over_with_its_driver_though_a_sidecar_goes_on(
+    terminated: dict[str, Any], code: int, reason: str
+) -> None:
+    """The pod's phase stays Running until the proxy or the shipper of logs beside the driver ends, too."""
+    proxy = {"name": "proxy", "state": {"running": {}}}
+    found = pod(phase="Running", containerStatuses=[proxy, {"name": "driver", "state": {"terminated": terminated}}])
+    told = outcome(found, CREATED + 5)
+    assert told is not None
+    assert (told.code, told.reason) == (code, reason)
+
+
+def test_a_driver_that_ended_alone_is_judged_by_its_pods_phase() -> None:
+    """Which tells why: one that drained because its kubelet evicts it has ended well."""
+    ended = {"name": "driver", "state": {"terminated": {"exitCode": 0}}}
+    assert outcome(pod(phase="Running", containerStatuses=[ended]), CREATED + 5) is None
+
+
+def test_another_container_that_ended_ends_no_run() -> None:
+    helper = {"name": "helper", "state": {"terminated": {"exitCode": 1}}}
+    found = pod(phase="Running", containerStatuses=[helper, {"name": "driver", "state": {"running": {}}}])
+    assert outcome(found, CREATED + 5) is None
+
+
+def test_a_pod_has_its_grace_until_it_is_over_or_silent() -> None:
+    found = pod(phase="Running")
+    found["metadata"]["deletionTimestamp"] = utc(CREATED + 90)
+    assert in_grace(found, CREATED + 90 + GONE_PATIENCE)
+    assert not in_grace(found, CREATED + 90 + GONE_PATIENCE + 1)
+    found["status"]["phase"] = "Failed"
+    assert not in_grace(found, CREATED)
 
 
 def test_a_pod_on_a_node_that_is_gone_is_given_up_after_its_grace() -> None:

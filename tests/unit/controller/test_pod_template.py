@@ -41,6 +41,13 @@ def test_named_things_are_merged_and_other_lists_replaced() -> None:
     assert (pod["tolerations"], pod["nodeSelector"]) == ([{"key": "new"}], {"disk": "fast"})
 
 
+def test_a_volume_of_ours_is_replaced_whole() -> None:
+    """It has one source: scratch space of another kind is no emptyDir beside it."""
+    base = {"spec": {"volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}]}}
+    mine = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+    assert merged(base, {"spec": {"volumes": [mine]}})["spec"]["volumes"] == [{"name": "tmp", "emptyDir": {}}, mine]
+
+
 def test_null_removes_a_key() -> None:
     assert merged({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}) == {"a": {"c": 2}}
 
@@ -83,6 +90,32 @@ def test_templates_can_be_forbidden_as_a_whole() -> None:
     assert refusals(spec, Policy(allow_pod_template=False)) == [
         "spec.driver.podTemplate: the operator's policy allows none"
     ]
+
+
+def _mounting(name: str, path: str) -> dict[str, Any]:
+    return {
+        "podTemplate": {"spec": {"containers": [{"name": name, "volumeMounts": [{"name": "v", "mountPath": path}]}]}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted", "said"),
+    [
+        ("s3://lake/tables", {}, ""),
+        ("s3a://lake/tables", {}, ""),
+        ("gs://lake/tables", {}, "gs://lake/tables is in a store that is not supported; needed: s3://"),
+        ("/lake/tables", {}, "/lake/tables is a folder of each pod alone; needed: s3://"),
+        ("./lake", {"driver": "/lake", "executors": "/lake"}, "./lake is a folder of each pod alone"),
+        ("/lake/tables", {"driver": "/lake"}, "a folder of each pod alone"),
+        ("/lake/tables", {"executors": "/lake"}, "a folder of each pod alone"),
+        ("/lakes", {"driver": "/lake", "executors": "/lake"}, "a folder of each pod alone"),
+        ("/lake/tables", {"driver": "/lake", "executors": "/lake"}, ""),
+    ],
+)
+def test_tables_must_be_where_every_pod_finds_them(path: str, mounted: dict[str, str], said: str) -> None:
+    parts = {part: _mounting(part.removesuffix("s"), where) for part, where in mounted.items()}
+    found = refusals(resource(sink={"delta": {"path": path}}, **parts).spec, Policy())
+    assert [said in f for f in found] == ([True] if said else [])
 
 
 def test_a_service_account_must_be_an_allowed_one() -> None:

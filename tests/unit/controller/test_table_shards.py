@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Status, TableStatus, only_tables
-from cdcsync_operator.table_shards import SHOWN, TableShards
+from cdcsync_operator.table_shards import BYTES, SHOWN, SIZE, TableShards
 
 PLACE = {"file": "binlog.000042", "offset": 8123, "gtidSet": "0-1-77"}
 
@@ -54,6 +55,30 @@ def test_only_changed_shards_are_written_and_old_ones_removed(tmp_path: Path) ->
     assert sorted(p.name for p in folder.iterdir()) == ["00000.json", "00001.json"]
     shards.write(status(3))
     assert list(folder.iterdir()) == []
+
+
+def long_lived(count: int, servers: int) -> Status:
+    """As of a source whose GTID set names many servers, in the low watermark and in the position of each table."""
+    gtids = ",".join(f"{i:08x}-71ab-11ee-9ab2-0242ac120002:1-{123456789 + i}" for i in range(servers))
+    place = PLACE | {"gtidSet": gtids}
+    return only_tables(
+        Status(), [t.model_copy(update={"low": place, "position": place}) for t in status(count).table_status]
+    )
+
+
+@pytest.mark.parametrize(("count", "servers"), [(2000, 16), (700, 100), (150, 60), (150, 400)])
+def test_no_document_is_larger_than_an_api_server_takes(tmp_path: Path, count: int, servers: int) -> None:
+    shards, many = TableShards(tmp_path / "tables"), long_lived(count, servers)
+    shown = shards.write(many)
+    assert len(json.dumps([t.model_dump(by_alias=True, mode="json") for t in shown.table_status])) <= BYTES
+    assert 0 < len(shown.table_status) < min(count, SHOWN + 1)
+    assert all(p.stat().st_size <= BYTES for p in (tmp_path / "tables").iterdir())
+    assert TableShards(tmp_path / "tables").read(shown) == many
+
+
+def test_shards_of_ordinary_tables_hold_so_many_of_them(tmp_path: Path) -> None:
+    TableShards(tmp_path / "tables").write(status(2 * SIZE))
+    assert len(list((tmp_path / "tables").iterdir())) == 2
 
 
 @pytest.mark.parametrize("damage", ["missing", "broken"])

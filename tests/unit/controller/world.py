@@ -32,7 +32,7 @@ def resource(generation: int = 1, **spec: Any) -> CdcSync:
     base: dict[str, Any] = {
         "source": {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}},
         "tables": {"include": [r"shop\..*"]},
-        "sink": {"delta": {"path": "/lake"}},
+        "sink": {"delta": {"path": "s3://lake/tables"}},
     }
     return parse_resource(
         {

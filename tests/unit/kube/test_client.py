@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -113,3 +114,13 @@ def test_a_kubeconfig_that_logs_in_by_a_program_is_refused_by_name(tmp_path: Pat
         by_kubeconfig(path)
     with pytest.raises(PermanentError, match="no usable kubeconfig"):
         by_kubeconfig(tmp_path / "none")
+
+
+def test_the_connection_of_a_thread_ends_with_it(api: Api, server: Server) -> None:
+    server.answers = [(200, {})] * 20
+    for _ in range(20):
+        thread = threading.Thread(target=api.get, args=("/x",))
+        thread.start()
+        thread.join()
+    gc.collect()
+    assert len(api._opened) == 0

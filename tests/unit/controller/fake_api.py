@@ -1,0 +1,118 @@
+"""A pretended API server: it keeps plain objects by their path, without a kubelet, and refuses what a test tells it to."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cdcsync_kube.client import Api, ApiError, Object
+
+#: bytes of data that a ConfigMap may hold
+MAX_MAP = 2**20
+
+
+class FakeApi(Api):
+    """`refuse(method, path)` may give the error with which a call is answered, before anything is done."""
+
+    def __init__(self) -> None:
+        super().__init__("http://nowhere", None, lambda: "")
+        self.objects: dict[str, Object] = {}
+        self.said: list[tuple[str, str]] = []
+        self.refuse: Callable[[str, str], ApiError | None] = lambda method, path: None
+        self._version = 0
+
+    def hurried(self, timeout: float) -> FakeApi:
+        return self
+
+    def add(self, folder: str, body: Object) -> Object:
+        """As somebody else would create it."""
+        return self._create(folder, copy.deepcopy(body))
+
+    def names(self, folder: str) -> set[str]:
+        return {path.rpartition("/")[2] for path in self.objects if path.rpartition("/")[0].endswith(folder)}
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | None = None,
+        kind: str = "",
+        accept: str = "",
+    ) -> Object:
+        self.said.append((method, path))
+        if error := self.refuse(method, path):
+            raise error
+        found = copy.deepcopy(getattr(self, f"_{method.lower()}")(path, query, copy.deepcopy(body)))
+        assert isinstance(found, dict)
+        return found
+
+    def _get(self, path: str, query: dict[str, str], _: None) -> Object:
+        if path in self.objects:
+            return self.objects[path]
+        if path.rpartition("/")[2].endswith("s"):
+            return {"items": list(self._selected(path, query))}
+        raise ApiError(404, "NotFound", path)
+
+    def _selected(self, folder: str, query: dict[str, str]) -> Iterator[Object]:
+        wanted = [term.split("=", 1) for term in query.get("labelSelector", "").split(",") if term]
+        for path, found in sorted(self.objects.items()):
+            labels = found["metadata"].get("labels", {})
+            if path.rpartition("/")[0] == folder and all(labels.get(key) == value for key, value in wanted):
+                yield found
+
+    def _post(self, folder: str, _: dict[str, str], body: Object) -> Object:
+        return self._create(folder, body)
+
+    def _create(self, folder: str, body: Object) -> Object:
+        path = f"{folder}/{body['metadata'].get('name', len(self.objects))}"
+        if path in self.objects:
+            raise ApiError(409, "AlreadyExists", path)
+        return self._put_back(path, body)
+
+    def _put(self, path: str, _: dict[str, str], body: Object) -> Object:
+        if path.endswith("/status"):
+            path = path.removesuffix("/status")
+            body = self._existing(path) | {"status": body["status"]}
+        self._existing(path)
+        return self._put_back(path, body)
+
+    def _patch(self, path: str, _: dict[str, str], body: Object) -> Object:
+        return self._put_back(path, _merged(self._existing(path), body))
+
+    def _delete(self, path: str, query: dict[str, str], body: Object | None) -> Object:
+        """A pod that somebody deletes is there until its grace is over."""
+        if "labelSelector" in query:
+            for found in list(self._selected(path, query)):
+                del self.objects[f"{path}/{found['metadata']['name']}"]
+        elif "/pods/" in path and (body or {}).get("gracePeriodSeconds") != 0:
+            self._existing(path)["metadata"].setdefault("deletionTimestamp", "2100-01-01T00:00:00Z")
+        else:
+            self._existing(path)
+            del self.objects[path]
+        return {}
+
+    def _existing(self, path: str) -> Object:
+        if path not in self.objects:
+            raise ApiError(404, "NotFound", path)
+        return self.objects[path]
+
+    def _put_back(self, path: str, body: Object) -> Object:
+        size = sum(len(text.encode()) for text in body.get("data", {}).values())
+        if size > MAX_MAP:
+            raise ApiError(422, "Invalid", f"Too long: must have at most {MAX_MAP} bytes")
+        self._version += 1
+        about: dict[str, Any] = body["metadata"]
+        about |= {"resourceVersion": str(self._version)}
+        about.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        self.objects[path] = body
+        return body
+
+
+def _merged(found: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict) or not isinstance(found, dict):
+        return patch
+    changed = {k: _merged(found.get(k, {}), v) for k, v in patch.items() if v is not None}
+    return {k: v for k, v in found.items() if k not in patch} | changed

@@ -1,0 +1,281 @@
+"""One sync on a pretended API server: what errors between any two steps leave behind, and another resource of its name."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.position import LogOffset
+from cdcsync_core.run import TablePhase
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status, utc
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_kube.client import ApiError, Object
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.kube_controller import KubeController
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.preflight import Look
+from cdcsync_operator.seen import PreflightSeen, TableSeen
+from unit.controller.fake_api import FakeApi
+from unit.controller.world import World, place, resource
+
+SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"
+SYNC = f"{SYNCS}/shop"
+CORE = "/api/v1/namespaces/lake"
+SECRET: Object = {
+    "metadata": {"name": "login", "labels": {"cdcsync.io/source": "true"}},
+    "data": {"username": "eA==", "password": "eA=="},
+}
+
+
+def table(name: str) -> Table:
+    return Table(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+
+
+@dataclass
+class Cluster:
+    """`names` are on the source; `splits` gives a table's plan."""
+
+    names: tuple[str, ...] = ("shop.a", "shop.b")
+    splits: Callable[[Bound], Iterator[Split]] = lambda start: iter((Split(start, None),))
+    api: FakeApi = field(default_factory=FakeApi)
+    policy: Policy = field(default_factory=Policy)
+    looked_at: list[str] = field(default_factory=list)
+    woken: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.api.add(f"{CORE}/secrets", SECRET)
+
+    def create(self, uid: str = "u", status: Status | None = None, **spec: Any) -> None:
+        body = resource(**spec).model_dump(by_alias=True, mode="json", exclude_none=True)
+        body["metadata"] = {"name": "shop", "namespace": "lake", "uid": uid, "generation": 1}
+        shown = {} if status is None else status.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self.api.add(SYNCS, body | {"status": shown})
+
+    def operator(self) -> KubeController:
+        calls = SourceCalls(
+            self._look, lambda r, s: LogOffset("b.000001", 1), lambda r, s, t, start: self.splits(start)
+        )
+        settings = OperatorSettings(Image("x"), self.policy)
+        return KubeController(self.api, settings, "lake", "shop", calls, time.time, self.woken.set)
+
+    def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> Look:
+        self.looked_at.append(about.metadata.uid)
+        names = [n for n in self.names if about.spec.tables.captures(n)]
+        seen = PreflightSeen(about.metadata.generation, time.time(), (), tuple(TableSeen(n) for n in names))
+        return Look(seen, {n: table(n) for n in names})
+
+    @property
+    def status(self) -> Status:
+        return Status.model_validate(self.api.objects[SYNC]["status"])
+
+    def pods(self) -> list[str]:
+        return [path for path in self.api.objects if path.startswith(f"{CORE}/pods/")]
+
+    def show(self, **status: Any) -> None:
+        (pod,) = self.pods()
+        self.api.objects[pod]["status"] = status
+
+    def report(self, number: int, *names: str) -> None:
+        """The stream's driver has these tables."""
+        head = {"number": number, "at": time.time(), "lag_seconds": 0.1}
+        head["position"] = place(400 + number) | {"timestamp": utc(time.time())}
+        entries = [{"name": n, "phase": "Streaming", "position": place(400 + number), "number": number} for n in names]
+        (path,) = (p for p in self.api.objects if p.endswith("-report-0"))
+        self.api.objects[path]["data"] |= {"head": json.dumps(head), "tables": json.dumps({"entries": entries})}
+
+    def refuse(self, method: str, part: str, status: int, times: int = 1) -> None:
+        """The next calls of this kind."""
+        left = iter(range(times))
+
+        def refused(m: str, path: str) -> ApiError | None:
+            mine = m == method and part in path and next(left, None) is not None
+            return ApiError(status, "", "not now") if mine else None
+
+        self.api.refuse = refused
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def start(cluster: Cluster) -> Iterator[Callable[[], KubeController]]:
+    made: list[KubeController] = []
+
+    def begin() -> KubeController:
+        made.append(cluster.operator())
+        return made[-1]
+
+    yield begin
+    for controller in made:
+        controller.close()
+
+
+Start = Callable[[], KubeController]
+
+
+def look_until(controller: KubeController, what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        controller.look()
+        time.sleep(0.01)
+
+
+def streaming(**spec: Any) -> Status:
+    """Of a sync whose stream is to be begun."""
+    world = World(resource=resource(**spec), now=time.time() - 100)
+    world.to_streaming()
+    return world.status.with_(runs=type(world.status.runs)())
+
+
+# ---- another resource of the name
+
+
+@pytest.mark.parametrize("looking", [False, True])
+def test_another_resource_of_the_name_is_looked_at_with_new_eyes(cluster: Cluster, start: Start, looking: bool) -> None:
+    """Deleted and made again between two looks, both times in generation 1; also while the source of the old one was looked at."""
+    cluster.create("old")
+    controller = start()
+    controller.look()
+    if not looking:
+        look_until(controller, lambda: cluster.looked_at and controller._source.outcome())
+    for path in [p for p in cluster.api.objects if "/secrets/" not in p]:
+        del cluster.api.objects[path]
+    cluster.create("new", tables={"include": [r"shop\.b"]})
+    cluster.woken.clear()
+    assert controller.look() is None
+    assert cluster.woken.is_set(), "the new one is looked at at once"
+    controller = start()
+    look_until(controller, cluster.pods)
+    assert cluster.looked_at[-1] == "new"
+    assert [t.name for t in cluster.status.table_status] == ["shop.b"]
+
+
+def test_the_plan_of_a_deleted_resource_is_left(cluster: Cluster) -> None:
+    asked = iter(range(10**9))
+
+    def endless(_: Bound) -> Iterator[Split]:
+        for number in asked:
+            time.sleep(0.01)
+            yield Split(None if number == 0 else (number,), (number + 1,))
+
+    cluster.splits = endless
+    cluster.create()
+    controller = cluster.operator()
+    look_until(controller, cluster.pods)
+    (planner,) = controller._drivers._planners.values()
+    controller.close()
+    planner.join(30)
+    assert not planner.is_alive()
+    assert planner.error is None
+
+
+# ---- a spec that the policy refuses
+
+
+def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: Start) -> None:
+    """The policy was tightened under a stream that flows."""
+    spec = {"driver": {"podTemplate": {"metadata": {"labels": {"team": "lake"}}}}}
+    cluster.create(status=streaming(**spec), **spec)
+    controller = start()
+    look_until(controller, cluster.pods)
+    cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
+    cluster.report(1, "shop.a", "shop.b")
+    look_until(controller, lambda: cluster.status.condition("Ready").status == "True")
+    cluster.policy = Policy(allow_pod_template=False)
+    controller = start()
+    cluster.report(2, "shop.a", "shop.b")
+    look_until(controller, lambda: cluster.status.condition("Stalled").status == "True")
+    assert cluster.status.condition("Stalled").reason == "SpecInvalid"
+    assert cluster.status.condition("Ready").status == "False"
+    assert cluster.status.observed_generation == 1
+    assert (cluster.status.position or {})["offset"] == 402, "its reports are taken"
+    (pod,) = cluster.pods()
+    found = cluster.api.objects[SYNC]
+    found["spec"]["state"] = "paused"
+    found["metadata"]["generation"] = 2
+    look_until(controller, lambda: "deletionTimestamp" in cluster.api.objects[pod]["metadata"])
+    found["spec"]["state"] = "running"
+    found["metadata"]["generation"] = 3
+    del cluster.api.objects[pod]
+    look_until(controller, lambda: not cluster.status.runs.stream)
+    controller.look()
+    assert cluster.pods() == []
+    cluster.policy = Policy()
+    look_until(start(), cluster.pods)
+    assert cluster.status.condition("Stalled").status == "False"
+
+
+# ---- an error between any two steps
+
+
+@pytest.mark.parametrize("status", [0, 409, 500])
+def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
+    cluster: Cluster, start: Start, status: int
+) -> None:
+    """`shop.b` is gone from the source, and this operator never saw it: the stream goes without it, and that must be said."""
+    cluster.names = ("shop.a",)
+    cluster.create(status=streaming())
+    controller = start()
+    look_until(controller, cluster.pods)
+    cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
+    cluster.refuse("PUT", "/status", status)
+    controller.look()
+    assert controller.failures == 1
+    for number in (1, 2):
+        cluster.report(number, "shop.a")
+        start().look()
+    found = {t.name: (t.phase, t.reason) for t in cluster.status.table_status}
+    assert found == {"shop.a": (TablePhase.STREAMING, ""), "shop.b": (TablePhase.FAILED, "NoSuchTable")}
+    assert cluster.status.condition("Stalled").status == "True"
+
+
+@pytest.mark.parametrize("part", ["pods", "rolebindings", "roles", "serviceaccounts", "configmaps"])
+def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
+    cluster: Cluster, start: Start, part: str
+) -> None:
+    """With `autoRestart.enabled: false`, where a failure would be the last word."""
+    spec = {"autoRestart": {"enabled": False}}
+    cluster.create(status=streaming(**spec), **spec)
+    controller = start()
+    look_until(controller, cluster.pods)
+    (old,) = cluster.pods()
+    cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
+    cluster.report(1, "shop.a", "shop.b")
+    controller.look()
+    found = cluster.api.objects[SYNC]
+    found["spec"]["restartNonce"] = 1
+    found["metadata"]["generation"] = 2
+    look_until(controller, lambda: "deletionTimestamp" in cluster.api.objects[old]["metadata"])
+    del cluster.api.objects[old]
+    cluster.refuse("DELETE", f"/{part}", 429)
+    look_until(controller, lambda: set(cluster.pods()) - {old})
+    assert cluster.status.restarts.consecutive == 0
+    assert cluster.status.condition("Stalled").status == "False"
+
+
+def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(cluster: Cluster, start: Start) -> None:
+    spec = {"autoRestart": {"enabled": False}}
+    cluster.create(status=streaming(**spec), **spec)
+    controller = start()
+    cluster.refuse("POST", "/configmaps", 500, times=10**9)
+    look_until(controller, lambda: cluster.status.runs.stream)
+    cluster.api.refuse = lambda method, path: None
+    for path in [p for p in cluster.api.objects if "/configmaps/" in p]:
+        del cluster.api.objects[path]
+    controller = start()
+    look_until(controller, cluster.pods)
+    assert cluster.status.restarts.consecutive == 0

@@ -1,0 +1,163 @@
+"""Runs as pods: a stop that was begun is finished, and a run has ended when its driver has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_kube.client import ApiError
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.kube_drivers import KubeDrivers
+from cdcsync_operator.seen import ForgetRun, RunSeen, RunState, StartRun, StopRun
+from unit.controller.fake_api import FakeApi
+from unit.controller.world import resource
+
+BASE = "/api/v1/namespaces/lake"
+RUN = "shop-ab12-1"
+POD = f"{BASE}/pods/{RUN}-driver"
+NOW = 1_800_000_000.0
+
+
+def _splits(resource: CdcSync, table: Table, start: Bound) -> Iterator[Split]:
+    yield Split(start, None)
+
+
+def _table(name: str) -> Table:
+    return Table(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+
+
+class Pods:
+    """One run on a pretended API server, and the operator that made it."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.api = FakeApi()
+        self.drivers = self.operator()
+        self.about = resource().model_copy(
+            update={"metadata": resource().metadata.model_copy(update={"namespace": "lake", "uid": "u"})}
+        )
+
+    def operator(self) -> KubeDrivers:
+        return KubeDrivers(self.api, "lake", "shop", Image("x"), lambda: self.now, lambda: None, _table, _splits)
+
+    def start(self, kind: RunKind) -> None:
+        self.drivers.start(self.about, StartRun(kind, RUN, 1, (("shop.a", 0),), "f"), Status())
+
+    def show(self, **status: Any) -> None:
+        self.api.objects[POD]["status"] = status
+
+    def report(self, number: int, at: float) -> None:
+        data = self.api.objects[f"{BASE}/configmaps/{RUN}-report-0"]["data"]
+        data["head"] = json.dumps({"number": number, "at": at})
+
+    def seen(self) -> RunSeen:
+        (run,) = self.drivers.seen(Status())
+        return run
+
+    @property
+    def asked_to_go(self) -> bool:
+        return "deletionTimestamp" in self.api.objects[POD]["metadata"]
+
+
+@pytest.fixture
+def pods() -> Pods:
+    return Pods()
+
+
+def refusing(method: str, part: str, status: int) -> Callable[[str, str], ApiError | None]:
+    return lambda m, path: ApiError(status, "", "not now") if (m, part in path) == (method, True) else None
+
+
+@pytest.mark.parametrize("same_operator", [True, False])
+@pytest.mark.parametrize("status", [429, 500, 0])
+def test_a_stop_whose_deletion_was_refused_is_finished_at_the_next_look(
+    pods: Pods, status: int, same_operator: bool
+) -> None:
+    pods.start(RunKind.STREAM)
+    pods.show(phase="Running")
+    pods.api.refuse = refusing("DELETE", "/pods/", status)
+    with pytest.raises(ApiError):
+        pods.drivers.stop(StopRun(RunKind.STREAM, RUN))
+    assert not pods.asked_to_go
+    pods.api.refuse = lambda *_: None
+    pods.drivers = pods.drivers if same_operator else pods.operator()
+    seen = pods.seen()
+    assert (seen.state, seen.stop_asked) == (RunState.DRAINING, True)
+    assert pods.asked_to_go
+    calls = len(pods.api.said)
+    pods.seen()
+    assert {method for method, _ in pods.api.said[calls:]} == {"GET"}, "it is asked once"
+
+
+def test_a_run_whose_plan_failed_has_ended_only_when_its_pod_has(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = pods.drivers._begin_plan
+
+    def begin(*arguments: Any) -> None:
+        pods.api.refuse = refusing("POST", "configmaps", 422)
+        plain(*arguments)
+
+    monkeypatch.setattr(pods.drivers, "_begin_plan", begin)
+    pods.start(RunKind.SNAPSHOT)
+    pods.drivers._planners[RUN].join(10)
+    pods.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
+    for _ in range(3):
+        assert pods.seen().state is RunState.DRAINING
+        assert pods.asked_to_go
+    del pods.api.objects[POD]
+    ended = pods.seen()
+    assert (ended.state, ended.stop_asked) == (RunState.ENDED, False)
+    assert ended.exit is not None
+    assert "the API server refused a driver" in ended.exit.message
+    pods.drivers.forget(ForgetRun(RunKind.SNAPSHOT, RUN))
+    assert pods.drivers.seen(Status()) == ()
+
+
+def test_a_run_that_could_not_be_made_has_ended_with_its_reason(pods: Pods) -> None:
+    pods.api.refuse = refusing("POST", "/pods", 403)
+    pods.start(RunKind.STREAM)
+    pods.api.refuse = lambda *_: None
+    ended = pods.seen()
+    assert ended.exit is not None
+    assert (ended.state, ended.exit.reason) == (RunState.ENDED, "InternalError")
+    pods.drivers.forget(ForgetRun(RunKind.STREAM, RUN))
+    assert pods.drivers.seen(Status()) == ()
+
+
+@pytest.mark.parametrize("kind", [RunKind.STREAM, RunKind.SNAPSHOT])
+def test_a_pod_whose_driver_ended_is_deleted_with_the_grace_that_its_sidecar_has(pods: Pods, kind: RunKind) -> None:
+    pods.start(kind)
+    if kind is RunKind.SNAPSHOT:
+        pods.drivers._planners[RUN].join(10)
+    ended = {"name": "driver", "state": {"terminated": {"exitCode": 0}}}
+    pods.show(phase="Running", containerStatuses=[ended, {"name": "proxy", "state": {"running": {}}}])
+    assert pods.seen().state is RunState.ENDED
+    for _ in range(2):
+        pods.drivers.forget(ForgetRun(kind, RUN))
+        assert pods.asked_to_go, "asked, not torn away"
+        assert pods.seen().state is RunState.ENDED
+    pods.show(phase="Succeeded", containerStatuses=[ended])
+    pods.seen()
+    pods.drivers.forget(ForgetRun(kind, RUN))
+    assert POD not in pods.api.objects
+
+
+@pytest.mark.parametrize(("step", "reported_at"), [(3600.0, NOW + 5), (-1.0, NOW + 4)])
+def test_a_driver_whose_clock_is_ahead_does_not_look_fresh_for_as_long(
+    pods: Pods, step: float, reported_at: float
+) -> None:
+    pods.start(RunKind.STREAM)
+    assert pods.seen().reported_at is None
+    for number in (1, 2):
+        pods.now = NOW + 5 * (number - 1)
+        pods.report(number, pods.now + step)
+        pods.seen()
+    pods.now = NOW + 60
+    assert pods.seen().reported_at == reported_at, "it has said nothing since"

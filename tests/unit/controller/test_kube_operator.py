@@ -1,0 +1,133 @@
+"""The operator's threads: every sync is found and looked at, a fault of one ends no other, and no thread ends unseen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cdcsync_core.spec import CdcSync
+from cdcsync_kube.client import ApiError
+from cdcsync_operator import kube_operator
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.kube_controller import KubeController
+from cdcsync_operator.kube_operator import KubeOperator
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_operator.secret_files import SecretFiles
+from unit.controller.fake_api import FakeApi
+from unit.controller.world import resource
+
+SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"
+CALLS = SourceCalls(None, None, None)  # type: ignore[arg-type]
+
+
+class Cluster:
+    """Paused syncs of one namespace."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.lost = threading.Event()
+        self.operator = KubeOperator(self.api, OperatorSettings(Image("x"), namespaces=("lake",)), CALLS, self.lost.set)
+
+    def add(self, name: str) -> None:
+        paused: CdcSync = resource(state="paused")
+        body = paused.model_dump(by_alias=True, mode="json", exclude_none=True)
+        body["metadata"] = {"name": name, "namespace": "lake", "uid": name, "generation": 1}
+        self.api.add(SYNCS, body)
+
+    def phase(self, name: str) -> str:
+        return str(self.api.objects[f"{SYNCS}/{name}"].get("status", {}).get("phase"))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr(kube_operator, "_LIST_EVERY", 0.05)
+    monkeypatch.setattr(kube_operator, "_AFTER_ERROR", 0.05)
+    made = Cluster()
+    yield made
+    made.operator.stop()
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_syncs_that_nobody_told_of_are_found(cluster: Cluster) -> None:
+    """Also where the list failed once."""
+    refused: list[str] = []
+
+    def refuse_once(method: str, path: str) -> ApiError | None:
+        if path != SYNCS or refused:
+            return None
+        refused.append(path)
+        return ApiError(500, "", "not now")
+
+    cluster.api.refuse = refuse_once
+    cluster.add("early")
+    cluster.operator.start()
+    eventually(lambda: cluster.phase("early") == "Paused")
+    cluster.add("late")
+    eventually(lambda: cluster.phase("late") == "Paused")
+    assert refused
+
+
+def test_a_sync_that_cannot_be_looked_at_is_tried_again_and_keeps_no_other_waiting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More failures than workers."""
+    made, failures = SecretFiles.__init__, iter(range(2 * cluster.operator.settings.workers))
+
+    def make(files: SecretFiles) -> None:
+        if next(failures, None) is not None:
+            raise OSError("no space left")
+        made(files)
+
+    monkeypatch.setattr(SecretFiles, "__init__", make)
+    names = [f"s{n}" for n in range(8)]
+    for name in names:
+        cluster.add(name)
+    cluster.operator.start()
+    eventually(lambda: all(cluster.phase(name) == "Paused" for name in names))
+    assert cluster.operator.healthy()
+    assert not cluster.lost.is_set()
+
+
+def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(kube_operator, "watched", fail)
+    cluster.operator.start()
+    assert cluster.lost.wait(30)
+
+
+def test_the_lease_is_kept_until_the_last_look_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), lease="lake/lock", identity="me")
+    looking, go_on = threading.Event(), threading.Event()
+    look = KubeController.look
+
+    def slow(controller: KubeController) -> float | None:
+        looking.set()
+        assert go_on.wait(30)
+        return look(controller)
+
+    monkeypatch.setattr(KubeController, "look", slow)
+    cluster.add("one")
+    cluster.operator.start()
+    assert looking.wait(30)
+    stopping = threading.Thread(target=cluster.operator.stop)
+    stopping.start()
+    time.sleep(0.2)
+    lease = cluster.api.objects["/apis/coordination.k8s.io/v1/namespaces/lake/leases/lock"]
+    assert lease["spec"]["holderIdentity"] == "me"
+    go_on.set()
+    stopping.join(30)
+    assert cluster.phase("one") == "Paused"
+    lease = cluster.api.objects["/apis/coordination.k8s.io/v1/namespaces/lake/leases/lock"]
+    assert lease["spec"]["holderIdentity"] == ""

@@ -1,0 +1,133 @@
+"""The status of a sync of many tables on a cluster: nobody who begins from it begins from fewer (R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.position import LogOffset
+from cdcsync_core.run import TablePhase
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Phase, Status, TableStatus, only_tables
+from cdcsync_kube.client import ApiError
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.kube_controller import KubeController
+from cdcsync_operator.kube_store import KubeStore, StatusTakenOver
+from cdcsync_operator.local import SourceCalls
+from cdcsync_operator.operator_settings import OperatorSettings
+from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.preflight import Look
+from cdcsync_operator.seen import PreflightSeen, TableSeen
+from cdcsync_operator.table_shards import SHOWN
+from unit.controller.fake_api import FakeApi
+
+MANY = 500
+SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"
+NAMES = [f"shop.t{i:04d}" for i in range(MANY)]
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    made = FakeApi()
+    made.add(
+        SYNCS,
+        {
+            "apiVersion": "cdcsync.io/v1alpha1",
+            "kind": "CdcSync",
+            "metadata": {"name": "shop", "namespace": "lake", "generation": 1, "uid": "u"},
+            "spec": {
+                "source": {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}},
+                "tables": {"include": [r"shop\..*"]},
+                "sink": {"delta": {"path": "s3://lake/cdc"}},
+            },
+        },
+    )
+    return made
+
+
+def store(api: FakeApi) -> KubeStore:
+    return KubeStore(api, "lake", "shop", Policy(), lambda _: None)
+
+
+def many() -> Status:
+    return only_tables(
+        Status(observed_generation=1, phase=Phase.STREAMING),
+        [TableStatus(name=n, phase=TablePhase.STREAMING) for n in NAMES],
+    )
+
+
+def test_who_begins_again_after_a_write_begins_with_all_tables(api: FakeApi) -> None:
+    mine = store(api)
+    mine.load()
+    mine.save(many())
+    assert len(api.objects[f"{SYNCS}/shop"]["status"]["tableStatus"]) == SHOWN
+    assert mine.load()[1] == many()
+    assert len(store(api).load()[1].table_status) == MANY
+
+
+def test_what_somebody_else_wrote_counts_and_not_what_is_remembered(api: FakeApi) -> None:
+    mine, other = store(api), store(api)
+    mine.load()
+    mine.save(many())
+    other.load()
+    other.save(many().with_(phase=Phase.PAUSED))
+    with pytest.raises(StatusTakenOver):
+        mine.load()
+    found = mine.load()[1]
+    assert (found.phase, len(found.table_status)) == (Phase.PAUSED, MANY)
+
+
+def test_tables_of_a_source_with_a_long_gtid_set_find_room(api: FakeApi) -> None:
+    gtids = ",".join(f"{i:08x}-71ab-11ee-9ab2-0242ac120002:1-{123456789 + i}" for i in range(40))
+    place = {"file": "binlog.000421", "offset": 123456789, "gtidSet": gtids}
+    wide = only_tables(many(), [t.model_copy(update={"low": place, "position": place}) for t in many().table_status])
+    mine = store(api)
+    mine.load()
+    mine.save(wide)
+    assert len(store(api).load()[1].table_status) == MANY
+
+
+# ---- with the controller
+
+
+def _look(resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
+    return Look(PreflightSeen(resource.metadata.generation, 0.0, (), tuple(TableSeen(n) for n in NAMES)), {})
+
+
+@pytest.fixture
+def controller(api: FakeApi) -> Iterator[KubeController]:
+    first = store(api)
+    first.load()
+    first.save(many())
+    calls = SourceCalls(_look, lambda r, s: LogOffset("b.000001", 1), lambda r, s, t, b: iter(()))
+    made = KubeController(api, OperatorSettings(Image("x"), Policy()), "lake", "shop", calls, lambda: 0.0, lambda: None)
+    made.look()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 0])
+def test_an_error_of_the_api_server_makes_nobody_forget_tables(
+    api: FakeApi, controller: KubeController, status: int
+) -> None:
+    api.refuse = lambda method, path: ApiError(status, "", "not now") if "secrets" in path or "pods" in path else None
+    controller.look()
+    assert controller.failures == 1
+    api.refuse = lambda method, path: None
+    controller.look()
+    assert controller.failures == 0
+    assert (controller.status.tables.total, len(controller.status.table_status)) == (MANY, MANY)
+    assert len(store(api).load()[1].table_status) == MANY
+
+
+def test_a_refused_spec_is_said_and_keeps_every_table(api: FakeApi, controller: KubeController) -> None:
+    about = api.objects[f"{SYNCS}/shop"]
+    about["metadata"]["generation"] = 2
+    about["spec"]["driver"] = {"serviceAccountName": "cloud"}
+    controller.look()
+    found = store(api)
+    found.refresh()
+    assert found.status().condition("Stalled").reason == "SpecInvalid"
+    assert len(found.status().table_status) == MANY
