@@ -55,8 +55,8 @@ format: setup ## format the code and repair what ruff can repair
 
 test: test-unit test-servers ## the tests that CI runs
 
-test-all: ## the same and those that take long: more servers under stress, more interrupts and outages
-	@$(MAKE) test LONG='long or not long'
+test-all: ## the same and those that take long: more servers under stress, more interrupts and outages, new examples of laws
+	@CDCSYNC_NEW_EXAMPLES=1 $(MAKE) test LONG='long or not long'
 
 test-unit: setup ## tests that need no server: unit, property, contract
 	@echo "test-unit: tests without a server"
@@ -76,12 +76,12 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@tests/cluster/helm.sh
 	@$(PYTEST) tests/kube -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own (root; builds the images)
-	@echo "test-cluster: tests on a node"
+test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images)
+	@echo "test-cluster: tests on a cluster"
 	@tests/cluster/run.sh $(PYTEST) tests/cluster -m "$(LONG)" $(ARGS)
 
 images: setup ## build the images of operator and drivers and their bills of materials (buildah, on a Debian of debootstrap)
-	@tests/cluster/install.sh packages
+	@tests/cluster/install.sh images
 	@tests/cluster/images.sh build
 	@tests/cluster/images.sh sbom $(CURDIR)/.cache/sbom
 	@tests/cluster/images.sh key

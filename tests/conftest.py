@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their names here)
     SERVER_FIXTURES,
@@ -22,6 +23,10 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     mysql97_gtid,
     mysql97_nogtid,
 )
+
+# How long an example takes says nothing on a shared machine. They are the same ones each time, but for `make test-all`.
+settings.register_profile("laws", deadline=None, max_examples=200, derandomize="CDCSYNC_NEW_EXAMPLES" not in os.environ)
+settings.load_profile("laws")
 
 # Spark starts its workers with the first python3 of the PATH unless it is told otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

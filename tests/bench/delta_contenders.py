@@ -8,12 +8,13 @@ from typing import Protocol
 
 import psutil
 import pyarrow as pa
+from deltalake import CommitProperties, PostCommitHookProperties
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast
 
 from bench.delta_tables import TABLE, target_in
-from cdcsync_spark.sinks import delta_rs
 from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.delta_merge import merge
 from contract.sinkcase import batch
 
 
@@ -48,18 +49,15 @@ class OwnEntry:
 
 
 class DeltaRs:
-    """What the product falls back to where it may not write entries of its own; `streamed_exec=False`."""
+    """The MERGE to which the product falls back where it may not write entries of its own, without what it does around it."""
 
     def __init__(self, folder: Path) -> None:
-        self._target = target_in(folder)
+        self._home = target_in(folder).home
 
     def commit(self, number: int, change: Merge) -> None:
-        found, handle = self._target.last_commit(), self._target.home.handle()
-        assert found
+        handle = self._home.handle()
         assert handle
-        commit = batch(number, change)(found)
-        assert commit
-        delta_rs.publish(self._target.home, handle, commit)
+        merge(handle, TABLE, change, CommitProperties(), PostCommitHookProperties(create_checkpoint=False))
 
     def tend(self) -> None:
         """Nothing: its files are large."""

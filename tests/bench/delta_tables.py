@@ -66,8 +66,10 @@ class Stream:
         known = self._changes - inserted
         newest = {"uniform": 0, "newest": known, "mixed": known * 9 // 10}[self._kind]
         random, top = self._random, self._top
-        drawn = [random.integers(0, top, known - newest), random.integers(top - top // 100, top, newest)]
-        chosen = np.unique(np.concatenate(drawn))
+        edge = top - top // 100 if newest else top
+        older = random.choice(edge, known - newest, replace=False)
+        newer = random.choice(top - edge, newest, replace=False)
+        chosen = np.sort(np.concatenate([older, edge + newer]))
         gone = chosen[random.random(len(chosen)) < 1 / 9]
         changed = np.concatenate([np.setdiff1d(chosen, gone), np.arange(top, top + inserted)])
         self._top += inserted

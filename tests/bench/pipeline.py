@@ -101,14 +101,16 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
         folder=folder,
         befores=False,
     )
-    applier = Applier({str(table): StreamTable(str(table), writer, state, time.time())}, 1, state.position, time.time)
+    applier = Applier(
+        {str(table): StreamTable(str(table), writer, state, time.monotonic())}, 1, state.position, time.monotonic
+    )
     reader, parts = LogReader(settings), Parts()
     reader.start()
     begun = 0.0
     while not applier.reader.reached(goal):
         with parts.timed("waiting"):
-            time.sleep(max(0.0, begun + INTERVAL - time.time()))
-            begun = time.time()
+            time.sleep(max(0.0, begun + INTERVAL - time.monotonic()))
+            begun = time.monotonic()
             batch = _next(reader)
         _apply(applier, batch, begun, parts)
     reader.stop()

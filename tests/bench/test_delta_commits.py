@@ -10,10 +10,14 @@ table ends in a count and sums that must be the model's.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +26,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from bench import spark_reader
 from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
 from bench.delta_tables import Stream, filled, folder_bytes, linked, target_in
 from cdcsync_spark import delta_jars
@@ -42,7 +47,7 @@ _HEAD = (
     "rows | keys | changes | | commits | median ms | CPU ms | slowest ms | commits a second | upkeep, ms a commit | "
     "its CPU ms | bytes a change"
 )
-_READ_HEAD = "rows | scan before, s | after | ratio | point read before, s | after | ratio"
+_READ_HEAD = "rows | read | before, s | after, s | ratio"
 
 
 @dataclass
@@ -166,32 +171,33 @@ def test_delta_small_commits(base: tuple[int, Path], tmp_path: Path, show: Show)
     check(folder, stream)
 
 
-def test_delta_reads(base: tuple[int, Path], spark: SparkSession, tmp_path: Path, show: Show) -> None:
-    """What the batches cost readers: Spark's scan of all columns and its read of one key, before and after them."""
-    rows, folder = base[0], linked(base[1], tmp_path / "own")
-    before = _read_seconds(spark, folder, rows)
-    own, stream = OwnEntry(folder, tmp_path), Stream(rows, "uniform", 10_000)
-    measured(own, stream, folder, OURS, warm_up=0)
-    after = _read_seconds(spark, folder, rows)
-    cells = [f"{one:.2f} | {two:.2f} | {two / one:.2f}" for one, two in zip(before, after, strict=True)]
-    show(_READ_HEAD, f"| {rows:,} | {' | '.join(cells)} |")
-    check(folder, stream)
+def test_delta_reads(base: tuple[int, Path], tmp_path: Path, show: Show) -> None:
+    """What the batches cost readers: Spark's scan of all columns and its read of one key, in the table before and after them."""
+    rows, folders = base[0], [linked(base[1], tmp_path / name) for name in ("before", "after")]
+    own, stream = OwnEntry(folders[1], tmp_path), Stream(rows, "uniform", 10_000)
+    measured(own, stream, folders[1], OURS, warm_up=0)
+    scan = "SELECT count(*), sum(id), sum(v), max(a), sum(d), max(ts), max(s) FROM {}"
+    point = f"SELECT * FROM {{}} WHERE id = {rows // 3}"
+    with _reader(tmp_path) as seconds:
+        for kind, sql, warm_up, counted in (("scan", scan, 2, 5), ("point", point, 10, 25)):
+            queries = [sql.format(f"delta.`{target_in(folder).uri}`") for folder in folders]
+            before, after = seconds(queries, warm_up, counted)
+            show(_READ_HEAD, f"| {rows:,} | {kind} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
+    check(folders[1], stream)
 
 
-def _read_seconds(spark: SparkSession, folder: Path, rows: int) -> tuple[float, float]:
-    """Scan and point read; medians of seven after three, in which the JVM compiles them."""
-    table = f"delta.`{target_in(folder).uri}`"
-    scan = f"SELECT count(*), sum(id), sum(v), max(a), sum(d), max(ts), max(s) FROM {table}"
-    point = f"SELECT * FROM {table} WHERE id = {rows // 3}"
-    return _median_seconds(spark, scan), _median_seconds(spark, point)
+@contextmanager
+def _reader(scratch: Path) -> Iterator[Callable[[list[str], int, int], list[float]]]:
+    """Median seconds of queries, by `spark_reader`."""
+    command = [sys.executable, str(Path(spark_reader.__file__)), str(scratch)]
+    with subprocess.Popen(command, cwd=scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        asked, answers = process.stdin, process.stdout
 
+        def seconds(queries: list[str], warm_up: int, counted: int) -> list[float]:
+            asked.write(json.dumps({"queries": queries, "warm_up": warm_up, "counted": counted}) + "\n")
+            asked.flush()
+            return [float(s) for s in json.loads(answers.readline())]
 
-def _median_seconds(spark: SparkSession, sql: str) -> float:
-    for _ in range(3):
-        spark.sql(sql).collect()
-    seconds = []
-    for _ in range(7):
-        begun = time.perf_counter()
-        spark.sql(sql).collect()
-        seconds.append(time.perf_counter() - begun)
-    return statistics.median(seconds)
+        yield seconds

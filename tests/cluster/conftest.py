@@ -1,10 +1,8 @@
-"""One node, one operator, one object store, a MariaDB and a MySQL for all tests of this folder, and a sync of each of both."""
+"""One cluster, one operator, one object store, a MariaDB and a MySQL for all tests of this folder, and a sync of each of both."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -17,21 +15,36 @@ from support.workload import Pace
 PACE = Pace(rows=20_000, writers=4, per_second=40)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with what the operator said."""
+    report = yield
+    node = getattr(item, "funcargs", {}).get("node")
+    if report.failed and node is not None:
+        report.sections.append(("the operator", node.operator_log()))
+    return report
+
+
 @pytest.fixture(scope="session")
 def node() -> Iterator[Node]:
-    state, images = os.environ.get("CDCSYNC_NODE_STATE"), os.environ.get("CDCSYNC_NODE_IMAGES")
-    assert state, "needed: a running node; remedy: make test-cluster"
-    assert images
-    made = Node(Path(state), images)
-    made.install()
-    yield made
-    made.api.close()
+    with Node.of_environment().ours() as made:
+        yield made
+
+
+@pytest.fixture
+def own_node(node: Node) -> Node:
+    """Whose processes a test may stop."""
+    if node.state is None:
+        pytest.skip("needed: a node of the tests' own; this cluster was given")
+    return node
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def store(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an S3 server with a bucket `lake`."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as address:
+    with s3_server(tmp_path_factory.mktemp("s3"), node.address) as address:
         yield address
 
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# images.sh build|sbom FOLDER|load|key: the project's images, built from its Dockerfile by buildah on a base made by debootstrap; `sbom`
-# leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `key` says their tag.
+# images.sh build|sbom FOLDER|load|hand COMMAND|key: the project's images, built from its Dockerfile by buildah on a base made by
+# debootstrap; `sbom` leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `hand` calls COMMAND
+# with an archive of each, `key` says their tag.
 #
 # buildah and containerd keep their layers in the cache, so a change of the product makes and unpacks its own layer only.
 set -euo pipefail
@@ -41,6 +42,17 @@ load() {
     buildah push --quiet "$image" "docker-archive:/dev/stdout:$image" | ctr_ images import - > /dev/null
   done
   ctr_ images ls -q | grep '^localhost/cdcsync-' | { grep -v ":$key$" || true; } | xargs -r ctr --address "$CRI" --namespace k8s.io images rm > /dev/null
+}
+
+hand() { # COMMAND
+  storage
+  for target in operator spark; do
+    archive=$CACHE/cdcsync-$target.tar
+    rm -f "$archive"
+    buildah push --quiet "localhost/cdcsync-$target:$key" "docker-archive:$archive:localhost/cdcsync-$target:$key"
+    $1 "$archive"
+    rm -f "$archive"
+  done
 }
 
 key() { echo "$key"; }

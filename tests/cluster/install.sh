@@ -1,5 +1,6 @@
 #!/bin/bash
-# What the one-node cluster needs, once: the node binary, and with `packages` also Debian's packages and the pause image.
+# What the one-node cluster needs, once: the node binary; with `images` also what builds images, with `packages` all of Debian's packages
+# and the pause image. A machine that works for a cluster elsewhere is spared the packages that run one.
 #
 # The binary is unpacked where a ready one that fits the sources lies beside the project, else built (5 to 14 minutes). The API
 # server alone (the tests of the CRD) needs nothing but the binary.
@@ -17,8 +18,15 @@ if [ "$(cat "$NODE_BIN.key" 2>/dev/null)" != "$key" ]; then
   fi
   chmod +x "$NODE_BIN.new"; mv "$NODE_BIN.new" "$NODE_BIN"; echo "$key" > "$NODE_BIN.key"
 fi
-[ "${1:-}" = packages ] || exit 0
-missing=$(for p in containerd runc containernetworking-plugins buildah debootstrap iptables nftables iproute2 conntrack socat openssl gcc libc6-dev; do
-  dpkg-query -W -f '${Status}' $p 2>/dev/null | grep -q '^install ok' || echo $p; done)
-[ -z "$missing" ] || { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends $missing > /dev/null; }
-[ -s "$KUBE_IMAGES/pause.tar" ] || ./image/pause.sh "$KUBE_IMAGES/pause.tar"
+install() { # PACKAGE...
+  local missing
+  missing=$(for p in "$@"; do dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q '^install ok' || echo "$p"; done)
+  [ -z "$missing" ] || { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends $missing > /dev/null; }
+}
+
+case ${1:-} in
+images) install buildah debootstrap ;;
+packages)
+  install buildah debootstrap containerd runc containernetworking-plugins iptables nftables iproute2 conntrack socat openssl gcc libc6-dev
+  [ -s "$KUBE_IMAGES/pause.tar" ] || ./image/pause.sh "$KUBE_IMAGES/pause.tar" ;;
+esac

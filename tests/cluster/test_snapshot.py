@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.usefixtures("refused")]
 
 
 def test_the_operator_has_its_rights(node: Node) -> None:
-    assert "Phase:          Succeeded" in node.helm("test", "cdcsync", "-n", SYSTEM, "--timeout", "60s")
+    assert "Phase:          Succeeded" in node.helm("test", "cdcsync", "-n", SYSTEM, "--timeout", "300s")
 
 
 def test_kills_while_tables_are_read(shop: NodeSync, mysql_shop: NodeSync) -> None:

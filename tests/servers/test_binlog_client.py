@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_spark.binlog import BinlogClient
+from cdcsync_spark import logreader
+from cdcsync_spark.binlog import BinlogClient, DumpTakenOver
+from cdcsync_spark.logreader import LogReader, ReaderSettings
 from cdcsync_spark.wire.facts import Fact, Progress, RowsEvent, TransactionEnd
 from cdcsync_spark.wire.parser import EventParser
 from support.dump import REPLICA_ID, log_end, raw_events, read_log
 from support.fixtures import FreshDatabase, FreshServer
 from support.semisync import until
 from support.servers import Server
+from support.source import connected, source_of
 
 pytestmark = pytest.mark.server
 
@@ -187,6 +192,37 @@ def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
             list(facts)
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
     assert "same id took over" in caught.value.found
+
+
+def test_two_that_take_the_log_from_each_other_say_so(
+    every_server: Server, fresh_database: FreshDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes."""
+    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 3.0)
+    with connected(every_server) as (_, facts):
+        log = facts.log
+    database, start = fresh_database(every_server), log_end(every_server)
+    every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    readers = [
+        LogReader(ReaderSettings(source_of(every_server), log, REPLICA_ID, {}, start, {}, 1.0, 1 << 20, tmp_path))
+        for _ in range(2)
+    ]
+    last: list[CdcError] = []
+    deadline, key = time.monotonic() + 60, 0
+    try:
+        for reader in readers:
+            reader.start()
+        while not last and time.monotonic() < deadline:
+            every_server.run(f"INSERT INTO t VALUES ({key})", db=database)
+            key += 1
+            last = [batch.fatal for reader in readers if (batch := reader.take()) and batch.fatal]
+            time.sleep(0.02)
+    finally:
+        for reader in readers:
+            reader.stop()
+    assert last, f"both read on after {key} rows"
+    assert isinstance(last[0], DumpTakenOver)
+    assert "set another spec.source.serverId" in last[0].message
 
 
 def _dumps(server: Server) -> list[int]:

@@ -20,6 +20,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.server import log_retention_seconds, read_facts
 from support.fixtures import FreshDatabase, FreshServer
+from support.semisync import until
 from support.servers import Server
 from support.source import connected, source_of
 
@@ -234,11 +235,16 @@ def test_too_many_connections(fresh_server: FreshServer) -> None:
     server = fresh_server("mariadb1011", max_connections=10, extra_max_connections=0)
     server.create_user("many", _PASSWORD, ["SELECT"])
     source = source_of(server, "many", _PASSWORD)
+    until(lambda: _connected(server) == 1, "the end of the connections that made the account")
     with ExitStack() as held:
         for _ in range(10):
             held.enter_context(server.connect("many", password=_PASSWORD))
         full = _refusal(source)
     assert full.reason is Reason.SOURCE_UNREACHABLE
+
+
+def _connected(server: Server) -> int:
+    return int(server.query("SHOW STATUS LIKE 'Threads_connected'")[0][1])
 
 
 # ---- TLS

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_mysql import watermark
+from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_mysql import history, watermark
 from cdcsync_mysql.history import prove
+from cdcsync_mysql.logfile import birth
 from support.fixtures import FreshServer
 from support.semisync import WAIT_SECONDS, next_second, open_window, until
 from support.servers import VARIANTS, Server
@@ -141,6 +142,7 @@ def test_a_position_within_an_event_is_no_position(mariadb1011: Server) -> None:
 
 
 def test_another_gtid_position_at_the_same_place(any_mariadb: Server) -> None:
+    any_mariadb.run("FLUSH BINARY LOGS")  # an event of more than 16 MiB in the file would be in the way
     log, position = _position(any_mariadb)
     assert isinstance(position, FilePosition)
     _prove(any_mariadb, log, replace(position, mark=""))
@@ -186,3 +188,28 @@ def test_a_transaction_on_its_way_is_waited_for(fresh_server: FreshServer) -> No
         until(lambda: bool(server.query(waits)[0][0]), "the proof to wait")
         window.close()
         proof.result(WAIT_SECONDS)
+
+
+def test_a_transaction_that_waits_for_a_replica_is_not_lost(
+    fresh_server: FreshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes: the log that was read is there. A shorter one has lost it."""
+    monkeypatch.setattr(history, "_COMMIT_SECONDS", 1)
+    server = fresh_server("mysql97_gtid")
+    log, _ = _position(server)
+    with open_window(server) as window:
+        executed = GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
+        last = next(iter(executed.items()))[1][-1][1]
+        at = window.naive()
+        created = birth(source_of(server), at.file)
+        ahead = GtidPosition(GtidSet.parse(f"{log.removeprefix('mysql:')}:1-{last + 1}"), anchor=Anchor(at, created))
+        with pytest.raises(TransientError) as waits:
+            _prove(server, log, ahead)
+        assert waits.value.reason is Reason.SOURCE_UNREACHABLE
+        assert "semi-synchronous" in waits.value.remedy
+        cut = replace(ahead, anchor=Anchor(LogOffset(at.file, at.offset + 1), created))
+        assert "bytes" in _lost(server, log, cut)
+        another = replace(ahead, anchor=Anchor(at, created - 1))
+        assert "was begun at" in _lost(server, log, another)
+        window.close()
+        _prove(server, log, ahead)

@@ -234,6 +234,21 @@ def test_tables_that_cannot_be_captured_do_not_hide_each_other(any_server: Serve
     }
 
 
+def test_years_of_two_digits_are_refused(any_mariadb: Server, fresh_database: FreshDatabase) -> None:
+    """A SELECT gives 24 and the log 2024; MySQL has no such type any more. Without the column the table is captured."""
+    database = fresh_database(any_mariadb)
+    any_mariadb.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, a YEAR(2), b YEAR)", "INSERT INTO t VALUES (1, 2024, 2024)", db=database
+    )
+    assert any_mariadb.query("SELECT a + 0, b + 0 FROM t", db=database) == [(24, 2024)]
+    error = _only(_look(any_mariadb, database)).error
+    assert error is not None
+    assert (error.reason, "column a" in error.found) == (Reason.TYPE_UNSUPPORTED, True)
+    assert _only(_look(any_mariadb, database, t={"columns": {"exclude": ["a"]}})).error is None
+    any_mariadb.run("ALTER TABLE t MODIFY a YEAR", db=database)
+    assert _only(_look(any_mariadb, database)).error is None
+
+
 def test_prepared_transactions_are_a_warning(any_server: Server, database: str) -> None:
     with any_server.connect(db=database) as raw, raw.cursor() as cursor:
         cursor.execute("XA START 'left'")

@@ -270,6 +270,25 @@ def test_a_crash_that_cut_the_end_of_the_log(variant: str, fresh_server: FreshSe
     assert error.value.reason is Reason.POSITION_LOST
 
 
+@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
+def test_a_gtid_domain_that_is_deleted(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
+    """R6: a later file begins without it, and its places are the same log's, also before its first transaction."""
+    server = fresh_server(variant)
+    database = server.create_database()
+    server.run(*TWO_TABLES, db=database)
+    server.run("SET gtid_domain_id = 5", "INSERT INTO a VALUES (1000,'of another domain')", db=database)
+    copy = Stepwise(server, database, tmp_path)
+    copy.snapshot("a")
+    server.run("FLUSH BINARY LOGS")
+    copy.follow()
+    server.purge_binlogs()
+    server.run("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (5)")
+    copy.follow()
+    server.run("INSERT INTO a VALUES (1001,'after')", db=database)
+    assert copy.follow()["a"].stop is None
+    assert not copy.difference("a")
+
+
 @servers
 def test_a_purged_log(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
     """R6: a gap is an error, not a jump."""

@@ -68,11 +68,13 @@ def _changes(
         .trigger(processingTime="100 milliseconds")
         .start()
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while last not in found and time.monotonic() < deadline and query.isActive:
         time.sleep(0.1)
+    progress = query.lastProgress
     query.stop()
     assert query.exception() is None
+    assert last in found, progress
     return found
 
 

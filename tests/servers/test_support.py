@@ -37,7 +37,11 @@ def test_the_variants_differ_in_how_they_keep_gtids(
 
     assert strict == [1, 0, 1]
     assert modes == ["ON", "OFF"]
-    assert [server.version[:5] for server in (mariadb1011, mariadb114, mysql97_gtid)] == ["10.11", "11.4.", "9.7.4"]
+    assert [server.version.split(".")[:2] for server in (mariadb1011, mariadb114, mysql97_gtid)] == [
+        ["10", "11"],
+        ["11", "4"],
+        ["9", "7"],
+    ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -16,7 +16,7 @@ from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Gate, Sync
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

@@ -103,6 +103,7 @@ class EmbeddedMySQL97:
             f"--socket={_inside(self.socket)}",
             f"--pid-file={_inside(self.datadir)}/mysqld.pid",
             f"--bind-address={LOOPBACK}",
+            "--tmpdir=/tmp",  # of the root, whatever it is called outside
             f"--port={port}",
             *render_options(self._options),
         ]

@@ -1,19 +1,19 @@
-"""The one-node cluster as tests use it: its API, its containers, servers beside it that pods can reach, and Helm.
+"""A cluster as tests use it: its API, its containers, servers beside it that pods can reach, and Helm.
 
-Tests run inside its network namespace (`make test-cluster` sees to that), so the node's address is theirs.
+It is a node of the tests' own, inside whose network namespace they run, or one that was given: `make test-cluster` sees to both.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +21,69 @@ import pyarrow.fs as pafs
 
 from cdcsync_kube.access import by_kubeconfig
 from cdcsync_kube.client import Api, ApiError, Object
+from support.s3server import S3_SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "node"
 HELM = CACHE / "helm"
 CHART = ROOT / "helm" / "cdcsync"
-NODE_IP = "10.251.0.1"
 #: where the chart is installed, and the label of its pods
 SYSTEM = "cdcsync-system"
 OPERATOR = "app.kubernetes.io/name=cdcsync-operator"
+CRD = "crd/cdcsyncs.cdcsync.io"
 ACCESS_KEY, SECRET_KEY, REGION = "LAKEKEYID", "lake-secret-value", "us-east-1"
-MOTO = str(Path(sys.executable).parent / "moto_server")
 
 
 @dataclass
 class Node:
-    """`images` is the tag of the images that were imported."""
+    """`images`: the tag of the images that were loaded; `address`: this machine's, as pods reach it; `state`: the folder of a node of the
+    tests' own, None for a cluster that was given."""
 
-    state: Path
+    kubeconfig: Path
     images: str
+    address: str
+    state: Path | None
+    namespaces: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.api: Api = by_kubeconfig(self.state / "admin.kubeconfig")
+        self.api: Api = by_kubeconfig(self.kubeconfig)
+
+    @classmethod
+    def of_environment(cls) -> Node:
+        """As `tests/cluster/run.sh` describes it."""
+        try:
+            kubeconfig, images, address = (os.environ[f"CDCSYNC_TEST_{n}"] for n in ("KUBECONFIG", "IMAGES", "ADDRESS"))
+        except KeyError as missing:
+            raise AssertionError(f"needed: a cluster ({missing}); remedy: make test-cluster") from None
+        state = os.environ.get("CDCSYNC_NODE_STATE")
+        return cls(Path(kubeconfig), images, address, Path(state) if state else None)
 
     def helm(self, *arguments: str) -> str:
-        environment = os.environ | {"KUBECONFIG": str(self.state / "admin.kubeconfig")}
+        environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
         result = subprocess.run([HELM, *arguments], env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"helm {arguments}: {result.stdout}{result.stderr}"
         return result.stdout
+
+    @contextmanager
+    def ours(self) -> Iterator[Node]:
+        """For the time of the tests. A cluster that was given must not have the product yet, and is left without it."""
+        if self.state is None:
+            assert not self.kubectl("get", CRD, "--ignore-not-found"), (
+                f"found: CdcSync on the cluster of {self.kubeconfig}; needed: a cluster without it, since the tests remove it; "
+                f"remedy: another cluster, or `helm uninstall cdcsync -n {SYSTEM}` and `kubectl delete {CRD}`"
+            )
+        try:
+            self.install()
+            yield self
+        finally:
+            if self.state is None:
+                self._leave()
+            self.api.close()
+
+    def _leave(self) -> None:
+        self.helm("uninstall", "cdcsync", "-n", SYSTEM, "--ignore-not-found")
+        self.kubectl("delete", "namespace", SYSTEM, *self.namespaces)
+        self.kubectl("delete", CRD)
 
     def install(self) -> None:
         """The chart with the images that were imported, until the operator is ready."""
@@ -66,32 +101,35 @@ class Node:
             lambda: [p for p in self.pods(SYSTEM, OPERATOR) if ready(p)],
             120,
             "the operator is ready",
-            lambda: (
-                self.kubectl("-n", SYSTEM, "describe", "pods") + self.kubectl("-n", SYSTEM, "logs", "deploy/cdcsync")
-            ),
+            lambda: self.kubectl("-n", SYSTEM, "describe", "pods") + self.operator_log(),
         )
 
     def kubectl(self, *arguments: str) -> str:
-        command = [str(CACHE / "node"), "kubectl", "--kubeconfig", str(self.state / "admin.kubeconfig"), *arguments]
+        command = [str(CACHE / "node"), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def kill(self, namespace: str, pod: str) -> None:
-        """SIGKILL to everything in a pod's containers."""
+        """SIGKILL to everything in its containers but their first process, which ends as its child did."""
         found = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
-        for container in found["status"].get("containerStatuses", []):
-            name = container.get("containerID", "").removeprefix("containerd://")
-            if name:
-                socket = self.state / "run" / "containerd.sock"
-                command = ["ctr", "--address", socket, "-n", "k8s.io", "tasks", "kill", "-a", "-s", "SIGKILL", name]
-                subprocess.run(command, capture_output=True, check=False)
+        for container in found["spec"]["containers"]:
+            self.kubectl("-n", namespace, "exec", pod, "-c", container["name"], "--", "sh", "-c", "kill -9 -1")
 
     def kill_operator(self) -> None:
         for pod in self.pods(SYSTEM, OPERATOR):
             self.kill(SYSTEM, pod["metadata"]["name"])
 
+    def operator_log(self) -> str:
+        """The end of it, and that of the container before."""
+        logs = ("-n", SYSTEM, "logs", "-l", OPERATOR, "--tail=100")
+        return self.kubectl(*logs, "--previous") + self.kubectl(*logs)
+
     def page(self, pod: Object, port: int) -> str:
-        """What Prometheus would read there."""
-        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{port}/metrics", timeout=10) as answer:
+        """What Prometheus would read there, by way of the API server. Raises OSError while nobody answers."""
+        about, token = pod["metadata"], self.api.token()
+        path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}:{port}/proxy/metrics"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(self.api.server + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=10, context=self.api.tls) as answer:
             return str(answer.read().decode())
 
     def evict(self, namespace: str, pod: str) -> None:
@@ -102,18 +140,23 @@ class Node:
 
     def restart_api_server(self) -> None:
         """Killed, and started again a moment later."""
-        os.kill(int((self.state / "run" / "kube-apiserver.pid").read_text()), signal.SIGKILL)
-        subprocess.run([ROOT / "tests" / "cluster" / "up.sh"], check=True, capture_output=True)
+        os.kill(self._process("kube-apiserver"), signal.SIGKILL)
+        up = subprocess.run([ROOT / "tests" / "cluster" / "up.sh"], check=False, capture_output=True, text=True)
+        assert up.returncode == 0, up.stdout + up.stderr
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its kubelet is stopped, so that the control plane takes the node for lost; what runs there goes on."""
-        kubelet = int((self.state / "run" / "kubelet.pid").read_text())
+        kubelet = self._process("kubelet")
         os.kill(kubelet, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(kubelet, signal.SIGCONT)
+
+    def _process(self, name: str) -> int:
+        assert self.state, "not of a cluster that was given"
+        return int((self.state / "run" / f"{name}.pid").read_text())
 
     def pods(self, namespace: str, selector: str) -> list[Object]:
         return list(self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector))
@@ -139,23 +182,25 @@ def wait_until(what: Callable[[], Any], seconds: float, said: str, describe: Cal
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[str]:
-    """An S3 server on the node; its address."""
-    port = 9100
+def s3_server(folder: Path, host: str) -> Iterator[str]:
+    """An S3 server of this machine; its address."""
+    with socket.create_server((host, 0)) as free:
+        address = f"{host}:{free.getsockname()[1]}"
     with (folder / "moto.log").open("wb") as log:
-        process = subprocess.Popen([MOTO, "-H", NODE_IP, "-p", str(port)], stdout=log, stderr=subprocess.STDOUT)
+        given = ["-H", host, "-p", address.rpartition(":")[2]]
+        process = subprocess.Popen([*S3_SERVER, *given], stdout=log, stderr=subprocess.STDOUT)
         try:
-            wait_until(lambda: _bucket(port), 60, "the S3 server started", (folder / "moto.log").read_text)
-            yield f"http://{NODE_IP}:{port}"
+            wait_until(lambda: _bucket(address), 60, "the S3 server started", (folder / "moto.log").read_text)
+            yield f"http://{address}"
         finally:
             process.terminate()
             process.wait()
 
 
-def _bucket(port: int) -> bool:
+def _bucket(address: str) -> bool:
     try:
         pafs.S3FileSystem(
-            access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, endpoint_override=f"{NODE_IP}:{port}",
+            access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, endpoint_override=address,
             scheme="http", allow_bucket_creation=True,
         ).create_dir("lake")  # fmt: skip
     except OSError:

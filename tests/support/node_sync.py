@@ -12,7 +12,7 @@ from cdcsync_kube.client import Object
 from cdcsync_spark.sinks.place import segment
 from support.compare import compare, source_rows
 from support.lake import rows_of
-from support.node import ACCESS_KEY, NODE_IP, REGION, SECRET_KEY, SYSTEM, Node, ready, storage_options, wait_until
+from support.node import ACCESS_KEY, REGION, SECRET_KEY, SYSTEM, Node, ready, storage_options, wait_until
 from support.servers import Server
 from support.sync_process import GRANTS
 from support.workload import Pace, Workload
@@ -51,7 +51,7 @@ class NodeSync:
     def _spec(self) -> Object:
         delta = {"path": f"s3://lake/{self.name}", "credentialsSecretRef": {"name": "lake"}}
         return {
-            "source": source_part(self.server) | {"heartbeatInterval": "1s"},
+            "source": source_part(self.node, self.server) | {"heartbeatInterval": "1s"},
             "tables": {"include": [rf"{self.database}\..*"]},
             "snapshot": {"chunkSize": 500, "parallelism": 2},
             "sink": {"delta": delta | {"options": {"endpoint": self.store, "region": REGION}}},
@@ -110,7 +110,7 @@ class NodeSync:
     def flows(self) -> Status:
         return self.until(lambda s: s.condition("Ready").status == "True", 240, "it flows")
 
-    def observed(self, seconds: float = 60) -> Status:
+    def observed(self, seconds: float = 240) -> Status:
         """After a change of the spec: the operator has seen it."""
         generation = self.resource["metadata"]["generation"]
         return self.until(lambda s: s.observed_generation == generation, seconds, "the change is seen")
@@ -149,9 +149,9 @@ class NodeSync:
         ]
 
 
-def source_part(server: Server) -> Object:
+def source_part(node: Node, server: Server) -> Object:
     return {
-        "host": NODE_IP,
+        "host": node.address,
         "port": server.port,
         "credentialsSecretRef": {"name": "source"},
         "tls": {"mode": "disabled"},
@@ -161,6 +161,7 @@ def source_part(server: Server) -> Object:
 def make_namespace(node: Node, name: str) -> None:
     """The restricted standard is enforced in it, so that a pod that breaks it is refused."""
     about = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+    node.namespaces.append(name)
     node.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": about})
 
 

@@ -156,11 +156,11 @@ class Stream:
     def __init__(self, sync: SmallSync, report: bool) -> None:
         self._sync, self._report = sync, report
         self.tables = {
-            n: StreamTable(n, t.writer(sync.folder), _state(t), time.time()) for n, t in sync.targets.items()
+            n: StreamTable(n, t.writer(sync.folder), _state(t), time.monotonic()) for n, t in sync.targets.items()
         }
         positions = {t.state.table.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
-        self.applier = Applier(self.tables, 1, start, time.time)
+        self.applier = Applier(self.tables, 1, start, time.monotonic)
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
         definitions = {t.state.table.id: t.state.table for t in self.tables.values()}

@@ -75,7 +75,7 @@ class Stepwise:
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
         self.prove(start)
-        applier = Applier(tables, 1, start, time.time)
+        applier = Applier(tables, 1, start, time.monotonic)
         reader = LogReader(self._settings(start, positions))
         reader.start()
         deadline = time.monotonic() + _PATIENCE_SECONDS

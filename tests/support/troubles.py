@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cdcsync_kube.client import Object
-from support.node import Node
+from cdcsync_operator.pod_template import merged
+from support.node import Node, wait_until
 from support.node_sync import PASSWORD, make_namespace, make_secret, make_sync, small, source_part
 from support.servers import Server
 from support.sync_process import GRANTS
@@ -50,20 +51,24 @@ _HUNGRY: Object = {
 }
 
 
+def _with_volume(container: str, path: str, volume: Object, **more: Object) -> Object:
+    """A podTemplate whose container has a volume at `path`."""
+    name = path.strip("/")
+    mounted = {"name": container, "volumeMounts": [{"name": name, "mountPath": path}], **more}
+    return {"podTemplate": {"spec": {"containers": [mounted], "volumes": [{"name": name, **volume}]}}}
+
+
 def _filled(bounds: Object, command: str) -> Object:
     """A driver with a volume at /full, an emptyDir of these bounds, into which `command` writes as soon as the container is there."""
-    driver = {
-        "name": "driver",
-        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", command]}}},
-        "volumeMounts": [{"name": "full", "mountPath": "/full"}],
-    }
-    return {
-        "driver": {"podTemplate": {"spec": {"containers": [driver], "volumes": [{"name": "full", "emptyDir": bounds}]}}}
-    }
+    begun: Object = {"postStart": {"exec": {"command": ["sh", "-c", command]}}}
+    return {"driver": _with_volume("driver", "/full", {"emptyDir": bounds}, lifecycle=begun)}
 
 
 #: the driver's tables have no room
-_LAKE = _filled({"medium": "Memory", "sizeLimit": "1Mi"}, "cat /dev/zero > /full/all || true")
+_LAKE = _filled({"medium": "Memory", "sizeLimit": "1Mi"}, "cat /dev/zero > /full/all || true") | {
+    "sink": {"delta": {"path": "/full/tables"}},
+    "executors": _with_volume("executor", "/full", {"emptyDir": {}}),
+}
 #: beyond the bound of a volume on disk the kubelet evicts the pod
 _SCRATCH = _filled({"sizeLimit": "1Mi"}, "head -c 64M /dev/zero > /full/all")
 
@@ -86,11 +91,11 @@ TROUBLES = {
 #: those that take patience, or processors
 LONG_TROUBLES = {
     "no-room": Trouble(
-        "DriverUnschedulable", "no node takes the driver's pod: 0/1 nodes", {"driver": {"podTemplate": {"spec": _NOWHERE}}},
+        "DriverUnschedulable", "no node takes the driver's pod: 0/", {"driver": {"podTemplate": {"spec": _NOWHERE}}},
         seconds=600,
     ),
     "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
-    "full-disk": Trouble("SinkUnreachable", "o space left", _LAKE | {"sink": {"delta": {"path": "/full/tables"}}}, seconds=600),
+    "full-disk": Trouble("SinkUnreachable", "o space left", _LAKE, seconds=600),
     "full-scratch": Trouble("DriverLost", "Usage of EmptyDir volume", _SCRATCH, seconds=600),
     "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
@@ -102,9 +107,12 @@ def begin_troubles(node: Node, source: Server, chosen: Iterable[str]) -> None:
     source.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", db=database)
     source.create_user("cdc", PASSWORD, GRANTS[source.flavor])
     base: Object = {
-        "source": source_part(source),
+        "source": source_part(node, source),
         "tables": {"include": [rf"{database}\..*"]},
-        "sink": {"delta": {"path": "/scratch/lake"}},
+        "sink": {"delta": {"path": "/lake/tables"}},
+        # none of them gets as far as needing one that is shared
+        "driver": _with_volume("driver", "/lake", {"emptyDir": {}}),
+        "executors": _with_volume("executor", "/lake", {"emptyDir": {}}),
         **_ONCE,
     }
     for name in chosen:
@@ -112,5 +120,13 @@ def begin_troubles(node: Node, source: Server, chosen: Iterable[str]) -> None:
         make_namespace(node, name)
         make_secret(node, name, "source", {"username": "cdc", "password": PASSWORD})
         for thing in trouble.beside:
-            node.api.create(f"/api/v1/namespaces/{name}/{thing['kind'].lower()}s", thing)
-        make_sync(node, name, "troubled", base | trouble.spec)
+            _make_beside(node, name, thing)
+        make_sync(node, name, "troubled", merged(base, trouble.spec))
+
+
+def _make_beside(node: Node, namespace: str, thing: Object) -> None:
+    """A quota counts from when the controller has seen it; until then a pod is refused in other words."""
+    path = f"/api/v1/namespaces/{namespace}/{thing['kind'].lower()}s"
+    node.api.create(path, thing)
+    name = thing["metadata"]["name"]
+    wait_until(lambda: "hard" in node.api.get(f"{path}/{name}").get("status", {}), 60, "the quota counts")
