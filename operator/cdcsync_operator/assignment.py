@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
 from cdcsync_operator.seen import RunSeen, TableSeen
@@ -112,15 +112,15 @@ def asked_again(table: TableStatus) -> TableStatus:
     return table.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
 
 
-#: who owns a table that two runs have: the one that brings it forward, then the one that reads it, then the stream
-_OWNERSHIP = (RunKind.CATCH_UP, RunKind.SNAPSHOT, RunKind.STREAM)
-
-
 def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
-    """Run id -> the tables whose reports count, each table once."""
+    """Run id -> the tables whose reports count: those that no newer one of these runs has.
+
+    A run is given a table when those before it are done with it, though they may take a while to end, or when its content is to be
+    replaced, of which they know nothing. `runs` are those that the status names.
+    """
     taken: frozenset[str] = frozenset()
     owned: dict[str, frozenset[str]] = {}
-    for run in sorted(runs, key=lambda r: _OWNERSHIP.index(r.kind)):
+    for run in sorted(runs, key=lambda r: r.number, reverse=True):
         owned[run.id] = run.names - taken
         taken |= run.names
     return owned

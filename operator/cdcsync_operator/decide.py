@@ -23,7 +23,17 @@ from collections.abc import Iterable
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Phase, Restarts, RunRef, TableStatus, only_tables, unix_time, utc, with_tables
+from cdcsync_core.status import (
+    CONSISTENT,
+    Phase,
+    Restarts,
+    RunRef,
+    TableStatus,
+    only_tables,
+    unix_time,
+    utc,
+    with_tables,
+)
 from cdcsync_operator import restart
 from cdcsync_operator.assignment import (
     TableNonces,
@@ -202,7 +212,7 @@ def _take_preflight(draft: Draft) -> None:
     if preflight.errors:
         _take_preflight_errors(draft)
         return
-    if any(_holds_failed(draft, run) for run in draft.live()):
+    if any(_holds_untold(draft, run) for run in draft.live()):
         return
     source_was_unfit = draft.status.condition("SourceReady").status == "False"
     unfailed = draft.status.phase is Phase.FAILED and source_was_unfit and not _is_exhausted(draft)
@@ -216,16 +226,16 @@ def _take_preflight(draft: Draft) -> None:
     draft.status = resolve(draft.spec, status, preflight.tables, take_new=take_new)
 
 
-def _holds_failed(draft: Draft, run: RunSeen) -> bool:
-    """Whether a stream has a failed table that the changed resource asks for again: it leaves that out for as long as it lives.
+def _holds_untold(draft: Draft, run: RunSeen) -> bool:
+    """Whether a stream has a table, as the changed resource asks for it, of which the status does not say that it flows there.
 
-    So it is drained first. Until it has ended the change is not taken, and the reason stands; a table that is read again comes back
-    by that.
+    A stream leaves a failed table out for as long as it lives, and does not repeat what it said while the table was to be read again. So
+    it is drained first. Until it has ended the change is not taken, and a reason stands; a table that is read again comes back by that.
     """
     if run.kind is not RunKind.STREAM or not draft.changed:
         return False
-    has = dict(run.tables)
-    return any(t.failed and draft.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(draft.status))
+    has, flows = dict(run.tables), (TablePhase.CATCHING_UP, *CONSISTENT)
+    return any(t.phase not in flows and draft.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(draft.status))
 
 
 def _take_preflight_errors(draft: Draft) -> None:
@@ -309,7 +319,7 @@ def _source_was_unfit(draft: Draft) -> bool:
 
 def _is_outdated(draft: Draft, run: RunSeen) -> bool:
     dropped = run.names - {t.name for t in assigned(draft.status)}
-    return bool(dropped) or run.fingerprint != fingerprint(draft.spec, run.kind) or _holds_failed(draft, run)
+    return bool(dropped) or run.fingerprint != fingerprint(draft.spec, run.kind) or _holds_untold(draft, run)
 
 
 def _is_done(draft: Draft) -> bool:

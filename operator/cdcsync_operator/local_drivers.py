@@ -96,8 +96,9 @@ class LocalDrivers:
     # -- the port
 
     def merged(self, status: Status) -> Status:
-        owned = owned_tables(r.seen() for r in self._runs.values())
-        for run in self._runs.values():
+        named = [r for r in self._runs.values() if status.runs.kind_of(r.action.id)]
+        owned = owned_tables(r.seen() for r in named)
+        for run in named:
             tables = frozenset(name for name, _ in run.action.tables)
             for report in run.inbox.take():
                 status = merge_report(status, report, tables, tables - owned[run.action.id])

@@ -58,6 +58,12 @@ class RunSeen:
     def names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.tables)
 
+    @property
+    def number(self) -> int:
+        """The epoch in its id: of two runs that one status names, the newer one has the higher."""
+        digits = self.id.rpartition("-")[2]
+        return int(digits) if digits.isdecimal() else 0
+
 
 @dataclass(frozen=True)
 class TableSeen:

@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, TableStatus
 from cdcsync_operator.seen import RunPreflight, RunState, StopRun
-from unit.controller.world import World
+from unit.controller.world import World, place
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 AGAIN = [{"table": "shop.b", "nonce": 1}]
@@ -223,7 +223,71 @@ def test_no_change_leaves_a_failed_table_and_its_stream_alone() -> None:
     assert table(world).message == "bad"
 
 
+# ---- whose word counts
+
+
+def test_a_stream_is_heard_while_the_snapshot_before_it_takes_its_time_to_end() -> None:
+    """What it says then it does not say again: on a silent source the tables would catch up for ever."""
+    world = World()
+    world.steps()
+    world.read("shop.a", "shop.b")
+    world.steps()
+    assert world.kinds() == {"snapshot", "stream"}
+    world.flow("shop.a", "shop.b")
+    world.end(SNAPSHOT)
+    world.steps()
+    assert [t.phase for t in world.status.table_status] == [TablePhase.STREAMING] * 2
+    assert world.condition("Consistent")[0] == "True"
+
+
+def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
+    world = reading_again()
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "splitsFinished": 3}])
+    world.flow("shop.a", "shop.b", offset=400)
+    assert (table(world).phase, table(world).splits_finished) == (TablePhase.SNAPSHOTTING, 3)
+    world.read("shop.b", nonce=1)
+    world.end(SNAPSHOT)
+    world.steps()
+    world.say(CATCH_UP, tables=[{"name": "shop.b", "phase": "CatchingUp", "nonce": 1, "position": place(350)}])
+    assert table(world).position == place(350)
+    world.end(CATCH_UP)
+    world.step()
+    world.end(STREAM)
+    world.steps()
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "position": place(500)}])
+    assert (table(world).phase, table(world).position) == (TablePhase.STREAMING, place(500))
+
+
 # ---- an entry of spec.resnapshot that is removed
+
+
+@pytest.mark.parametrize("said", [(), ({"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None},)])
+def test_a_nonce_that_is_taken_back_while_its_table_is_read_leaves_no_table_out(said: tuple[Any, ...]) -> None:
+    """The table had failed in the stream, which does not capture it, and had said so long ago."""
+    world = flowing()
+    first = world.live(STREAM).id
+    world.say(STREAM, tables=[FAILED])
+    world.steps()
+    world.change(resnapshot=AGAIN)
+    world.steps()
+    world.say(SNAPSHOT, tables=list(said))
+    world.steps()
+    world.change(resnapshot=[])
+    world.steps()
+    assert world.live(STREAM).stop_asked
+    world.end(STREAM)
+    world.end(SNAPSHOT, 1, "OutOfMemory", "killed")
+    world.steps(10)
+    assert dict(world.live(SNAPSHOT).tables) == {"shop.b": 0}
+    world.read("shop.b")
+    world.end(SNAPSHOT)
+    world.steps()
+    world.end(CATCH_UP)
+    world.step()
+    world.end(STREAM)
+    world.steps()
+    assert world.live(STREAM).id != first
+    assert dict(world.live(STREAM).tables) == {"shop.a": 0, "shop.b": 0}
 
 
 def test_a_table_that_flows_gets_no_second_writer_when_its_nonce_is_taken_back() -> None:

@@ -9,6 +9,7 @@ from cdcsync_core.manifest import parse_resource
 from cdcsync_core.run import Report, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report, utc
+from cdcsync_operator.assignment import owned_tables
 from cdcsync_operator.decide import decide
 from cdcsync_operator.seen import (
     Action,
@@ -106,7 +107,8 @@ class World:
     def say(self, kind: RunKind, **parts: Any) -> None:
         run = self.live(kind)
         self.runs[run.id] = replace(run, reported_at=self.now)
-        self.status = merge_report(self.status, Report(run.id, **parts), run.names)
+        foreign = run.names - owned_tables(self.runs.values())[run.id]
+        self.status = merge_report(self.status, Report(run.id, **parts), run.names, foreign)
 
     def end(self, kind: RunKind, code: int = 0, reason: str = "", message: str = "") -> None:
         run = self.live(kind)
