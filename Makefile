@@ -16,6 +16,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 STAMPS := .cache/stamps
 MYSQL97 := .cache/mysql97
+KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
 
 # ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
@@ -34,7 +35,7 @@ help: ## list the targets
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld ## provide the database servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld ## provide the database servers that the tests start
 
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
 	@$(BIN)/cdcsync demo
@@ -133,6 +134,10 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 $(STAMPS)/mariadb1011: tools/system-packages.sh | $(STAMPS)
 	@tools/system-packages.sh servers
 	@touch $@
+
+$(KEYS_PLUGIN): | $(STAMPS)/mariadb1011
+	@echo "servers: MariaDB's plugin for encrypted logs"
+	@tests/support/mariadb-plugin.sh $@
 
 $(STAMPS)/mariadb114: operator/cdcsync_operator/embedded.py | .venv/ready
 	@echo "servers: MariaDB 11.4 by Maven into the user's cache"

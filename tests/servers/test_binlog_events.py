@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,9 @@ from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 
 pytestmark = pytest.mark.server
+
+#: made by `make servers`
+KEYS_PLUGIN = Path(__file__).parents[2] / ".cache/mariadb-plugins/file_key_management.so"
 
 #: a fact's name, and what identifies it
 Shape = tuple[str, ...]
@@ -422,11 +427,13 @@ def test_an_encrypted_binlog_is_sent_in_the_clear(
 ) -> None:
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text("1;" + "a7" * 32 + "\n")
+    shutil.copy(KEYS_PLUGIN, keys.parent)
     keys.parent.chmod(0o755)
     for parent in list(keys.parents)[:3]:
         parent.chmod(0o755)
     server = fresh_server(
         "mariadb1011",
+        plugin_dir=str(keys.parent),
         plugin_load_add="file_key_management",
         file_key_management_filename=str(keys),
         encrypt_binlog=True,
