@@ -289,20 +289,18 @@ def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str])
     """A stream that does not know yet that a table was read again speaks of its old content: that is no news either."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
-        TableStatus.model_validate(
-            table.model_dump(by_alias=True) | entry | _verdict(table, kind) | {"run": report.run}
-        )
+        TableStatus.model_validate(table.model_dump(by_alias=True) | entry | {"run": report.run} | _verdict(table))
         for entry in report.tables
         if (table := known.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)
     ]
 
 
-def _verdict(table: TableStatus, kind: RunKind) -> dict[str, Any]:
-    """What no report takes back: a failure beside the stream, of which the stream does not know."""
-    if kind is RunKind.SNAPSHOT or not table.failed:
+def _verdict(table: TableStatus) -> dict[str, Any]:
+    """What no report takes back: a failure, of which the run beside does not know. A table that is tried again has none any more."""
+    if not table.failed:
         return {}
-    return {"phase": table.phase, "reason": table.reason, "message": table.message}
+    return {"phase": table.phase, "reason": table.reason, "message": table.message, "run": table.run}
 
 
 def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:

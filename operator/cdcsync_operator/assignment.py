@@ -113,14 +113,14 @@ def asked_again(table: TableStatus) -> TableStatus:
 
 
 def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
-    """Run id -> the tables whose reports count: those that no newer one of these runs has.
+    """Run id -> the tables whose reports count: those of which it has the newest content, and of these the ones that no newer run has.
 
     A run is given a table when those before it are done with it, though they may take a while to end, or when its content is to be
-    replaced, of which they know nothing. `runs` are those that the status names.
+    replaced, of which the others know nothing. `runs` are those that the status names.
     """
-    taken: frozenset[str] = frozenset()
-    owned: dict[str, frozenset[str]] = {}
-    for run in sorted(runs, key=lambda r: r.number, reverse=True):
-        owned[run.id] = run.names - taken
-        taken |= run.names
-    return owned
+    runs = list(runs)
+    owner: dict[str, tuple[int, int, str]] = {}
+    for run in runs:
+        for name, nonce in run.tables:
+            owner[name] = max(owner.get(name, (-1, -1, "")), (nonce, run.number, run.id))
+    return {run.id: frozenset(name for name in run.names if owner[name][2] == run.id) for run in runs}

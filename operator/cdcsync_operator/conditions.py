@@ -19,6 +19,7 @@ from cdcsync_core.status import (
     aged_lag,
     only_tables,
     with_condition,
+    with_tables,
 )
 from cdcsync_operator.assignment import all_consistent, assigned, established, to_snapshot, to_stream
 from cdcsync_operator.draft import Draft
@@ -41,6 +42,7 @@ class Health:
 
 def summarise(draft: Draft) -> Status:
     """The status of a decision, whole."""
+    _judge_what_flows(draft)
     phase = _phase(draft)
     if phase is Phase.COMPLETED:
         _complete_tables(draft)
@@ -58,6 +60,17 @@ def summarise(draft: Draft) -> Status:
     return status
 
 
+def _judge_what_flows(draft: Draft) -> None:
+    """A table flows only in a stream that has its content, whatever was said of it before: by a stream that did not know yet that it is
+    to be read again, or by the one before this."""
+    stream = draft.named(RunKind.STREAM)
+    if stream is None or not stream.live:
+        return
+    has = dict(stream.tables)
+    left = [t for t in draft.status.table_status if t.phase in CONSISTENT and has.get(t.name, -1) < t.nonce]
+    draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.CATCHING_UP}) for t in left])
+
+
 def _is_taken_in(draft: Draft) -> bool:
     """A generation counts as observed when it was acted upon: a preflight decides that, save where nothing is to run, or may."""
     return bool(draft.seen.refusal) or (draft.spec.state == "paused" and not draft.live() and not draft.seen.closing)
@@ -70,11 +83,13 @@ def _phase(draft: Draft) -> Phase:
     status, tables = draft.status, assigned(draft.status)
     if draft.failure or (tables and all(t.failed for t in tables) and not draft.changed):
         return Phase.FAILED
+    if status.phase is Phase.FAILED and not draft.changed:
+        return status.phase  # also while what still runs drains
     if draft.seen.closing or draft.live():
         return _phase_of_work(draft, tables) if draft.live() else status.phase
     if draft.spec.state == "paused":
         return Phase.PAUSED
-    if status.phase in (Phase.FAILED, Phase.COMPLETED) and not draft.changed:
+    if status.phase is Phase.COMPLETED and not draft.changed:
         return status.phase
     if (
         draft.spec.snapshot.only

@@ -24,7 +24,6 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import (
-    CONSISTENT,
     Phase,
     Restarts,
     RunRef,
@@ -73,6 +72,7 @@ def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
     """The new status and the actions that follow from it."""
     draft = Draft(resource, seen, now, seen.status)
     _clear_strangers(draft)
+    _leave_old_failures(draft)
     _book_ended_runs(draft)
     _take_preflight(draft)
     _choose_runs(draft)
@@ -88,6 +88,20 @@ def _clear_strangers(draft: Draft) -> None:
     for run in draft.seen.runs:
         if draft.status.runs.kind_of(run.id) is None:
             draft.actions.append(StopRun(run.kind, run.id) if run.live else ForgetRun(run.kind, run.id))
+
+
+def _leave_old_failures(draft: Draft) -> None:
+    """What a stream says of content that is to be replaced keeps no table from being read again."""
+    stream = draft.named(RunKind.STREAM)
+    if stream is None or draft.changed:
+        return
+    has = dict(stream.tables)
+    old = [
+        t.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
+        for t in assigned(draft.status)
+        if t.failed and t.run == stream.id and draft.spec.nonce(t.name) > has.get(t.name, -1)
+    ]
+    draft.status = with_tables(draft.status, old)
 
 
 def _book_ended_runs(draft: Draft) -> None:
@@ -125,8 +139,8 @@ def _book(draft: Draft, run: RunSeen, outcome: Exit, lasted: float) -> None:
     if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE) and not _may_be_rotated(draft, outcome):
         _book_permanent(draft, run, outcome)
         return
-    if outcome.code == ExitCode.DONE and _is_complete(draft, run):
-        return
+    if (outcome.code == ExitCode.DONE or run.kind is RunKind.SNAPSHOT) and _is_complete(draft, run):
+        return  # a snapshot that has read all may be lost while it ends
     reason = outcome.reason or Reason.DRIVER_LOST.value
     unexplained = f"the {run.kind.value} driver ended with code {int(outcome.code)} before its work was done"
     _book_trouble(draft, reason, outcome.message or unexplained, lasted)
@@ -158,20 +172,22 @@ def _book_permanent(draft: Draft, run: RunSeen, outcome: Exit) -> None:
     unfinished = _unfinished(draft, run)
     if not unfinished and any(t.name in run.names for t in assigned(draft.status)):
         return
-    stream = draft.named(RunKind.STREAM)
-    if run.kind is RunKind.STREAM or stream is None or not stream.live:
+    stream, stopped = draft.named(RunKind.STREAM), {t.name for t in unfinished}
+    others = tuple((name, nonce) for name, nonce in to_stream(draft.spec, draft.status) if name not in stopped)
+    flowing = (stream is not None and stream.live) or established(draft.status, others)
+    if run.kind is RunKind.STREAM or not flowing:
         draft.failure = (outcome.reason or Reason.INTERNAL_ERROR.value, outcome.message)
         return
-    update = {"phase": TablePhase.FAILED, "reason": outcome.reason, "message": outcome.message}
+    update = {"phase": TablePhase.FAILED, "reason": outcome.reason, "message": outcome.message, "run": run.id}
     draft.status = with_tables(draft.status, [t.model_copy(update=update) for t in unfinished])
 
 
 def _unfinished(draft: Draft, run: RunSeen) -> list[TableStatus]:
-    """The tables for which the run still was at work: of a snapshot those to be read, of the others all."""
+    """The tables for which the run still was at work: of a snapshot those to be read, of the others those that are not."""
     tables = [t for t in assigned(draft.status) if t.name in run.names and not t.failed]
-    if run.kind is not RunKind.SNAPSHOT:
-        return tables
     unread = dict(to_snapshot(draft.spec, draft.status))
+    if run.kind is not RunKind.SNAPSHOT:
+        return [t for t in tables if t.name not in unread]
     return [t for t in tables if t.name in unread and not _has_read(run, t)]
 
 
@@ -227,15 +243,18 @@ def _take_preflight(draft: Draft) -> None:
 
 
 def _holds_untold(draft: Draft, run: RunSeen) -> bool:
-    """Whether a stream has a table, as the changed resource asks for it, of which the status does not say that it flows there.
+    """Whether a stream has a table, as the resource asks for it, that does not flow there.
 
-    A stream leaves a failed table out for as long as it lives, and does not repeat what it said while the table was to be read again. So
-    it is drained first. Until it has ended the change is not taken, and a reason stands; a table that is read again comes back by that.
+    It leaves out, for as long as it lives, a table that failed, and one of which it found no content; and what it said of a table while
+    that was to be read again did not count. So it is drained: for a failed table when the resource has changed. Until it has ended the
+    change is not taken, and a reason stands; a table that is read again comes back by that.
     """
-    if run.kind is not RunKind.STREAM or not draft.changed:
+    if run.kind is not RunKind.STREAM:
         return False
-    has, flows = dict(run.tables), (TablePhase.CATCHING_UP, *CONSISTENT)
-    return any(t.phase not in flows and draft.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(draft.status))
+    has, left_out = dict(run.tables), {TablePhase.PENDING, TablePhase.SNAPSHOTTING}
+    if draft.changed:
+        left_out.add(TablePhase.FAILED)
+    return any(t.phase in left_out and draft.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(draft.status))
 
 
 def _take_preflight_errors(draft: Draft) -> None:
@@ -257,15 +276,20 @@ def _take_preflight_errors(draft: Draft) -> None:
 def _is_fit(draft: Draft) -> bool:
     """Whether runs may start; asks for a preflight where there is none that is new enough."""
     preflight, generation = draft.seen.preflight, draft.resource.metadata.generation
-    current = preflight is not None and preflight.generation == generation
-    if not current or preflight is None:
+    if preflight is None or preflight.generation != generation:
         age, every = 1.0, 0.0
     else:
         age, every = draft.now - preflight.at, _look_every(draft, preflight)
     if age >= every and not draft.seen.preflight_running:
         unread = frozenset(name for name, _ in to_snapshot(draft.spec, draft.status))
         draft.actions.append(RunPreflight(generation, unread if assigned(draft.status) else None))
-    return bool(current and preflight and not preflight.errors)
+    return _is_looked_at(draft)
+
+
+def _is_looked_at(draft: Draft) -> bool:
+    """Whether the last look was for this generation, and found the source fit."""
+    preflight = draft.seen.preflight
+    return preflight is not None and preflight.generation == draft.resource.metadata.generation and not preflight.errors
 
 
 def _look_every(draft: Draft, preflight: PreflightSeen) -> float:
@@ -319,7 +343,9 @@ def _source_was_unfit(draft: Draft) -> bool:
 
 def _is_outdated(draft: Draft, run: RunSeen) -> bool:
     dropped = run.names - {t.name for t in assigned(draft.status)}
-    return bool(dropped) or run.fingerprint != fingerprint(draft.spec, run.kind) or _holds_untold(draft, run)
+    if dropped or run.fingerprint != fingerprint(draft.spec, run.kind):
+        return True
+    return _is_looked_at(draft) and _holds_untold(draft, run)
 
 
 def _is_done(draft: Draft) -> bool:
@@ -334,8 +360,12 @@ def _stop(draft: Draft, runs: Iterable[RunSeen]) -> None:
 
 def _start_snapshot(draft: Draft) -> None:
     tables = to_snapshot(draft.spec, draft.status)
-    if tables and draft.status.runs.snapshot is None:
-        _start(draft, RunKind.SNAPSHOT, tables)
+    if not tables or draft.status.runs.snapshot is not None:
+        return
+    _start(draft, RunKind.SNAPSHOT, tables)
+    # what the stream says of them does not count from now on, so it cannot be held to say that they flow
+    again = [t for t in assigned(draft.status) if t.positioned and t.name in dict(tables)]
+    draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.SNAPSHOTTING}) for t in again])
 
 
 def _start_stream(draft: Draft) -> None:

@@ -245,6 +245,8 @@ class StreamRun:
     def _phase(self, table: StreamTable) -> TablePhase:
         if table.stop is not None:
             return TablePhase.FAILED
+        if self.context.config.kind is RunKind.CATCH_UP:
+            return TablePhase.CATCHING_UP  # it will not flow here
         return TablePhase.STREAMING if self._applier.consistent(table) else TablePhase.CATCHING_UP
 
     def _news(self, table: StreamTable, phase: TablePhase) -> bool:

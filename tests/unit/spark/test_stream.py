@@ -88,13 +88,15 @@ class Reported:
     """A run over tables in memory, and its reports; no Spark."""
 
     tables: list[StreamTable]
+    kind: RunKind = RunKind.STREAM
     now: float = 0.0
     wall: float = 1000.0
     reports: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         reporter = SimpleNamespace(report=lambda **parts: self.reports.append(parts))
-        context: Any = SimpleNamespace(resource=resource("shop"), reporter=reporter)
+        config = SimpleNamespace(kind=self.kind)
+        context: Any = SimpleNamespace(resource=resource("shop"), reporter=reporter, config=config)
         spark: Any = None
         self.run = StreamRun(context, spark, self.tables, 1, 3600.0, lambda: self.now, lambda: self.wall)
 
@@ -117,6 +119,12 @@ def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
     stream.hear(200, 200, None)
     said = stream.say()
     assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1060.0, None)
+
+
+def test_a_table_flows_in_a_stream_and_not_where_it_is_brought_there() -> None:
+    said = {kind: Reported([stream_table("a")], kind).say(everything=True)["tables"] for kind in RunKind}
+    assert said[RunKind.STREAM][0]["phase"] == "Streaming"
+    assert said[RunKind.CATCH_UP][0]["phase"] == "CatchingUp"
 
 
 def test_a_source_whose_clock_is_ahead_is_not_ahead() -> None:

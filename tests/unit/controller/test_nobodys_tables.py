@@ -1,0 +1,241 @@
+"""No table is called consistent that no run captures, and none is left to nobody, whatever ends or is taken back meanwhile (R5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import Phase, TableStatus, utc
+from unit.controller.world import World, place, resource
+
+SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
+AGAIN = [{"table": "shop.b", "nonce": 1}]
+STOPPED = {"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "ALTER", "nonce": 0}
+WIDER: dict[str, Any] = {"tables": {"include": [r"shop\..*"], "exclude": ["none"]}}
+
+
+def table(world: World, name: str = "shop.b") -> TableStatus:
+    found = world.status.table(name)
+    assert found is not None
+    return found
+
+
+def flowing(*tables: str, **spec: Any) -> World:
+    world = World(tables=tables or ("shop.a", "shop.b"), resource=resource(**spec))
+    world.to_streaming()
+    return world
+
+
+def asked_again() -> World:
+    """The snapshot of shop.b has been started, and has said nothing."""
+    world = flowing()
+    world.change(resnapshot=AGAIN)
+    world.steps()
+    return world
+
+
+def idle(world: World, looks: int = 50) -> None:
+    """The stream's reader goes on, and there is no news of any table."""
+    for _ in range(looks):
+        if "stream" in world.kinds():
+            world.say(STREAM, position=place(900) | {"timestamp": utc(world.now)}, lag_seconds=0.1)
+        world.step(10)
+
+
+def first_words(world: World) -> None:
+    """What a stream says when it begins: its tables with the content that it finds."""
+    entries = [
+        {"name": name, "phase": "Streaming", "nonce": nonce, "position": place(300)}
+        for name, nonce in world.live(STREAM).tables
+    ]
+    world.say(STREAM, tables=entries, position=place(300) | {"timestamp": utc(world.now)}, lag_seconds=0.5)
+
+
+def widened(*tables: str) -> World:
+    """Of a flowing sync: more tables, which a snapshot beside the stream reads."""
+    world = flowing("shop.a", "shop.b")
+    world.tables = ("shop.a", "shop.b", *tables)
+    world.change(**WIDER)
+    world.steps()
+    assert world.live(SNAPSHOT).names == set(tables)
+    return world
+
+
+# ---- content that is newer than the stream's
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": {"interval": "5s"}}])
+def test_a_published_content_is_handed_over_though_the_stream_was_started_later(more: dict[str, Any]) -> None:
+    """The nonce was taken back before the snapshot spoke, which publishes all the same."""
+    world = asked_again()
+    world.change(resnapshot=[], **more)
+    world.steps()
+    world.end(STREAM, 1, "OutOfMemory", "killed")
+    world.steps(20)
+    first_words(world)
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
+    world.step()
+    world.read("shop.b", nonce=1)
+    world.step()
+    world.end(SNAPSHOT)
+    idle(world)
+    assert table(world).phase is TablePhase.CATCHING_UP
+    assert world.live(CATCH_UP).tables == (("shop.b", 1),)
+
+
+def test_a_table_waits_visibly_while_its_second_reading_cannot_start_and_the_stream_was_restarted() -> None:
+    world = asked_again()
+    world.end(SNAPSHOT, 1, "DriverUnschedulable", "no node takes the pod")
+    world.step()
+    world.flow("shop.a", "shop.b")
+    world.end(STREAM, 1, "OutOfMemory", "killed")
+    world.steps(40)
+    assert world.live(STREAM).names == {"shop.a"}
+    first_words(world)
+    idle(world)
+    assert table(world).phase is not TablePhase.STREAMING
+    assert world.condition("Consistent")[0] == "False"
+
+
+def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_back() -> None:
+    world = World(tables=("shop.a", "shop.b", "shop.c"))
+    world.to_streaming()
+    world.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 1}])
+    world.steps()
+    world.read("shop.b", nonce=1)
+    world.steps()
+    world.say(CATCH_UP, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "position": place(400)}])
+    world.end(CATCH_UP)
+    world.errors = (fail(Reason.SOURCE_UNREACHABLE, "away"),)
+    world.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 2}])
+    idle(world)
+    assert world.live(STREAM).names == {"shop.a", "shop.b", "shop.c"}
+    assert table(world).phase is TablePhase.CATCHING_UP
+
+
+# ---- what a stream says of content that is to be replaced
+
+
+def test_a_stop_that_did_not_count_is_found_when_the_nonce_is_taken_back() -> None:
+    world = asked_again()
+    world.say(STREAM, tables=[STOPPED])
+    world.steps()
+    world.end(SNAPSHOT, 1, "DriverUnschedulable", "no node")
+    world.step()
+    world.change(resnapshot=[])
+    world.steps()
+    assert world.live(STREAM).stop_asked
+
+
+def test_a_stop_of_old_content_keeps_no_table_from_being_read_again() -> None:
+    world = asked_again()
+    world.end(SNAPSHOT, 1, "DriverUnschedulable", "no node")
+    world.step()
+    world.say(STREAM, tables=[STOPPED])
+    idle(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+
+
+def test_a_stream_that_stops_with_its_old_content_stops_no_reading() -> None:
+    world = flowing("shop.b")
+    world.change(resnapshot=AGAIN)
+    world.steps()
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
+    world.say(STREAM, tables=[STOPPED])
+    world.end(STREAM, 3, "SchemaChangeRefused", "ALTER")
+    world.steps()
+    assert not world.live(SNAPSHOT).stop_asked
+    assert world.status.phase is not Phase.FAILED
+
+
+def test_a_stream_is_not_drained_for_a_change_whose_source_cannot_be_reached() -> None:
+    world = asked_again()
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
+    world.step()
+    world.change(resnapshot=[])
+    world.errors = (fail(Reason.SOURCE_UNREACHABLE, "away"),)
+    world.steps()
+    assert not world.live(STREAM).stop_asked
+    world.errors = ()
+    world.steps(40)
+    assert world.live(STREAM).stop_asked
+
+
+# ---- content that is gone
+
+
+def test_a_table_whose_target_was_removed_is_read_and_comes_back() -> None:
+    """The stream found nothing there, and says so."""
+    world = flowing()
+    world.change(restartNonce=1)
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Snapshotting", "reason": "", "message": ""}])
+    world.flow("shop.a")
+    world.steps()
+    assert world.live(STREAM).stop_asked
+    world.end(STREAM)
+    world.steps()
+    assert world.live(STREAM).names == {"shop.a"}
+    world.flow("shop.a")
+    world.read("shop.b")
+    world.end(SNAPSHOT)
+    world.steps()
+    assert world.live(CATCH_UP).names == {"shop.b"}
+
+
+# ---- ends beside each other
+
+
+def test_a_sync_that_failed_stays_so_while_what_still_runs_drains() -> None:
+    world = widened("shop.c")
+    starts = len(world.started())
+    world.end(STREAM, 3, "PositionLost", "purged")
+    world.steps()
+    assert world.live(SNAPSHOT).stop_asked
+    assert world.status.phase is Phase.FAILED
+    world.end(SNAPSHOT)
+    world.steps(20)
+    assert len(world.started()) == starts
+    assert world.condition("Stalled") == ("True", "PositionLost")
+
+
+def test_an_added_table_that_cannot_be_read_stops_none_that_waits_for_its_next_attempt() -> None:
+    world = widened("shop.c")
+    world.end(STREAM, 1, "OutOfMemory", "killed")
+    world.step()
+    world.end(SNAPSHOT, 3, "SnapshotOutlivesBinlog", "purged")
+    world.steps(60)
+    assert table(world, "shop.c").reason == "SnapshotOutlivesBinlog"
+    assert world.live(STREAM).names == {"shop.a", "shop.b"}
+
+
+def test_a_failed_catch_up_is_not_begun_again_by_the_snapshot_beside_it() -> None:
+    world = widened("shop.c", "shop.d")
+    world.read("shop.c")
+    world.flow("shop.a", "shop.b")
+    world.steps()
+    world.say(CATCH_UP, tables=[{"name": "shop.c", "phase": "Failed", "reason": "XaUnsupported", "message": "xa"}])
+    world.end(CATCH_UP, 3, "XaUnsupported", "xa")
+    world.step()
+    world.read("shop.c")
+    world.steps()
+    assert table(world, "shop.c").reason == "XaUnsupported"
+    assert world.kinds() == {"stream", "snapshot"}
+
+
+def test_a_snapshot_that_is_lost_when_it_has_read_all_has_failed_nothing() -> None:
+    world = World(resource=resource(autoRestart={"enabled": False}))
+    world.steps()
+    world.read("shop.a", "shop.b")
+    world.steps()
+    world.flow("shop.a", "shop.b")
+    world.end(SNAPSHOT, 1, "DriverLost", "gone with its node")
+    world.steps()
+    assert world.status.restarts.consecutive == 0
+    assert world.live(STREAM).stop_asked is False
+    assert world.condition("Ready")[0] == "True"
