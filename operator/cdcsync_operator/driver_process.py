@@ -30,7 +30,8 @@ from cdcsync_operator.seen import Exit
 _LOCK = "alive.lock"
 _PID = "driver.pid"
 _TAIL_BYTES = 65536
-_JOIN_SECONDS = 5.0
+#: to read what is left in the pipe of a driver that has ended, with all its children
+_JOIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self._server is not None and self._server.poll() is None
 
-    def start(self, port: int | None = None, timeout: float = 60) -> int:
+    def start(self, port: int | None = None, timeout: float = 240) -> int:
         """Starts the server on `port`, or on a free one, and returns the port once the server greets."""
         if self.is_running():
             raise ServerStartError(f"the server runs already (pid {self.pid}, port {self.port}); stop it first")

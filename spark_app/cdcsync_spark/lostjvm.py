@@ -11,8 +11,8 @@ from cdcsync_core.errors import CdcError, Reason, fail
 
 #: the exit code of a JVM that ends by an OutOfMemoryError (`report_java_out_of_memory` in HotSpot's debug.cpp)
 _OUT_OF_MEMORY = 3
-#: a JVM's connections end a moment before it does
-_END_SECONDS = 2.0
+#: a JVM's connections end a moment before it does, a long one on a busy machine
+_END_SECONDS = 15.0
 
 
 def jvm_error(spark: SparkSession) -> CdcError | None:

@@ -37,6 +37,9 @@ from cdcsync_spark.progress import failed_entry, position_entry, table_entry
 from cdcsync_spark.sinks.base import Closed, Maintenance, refuse_other_identity
 
 _REPORT_SECONDS = 2.0
+#: Spark gives the process of a source ten seconds to start and to say so, and no setting changes that
+_QUERY_STARTS = 5
+_NOT_CONNECTED = "Python worker failed to connect back"
 #: how old an idle table's last commit may become at most; a quarter of the log's retention if that is less
 _STAMP_SECONDS = 6 * 3600.0
 
@@ -108,6 +111,7 @@ class StreamRun:
         self._error: BaseException | None = None
         self._applying = threading.Lock()
         self._closing = False
+        self._starts = 0
         self._last: LogBatch | None = None
         self._applied_at = self.wall()
         self._heard_at = self.clock()
@@ -120,6 +124,8 @@ class StreamRun:
         query = self._start_query()
         try:
             while not self._finished(query):
+                if self._never_began(query):
+                    query = self._start_query()
                 self.context.stopping.wait(0.2)
                 self._report_if_due()
         finally:
@@ -132,6 +138,11 @@ class StreamRun:
         self._report(everything=True)
         self.context.failed |= {t.name: t.stop for t in self.tables if t.stop}
 
+    def _never_began(self, query: StreamingQuery) -> bool:
+        """Whether the query ended because the machine was too busy to start its source, so that nothing was read."""
+        may_begin = self._last is None and self._starts < _QUERY_STARTS
+        return may_begin and not query.isActive and _NOT_CONNECTED in str(query.exception())
+
     def _close(self, query: StreamingQuery) -> None:
         """Lets the batch at hand end: Spark would interrupt it in the middle. One that waits for an index is given up."""
         _end_warming(self.tables)
@@ -142,6 +153,7 @@ class StreamRun:
     # -- the query
 
     def _start_query(self) -> StreamingQuery:
+        self._starts += 1
         scratch = Path(self.context.config.scratch_dir)
         folder = scratch / "log"
         folder.mkdir(exist_ok=True)
@@ -150,7 +162,7 @@ class StreamRun:
         rows = self.spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle")).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", str(scratch / "checkpoint"))
+            .option("checkpointLocation", str(scratch / f"checkpoint-{self._starts}"))
             .trigger(processingTime="0 seconds")  # the reader keeps the interval
             .start()
         )
@@ -204,8 +216,10 @@ class StreamRun:
     # -- when it ends
 
     def _finished(self, query: StreamingQuery) -> bool:
-        if self.context.stopping.is_set() or self._error is not None or not query.isActive:
+        if self.context.stopping.is_set() or self._error is not None:
             return True
+        if not query.isActive:
+            return not self._never_began(query)
         if not any(t.flowing for t in self.tables):
             return True
         return self.context.config.kind is RunKind.CATCH_UP and self._reached_goal()

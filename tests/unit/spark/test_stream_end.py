@@ -14,6 +14,7 @@ import pytest
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.position import FilePosition
+from cdcsync_core.run import RunKind
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark import stream
@@ -25,7 +26,8 @@ from support.facts import at
 from support.memory_target import MemoryTarget
 from unit.spark.test_stream import resource
 
-SECONDS = 20.0
+SECONDS = 120.0
+NOT_CONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back."
 
 
 @dataclass
@@ -54,6 +56,52 @@ def warming() -> StreamTable:
     whole = {"finished": Intervals().add(WHOLE), "low": start, "high": start.at, "position": start}
     state = TableState(Identity("default/shop", "log", "shop.orders"), table, 1, **cast(Any, whole))
     return StreamTable("shop.orders", cast(Any, Warming(state)), state, committed=0.0)
+
+
+@dataclass
+class Query:
+    """Of Spark, which has ended with `error`, or is live."""
+
+    error: str = ""
+
+    @property
+    def isActive(self) -> bool:
+        return not self.error
+
+    def exception(self) -> str | None:
+        return self.error or None
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+@pytest.mark.parametrize(
+    ("errors", "starts"),
+    [(["failed"], 1), ([NOT_CONNECTED] * 3 + ["failed"], 4), ([NOT_CONNECTED] * 9, 5)],
+)
+def test_a_source_whose_process_came_too_late_is_started_again(
+    warming: StreamTable, monkeypatch: pytest.MonkeyPatch, errors: list[str], starts: int
+) -> None:
+    """Spark waits for ten seconds, which a busy machine takes; then nothing has been read yet."""
+    context = SimpleNamespace(
+        resource=resource("shop"),
+        config=SimpleNamespace(kind=RunKind.STREAM),
+        reporter=SimpleNamespace(report=lambda **_: None),
+        stopping=SimpleNamespace(is_set=lambda: False, wait=lambda _: None),
+        failed={},
+    )
+    run = StreamRun(cast(Any, context), cast(Any, None), [warming], 1, 3600.0)
+    begun: list[str] = []
+
+    def start_query() -> Query:
+        run._starts += 1
+        begun.append(errors[len(begun)])
+        return Query(begun[-1])
+
+    monkeypatch.setattr(run, "_start_query", start_query)
+    with pytest.raises(Exception, match="Spark ended the stream"):
+        run.run()
+    assert len(begun) == starts
 
 
 def test_a_run_that_ends_early_builds_no_index_to_its_end(
