@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their names here)
     SERVER_FIXTURES,
@@ -25,7 +25,13 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
 )
 
 # How long an example takes says nothing on a shared machine. They are the same ones each time, but for `make test-all`.
-settings.register_profile("laws", deadline=None, max_examples=200, derandomize="CDCSYNC_NEW_EXAMPLES" not in os.environ)
+settings.register_profile(
+    "laws",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=200,
+    derandomize="CDCSYNC_NEW_EXAMPLES" not in os.environ,
+)
 settings.load_profile("laws")
 
 # Spark starts its workers with the first python3 of the PATH unless it is told otherwise.

@@ -56,7 +56,7 @@ def test_kills_while_tables_are_read(shop: NodeSync, mysql_shop: NodeSync) -> No
         counters = dict(zip(target["id"].to_pylist(), target["counter"].to_pylist(), strict=True))
         assert not diagnose_walk(sync.workload.walked(), counters), "not what was committed"
         all_of_them = f"{len(sync.workload.tables)}/{len(sync.workload.tables)}"
-        sync.until(lambda s, ready=all_of_them: s.tables.ready == ready, 60, "the status says so, too")
+        sync.until(lambda s, ready=all_of_them: s.tables.ready == ready, 180, "the status says so, too")
 
 
 def test_deleting_a_sync_leaves_its_tables_and_nothing_else(mysql_shop: NodeSync) -> None:

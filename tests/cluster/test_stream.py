@@ -53,7 +53,7 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
     with pytest.raises(ApiError, match="path"):
         shop.change(sink={"delta": {"path": "s3://lake/elsewhere"}})
     shop.change(driver={"podTemplate": {"spec": {"hostNetwork": True}}})
-    shop.until(lambda s: s.condition("Stalled").status == "True", 60, "what the policy refuses is said")
+    shop.until(lambda s: s.condition("Stalled").status == "True", 180, "what the policy refuses is said")
     shop.change(driver={"podTemplate": {"spec": {"hostNetwork": None}}})
     shop.observed()
     shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)

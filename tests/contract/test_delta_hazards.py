@@ -110,7 +110,7 @@ class SlowLake:
     def _slowly(self, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
         self.asked += 1
         self.reading.set()
-        assert self.let_go.wait(20)
+        assert self.let_go.wait(120)
         yield from self._read(*args, **named)
 
 
@@ -132,12 +132,12 @@ def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
 
     threads = [threading.Thread(target=writer.warm), threading.Thread(target=merge)]
     threads[0].start()
-    assert lake.reading.wait(20)
+    assert lake.reading.wait(120)
     threads[1].start()
     writer.close()
     lake.let_go.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
     assert lake.asked <= 4, "those that were being read"
     assert len(errors) == 1, "half of an index finds half of the rows"

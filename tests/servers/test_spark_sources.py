@@ -60,16 +60,21 @@ def _changes(
     """The changes after `low` up to `last`, as (kind, id, item)."""
     found: list[tuple[Any, ...]] = []
     stream = spark.readStream.format("mysql_binlog").options(**options, startPosition=low).load()
-    query = (
+    writer = (
         stream.writeStream.foreachBatch(
             lambda batch, _: found.extend((r["_change_kind"], r["id"], r["item"]) for r in batch.collect())
         )
         .option("checkpointLocation", str(checkpoint))
         .trigger(processingTime="100 milliseconds")
-        .start()
     )
+    query = writer.start()
     deadline = time.monotonic() + 240
-    while last not in found and time.monotonic() < deadline and query.isActive:
+    while last not in found and time.monotonic() < deadline:
+        if not query.isActive:
+            assert "failed to connect back" in str(query.exception()), (
+                "Spark waits for ten seconds, a busy machine longer"
+            )
+            query = writer.start()
         time.sleep(0.1)
     progress = query.lastProgress
     query.stop()

@@ -6,6 +6,7 @@ that no SELECT sees. The plain status position is shown to lose the row there; o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from cdcsync_core.position import FilePosition, GtidPosition, Position, Transact
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.server import ServerFacts
+from support.dump import log_end
 from support.fixtures import FreshDatabase, FreshServer
 from support.semisync import WAIT_SECONDS, OpenWindow, open_window, until
 from support.servers import Server
@@ -74,11 +76,20 @@ def _asks_log_status(server: Server) -> bool:
     return bool(server.query(question)[0][0])
 
 
+def _await_rest(server: Server) -> None:
+    """A server may write a word about its new file later."""
+    before = None
+    while (end := log_end(server)) != before:
+        before = end
+        time.sleep(0.5)
+
+
 def test_kinds_of_positions(every_server: Server, fresh_database: FreshDatabase) -> None:
     """MySQL with GTIDs has sets, the others places with their proof (R5, R6)."""
     database = fresh_database(every_server)
     # MariaDB says no GTID position in a file of a long event, which another test may have left
     every_server.run("FLUSH BINARY LOGS", f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    _await_rest(every_server)
     with connected(every_server) as (connection, facts):
         low = watermark.low(source_of(every_server), facts)
         high = watermark.high(connection, facts)

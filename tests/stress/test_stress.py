@@ -37,6 +37,8 @@ PACE = Pace(int(os.environ.get("CDCSYNC_STRESS_ROWS", "200000")), writers=16, pe
 #: a dozen waves: enough commits to be hit
 SPEC = {"snapshot": {"chunkSize": 5000, "parallelism": 2}}
 AGAIN = "by_name"
+#: how often a run is brought to its end until its last gate fires
+_ENDS = 5
 #: the server that every run of the tests takes; `make test-all` takes all
 OFTEN = ("mariadb1011",)
 
@@ -219,12 +221,21 @@ class Round:
         if blow.part:
             self._kill_some_time(blow.part, phase)
         else:
-            self.sync.wait_fired()
+            self._await_fired(until, Gate(blow.gate, blow.count))
         self.kills[str(blow)] += 1
         self._follow_up(blow)
         if blow.forget:
             self.sync.kill_all()
             shutil.rmtree(self.sync.state_dir)
+
+    def _await_fired(self, until: Until, gate: Gate) -> None:
+        """A driver that takes too long to drain is killed before its last gate; then the end comes once more."""
+        for _ in range(_ENDS):
+            self.sync.wait_until(lambda: self.sync.fired or not self.sync.running, "the gate fires")
+            if self.sync.fired or self.sync.wait() != 0:
+                break
+            self.sync.start(until, gate)
+        self.sync.wait_fired()
 
     def _kill_some_time(self, part: Part, phase: Phase) -> None:
         """The first moment counts when the phase's work is under way."""

@@ -60,7 +60,7 @@ def establish(api: Api, path: Path) -> None:
     document = yaml.safe_load(path.read_text())
     api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?fieldValidation=Strict", document)
     name, group = document["metadata"]["name"], document["spec"]["group"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
         conditions = {c["type"]: c for c in found.get("status", {}).get("conditions") or []}
@@ -69,7 +69,7 @@ def establish(api: Api, path: Path) -> None:
         if conditions.get("Established", {}).get("status") == "True" and _served(api, group, document):
             return
         time.sleep(0.05)
-    raise AssertionError("the CRD was not established in 30 s")
+    raise AssertionError("the CRD was not established in 120 s")
 
 
 def _served(api: Api, group: str, document: dict[str, object]) -> bool:
@@ -130,7 +130,7 @@ def _process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
 
 def _wait(folder: Path, port: int, token: str) -> Api:
     """The server is its own certificate's authority."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     certificate = folder / "certs" / "apiserver.crt"
     said = "no certificate"
     while time.monotonic() < deadline:

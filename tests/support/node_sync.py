@@ -133,7 +133,7 @@ class NodeSync:
         """The copy becomes equal to the source, which is at rest."""
         wait_until(
             lambda: not next(self.differences(), None),
-            120,
+            400,
             "the copy is equal",
             lambda: "\n".join(self.differences()) + self.describe(),
         )

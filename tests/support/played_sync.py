@@ -99,7 +99,7 @@ class PlayedSync:
         self.controllers.append(controller)
         return controller
 
-    def until(self, controller: KubeController, wanted: Callable[[Status], object], seconds: float = 20) -> Status:
+    def until(self, controller: KubeController, wanted: Callable[[Status], object], seconds: float = 120) -> Status:
         """Looks again and again until the stored status is as wanted."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -344,6 +344,7 @@ class Sync:
 
 
 _PROGRAM = (str(Path(sys.executable).with_name("cdcsync")),)
+_DAEMON = "cdcsync_spark.workers"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -358,9 +359,9 @@ def _part_of(process: psutil.Process) -> Part | None:
             return "controller"
         if "pyspark.sql.streaming.python_streaming_source_runner" in words:
             return "reader"
-        if "pyspark.daemon" in words:
+        if _DAEMON in words:
             parent = process.parent()
-            return "worker" if parent and "pyspark.daemon" in parent.cmdline() else "daemon"
+            return "worker" if parent and _DAEMON in parent.cmdline() else "daemon"
     except psutil.Error:
         return None
     return None

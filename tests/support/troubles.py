@@ -85,7 +85,10 @@ TROUBLES = {
     "no-quota": Trouble("QuotaExceeded", "exceeded quota", beside=(_NO_PODS,)),
     "no-image": Trouble("ImagePullFailed", "no-such-image", {"image": "localhost/no-such-image:1"}),
     "no-memory": Trouble(
-        "OutOfMemory", "raise spec.driver.memory", {"driver": {"podTemplate": {"spec": {"containers": [_TINY]}}}}
+        "OutOfMemory",
+        "raise spec.driver.memory",
+        {"driver": {"podTemplate": {"spec": {"containers": [_TINY]}}}},
+        seconds=500,  # the word of the kernel may come after the end of the container: then the second attempt tells
     ),
 }
 #: those that take patience, or processors

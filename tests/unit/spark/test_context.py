@@ -26,7 +26,7 @@ from cdcsync_spark.progress import ControllerGone, Reporter, Reports
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
 UNUSED = cast(Any, None)
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture(autouse=True)
