@@ -32,6 +32,7 @@ ReadRange = Callable[[str, int, int], bytes]
 FOLDER = "_vectors"
 _PORTABLE = 1681511377
 _ARRAY_HEAD = struct.Struct("<iqi")
+_EMPTY_ARRAY = struct.pack("<iq", _PORTABLE, 0)
 _SIZE = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _FILE_VERSION = b"\x01"
@@ -118,10 +119,10 @@ def serialised(rows: BitMap) -> bytes:
 
 
 def deserialised(data: bytes) -> BitMap:
-    """Raises ValueError for what is not one portable array of row numbers below 2^32."""
-    magic, count, number = _ARRAY_HEAD.unpack_from(data) if len(data) > _ARRAY_HEAD.size else (0, 0, 0)
-    if magic == _PORTABLE and count == 0:
+    """Raises ValueError for what is not one portable array of row numbers below 2^32; an empty one has no maps."""
+    if data[: len(_EMPTY_ARRAY)] == _EMPTY_ARRAY:
         return BitMap()
+    magic, count, number = _ARRAY_HEAD.unpack_from(data) if len(data) > _ARRAY_HEAD.size else (0, 0, 0)
     if (magic, count, number) != (_PORTABLE, 1, 0):
         raise ValueError(f"magic {magic}, {count} maps, the first for {number}")
     return BitMap.deserialize(data[_ARRAY_HEAD.size :])

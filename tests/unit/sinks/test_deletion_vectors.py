@@ -37,6 +37,8 @@ def test_the_array_is_a_magic_number_a_count_and_the_map_of_number_zero() -> Non
     head = bytes.fromhex("d1d33964") + bytes.fromhex("0100000000000000") + bytes(4)
     assert serialised(BitMap([1, 3])) == head + bytes(BitMap([1, 3]).serialize())
     assert deserialised(serialised(BitMap([1, 3, 70_000]))) == BitMap([1, 3, 70_000])
+    # no map, and so no number of one: 12 bytes
+    assert deserialised(struct.pack("<iq", 1681511377, 0)) == BitMap()
     assert deserialised(struct.pack("<iqi", 1681511377, 0, 0) + b"\0") == BitMap()
 
 
