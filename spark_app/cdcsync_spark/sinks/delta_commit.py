@@ -25,11 +25,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import structlog
-from deltalake.exceptions import CommitFailedError
 from pyroaring import BitMap
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table
@@ -52,7 +51,7 @@ from cdcsync_spark.sinks.delta_batch import Batch, write_batch
 from cdcsync_spark.sinks.delta_compaction import next_move, write_move
 from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, no_vectors, obstacle, upgrade
 from cdcsync_spark.sinks.delta_home import DeltaHome, delta_schema
-from cdcsync_spark.sinks.delta_log import Log, completed, head
+from cdcsync_spark.sinks.delta_log import Log, LostRace, completed, head
 from cdcsync_spark.sinks.delta_open import catch_up
 from cdcsync_spark.sinks.delta_snapshot import deleted_rows, file_batches, read_range
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, new_file
@@ -65,10 +64,6 @@ ATTEMPTS = 20
 WARM_ROWS = 1_000_000
 
 _log = structlog.get_logger()
-
-
-class LostRace(Exception):
-    """Another commit came first; start again at "open"."""
 
 
 #: what may go wrong where nothing is lost by it: the store, a race, a file that cannot be read
@@ -383,7 +378,7 @@ class DeltaWriter:
         if chosen is Way.SPARK:
             self._let_spark(view, commit)
         else:
-            self._leave_to_delta_rs(view, commit)
+            delta_rs.publish(self._home, view, commit)
 
     def _let_spark(self, view: TableView, commit: Commit) -> None:
         """Spark's actions, our state: one entry of the log."""
@@ -392,22 +387,8 @@ class DeltaWriter:
         entry = completed(actions, commit.state, _now())
         self._enter(view, commit.state, entry, paths)
 
-    def _leave_to_delta_rs(self, view: TableView, commit: Commit) -> None:
-        handle = self._home.handle()
-        if handle is None or handle.version() != view.version:
-            raise LostRace
-        try:
-            delta_rs.publish(self._home, view, handle, commit)
-        except CommitFailedError as lost:
-            raise LostRace(str(lost)) from lost
-
     def _give_up(self, attempts: RetryCallState) -> TableState:
-        raise fail(
-            Reason.SINK_UNREACHABLE,
-            f"{attempts.attempt_number} attempts to commit to {self._home.place.uri} met other programs' commits",
-            remedy="let OPTIMIZE and other writers run less often",
-            table=str(self._home.table),
-        )
+        raise self._home.crowded(attempts.attempt_number)
 
 
 def _now() -> int:

@@ -48,7 +48,7 @@ def obstacle(view: TableView) -> str:
     unknown = sorted(set(writer_features(view.protocol)) - KNOWN.keys())
     if unknown:
         return f"the table has the feature {', '.join(unknown)}"
-    if view.metadata.get("partitionColumns"):
+    if view.partitions:
         return "the table is partitioned"
     properties = view.properties
     for name, idle in _IDLE.items():
@@ -67,7 +67,23 @@ def no_vectors(view: TableView) -> str:
     return obstacle(view)
 
 
-_IDLE = {"delta.appendOnly": "false", "delta.enableChangeDataFeed": "false", "delta.columnMapping.mode": "none"}
+def unfit_for_files(view: TableView) -> str:
+    """Why readers would misread a file that we staged, as a phrase; empty where they would not. They take a partition
+    column's value from the log, and look for other columns by the names, or numbers, of a mapping."""
+    if view.partitions:
+        return "the table is partitioned"
+    mode = view.properties.get(_MAPPING, "none")
+    return "" if mode.lower() == "none" else f"the table has {_MAPPING}={mode}"
+
+
+def hidden_columns(view: TableView) -> set[str]:
+    """Columns whose values are not in the files under the column's name."""
+    mapped = (n for n, f in view.fields.items() if f["metadata"].get("delta.columnMapping.physicalName", n) != n)
+    return {*view.partitions, *mapped}
+
+
+_MAPPING = "delta.columnMapping.mode"
+_IDLE = {"delta.appendOnly": "false", "delta.enableChangeDataFeed": "false", _MAPPING: "none"}
 
 
 def writer_features(protocol: Mapping[str, Any]) -> list[str]:

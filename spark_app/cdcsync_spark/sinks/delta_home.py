@@ -13,7 +13,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import StagedFile
-from cdcsync_spark.sinks.delta_features import READABLE
+from cdcsync_spark.sinks.delta_features import READABLE, hidden_columns, unfit_for_files
 from cdcsync_spark.sinks.delta_log import Log
 from cdcsync_spark.sinks.delta_open import open_view
 from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
@@ -141,6 +141,46 @@ class DeltaHome:
                 remedy="take the features away, or compare with Spark",
                 table=str(self.table),
             )
+        if view.partitions:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the target table was partitioned by {', '.join(view.partitions)}",
+                needed="a table without partitions to be read here: the files do not hold those columns",
+                remedy="compare with Spark, or remove the table there and run again",
+                table=str(self.table),
+            )
+
+    def refuse_files(self, view: TableView) -> None:
+        """Nothing in a staged file says that its columns are to be looked for elsewhere, so readers would see NULLs."""
+        unfit = unfit_for_files(view)
+        if unfit:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"{unfit}, and rows that were read from the source would be misread in it",
+                needed="a table without partitions and column mapping: files are added to it as they are",
+                remedy="undo that, or remove the table there and run again",
+                table=str(self.table),
+            )
+
+    def refuse_hidden_keys(self, view: TableView, table: Table) -> None:
+        """Whether a key is there twice is looked up in the files."""
+        hidden = sorted(hidden_columns(view) & set(table.key))
+        if hidden:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the target's key column {hidden[0]!r} is not in its files: the table was partitioned by it, or maps its name",
+                needed="key columns that are in the files under their names",
+                remedy="undo that, or remove the table there and run again",
+                table=str(self.table),
+            )
+
+    def crowded(self, attempts: int) -> CdcError:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"{attempts} attempts to commit to {self.place.uri} met other programs' commits",
+            remedy="let OPTIMIZE and other writers run less often",
+            table=str(self.table),
+        )
 
     def not_ours(self) -> CdcError:
         return fail(

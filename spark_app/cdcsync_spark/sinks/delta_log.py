@@ -28,6 +28,10 @@ _ENGINE = "cdcsync"
 _MOST_FOREIGN_COMMITS = 10_000
 
 
+class LostRace(Exception):
+    """Another commit came first; start again at "open"."""
+
+
 @dataclass(frozen=True)
 class Log:
     """The `_delta_log` of the table in `folder`, relative to `files`; `read` gives a whole file there, None for none,

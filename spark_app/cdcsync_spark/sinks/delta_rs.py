@@ -18,20 +18,32 @@ from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks import delta_merge, delta_properties
 from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
 from cdcsync_spark.sinks.delta_home import DeltaHome
-from cdcsync_spark.sinks.delta_log import STATE_KEY, written
+from cdcsync_spark.sinks.delta_log import STATE_KEY, LostRace, written
 from cdcsync_spark.sinks.delta_view import TableView
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def publish(home: DeltaHome, view: TableView, handle: DeltaTable, commit: Commit) -> None:
-    """Rows and state on `handle`, which has the version of `view`; raises CommitFailedError where another commit came first."""
+def publish(home: DeltaHome, view: TableView, commit: Commit) -> None:
+    """Rows and state on top of `view`; raises LostRace where another commit came first."""
+    handle = home.handle()
+    if handle is None or handle.version() != view.version:
+        raise LostRace
+    try:
+        _write(home, view, handle, commit)
+    except CommitFailedError as lost:
+        raise LostRace(str(lost)) from lost
+
+
+def _write(home: DeltaHome, view: TableView, handle: DeltaTable, commit: Commit) -> None:
     properties, change = _properties(commit.state), commit.change
+    if isinstance(change, Replace) or (isinstance(change, Append) and change.files):
+        home.refuse_files(view)
     if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
-        opened = handle.version()
+        home.refuse_hidden_keys(view, commit.state.table)
         delta_merge.refuse_doubled_keys(home.snapshot(view), change)
         delta_merge.merge(handle, commit.state.table, change, properties, _NO_HOOKS)
-        if handle.version() == opened:
+        if handle.version() == view.version:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the state must follow even so
             _append(home, handle, (), properties)
     elif isinstance(change, Replace):
@@ -52,7 +64,7 @@ def _append(home: DeltaHome, handle: DeltaTable, files: tuple[StagedFile, ...], 
 
 def _replace(home: DeltaHome, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties) -> None:
     if delta_properties.adapt(handle, table):
-        raise CommitFailedError("the target was given what its new columns need")
+        raise LostRace("the target was given what its new columns need")
     handle.create_write_transaction(
         _adds(home, change.files),
         "overwrite",

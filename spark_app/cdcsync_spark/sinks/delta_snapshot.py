@@ -173,8 +173,8 @@ def _row_groups(files: pafs.FileSystem, path: str, key: pa.Field | None, deleted
 
 
 def _bounds(group: pq.RowGroupMetaData, key: pa.Field) -> pc.Expression | None:
-    chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == key.name)
-    found = chunk.statistics
+    chunks = map(group.column, range(group.num_columns))
+    found = next((c.statistics for c in chunks if c.path_in_schema == key.name), None)
     if found is None or not found.has_min_max or found.null_count:
         return None
     try:

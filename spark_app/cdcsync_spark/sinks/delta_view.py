@@ -172,6 +172,11 @@ class TableView:
         return self.metadata.get("configuration") or {}
 
     @property
+    def partitions(self) -> list[str]:
+        """The columns whose values are in the log, not in the files."""
+        return list(self.metadata.get("partitionColumns") or ())
+
+    @property
     def fields(self) -> dict[str, Mapping[str, Any]]:
         """The schema's fields by name."""
         return {f["name"]: f for f in json.loads(self.metadata["schemaString"])["fields"]}

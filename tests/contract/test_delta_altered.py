@@ -1,0 +1,162 @@
+"""A target whose partitions, names, rules or columns somebody changed: no commit makes a table that readers misread, and
+what cannot be committed stops the table for good, with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.table import Table
+from cdcsync_spark.sinks.base import Commit, Merge, Replace
+from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta_view import entry_text
+from cdcsync_spark.sinks.place import Place
+from contract.lives import read_by_duckdb
+from contract.sinkcase import (
+    ORDERS,
+    SYNC,
+    Row,
+    batch,
+    content,
+    in_order,
+    keys_of,
+    make_table,
+    rows_of,
+    stage,
+    whole_snapshot,
+)
+from support.lake import rows_of as all_rows
+
+COUNTRIES = make_table({"id": "int(11)", "country": "varchar(9)", "note": "varchar(9)"}, ["id", "country"])
+FIRST: list[Row] = [(1, "a"), (2, "b")]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaSink:
+    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC)
+
+
+@pytest.fixture
+def orders(sink: DeltaSink) -> DeltaTarget:
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    return target
+
+
+def merge(table: Table, upserts: list[Row], deletes: list[Row] | None = None) -> Merge:
+    return Merge(rows_of(table, upserts), keys_of(table, deletes or []))
+
+
+def read(target: DeltaTarget) -> list[Row]:
+    """By delta-rs and by DuckDB, which agree."""
+    found = all_rows(DeltaTable(target.uri))
+    rows = in_order(zip(*(found[name].to_pylist() for name in found.schema.names), strict=True))
+    assert rows == read_by_duckdb(target.uri)
+    return rows
+
+
+def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 1) -> None:
+    """The table is read again, with these rows."""
+    side = sink.target(ORDERS.id, side=nonce)
+    fresh = whole_snapshot(side, rows)
+    files = side.staged_files()
+    target.commit(1, lambda found: Commit(replace(fresh, number=found.number + 1, nonce=nonce), Replace(files)))
+
+
+def partition(target: DeltaTarget, table: Table, by: str, rows: list[Row]) -> None:
+    new = {"mode": "overwrite", "schema_mode": "overwrite", "partition_by": [by]}
+    write_deltalake(target.uri, rows_of(table, rows), **new)  # type: ignore[call-overload]
+
+
+Metadata = dict[str, Any]
+
+
+def alter(target: DeltaTarget, change: Callable[[list[Metadata], dict[str, str]], None], *features: str) -> None:
+    """Another program's entry that changes the schema's fields and the properties, and brings features."""
+    view = target.home.view()
+    assert view is not None
+    schema, properties = json.loads(view.metadata["schemaString"]), dict(view.properties)
+    change(schema["fields"], properties)
+    metadata = {**view.metadata, "schemaString": json.dumps(schema), "configuration": properties}
+    protocol = {k: [*v, *features] if isinstance(v, list) else v for k, v in view.protocol.items()}
+    entry = entry_text([{"commitInfo": {}}, {"protocol": protocol}, {"metaData": metadata}])
+    Path(target.uri, "_delta_log", f"{view.version + 1:020d}.json").write_text(entry)
+
+
+def map_names(physical: dict[str, str]) -> Callable[[list[Metadata], dict[str, str]], None]:
+    def change(fields: list[Metadata], properties: dict[str, str]) -> None:
+        for number, field in enumerate(fields, 1):
+            name = physical.get(field["name"], field["name"])
+            mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": name}
+            field["metadata"] = mapped
+        properties |= {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": str(len(fields))}
+
+    return change
+
+
+# -- partitions and names
+
+
+def test_no_staged_file_goes_into_a_partitioned_table(sink: DeltaSink, orders: DeltaTarget, tmp_path: Path) -> None:
+    """Readers take a partition column from the log: its values in such a file would be NULLs to them."""
+    partition(orders, ORDERS, "note", FIRST)
+    writer = orders.writer(tmp_path)
+    for work in (
+        lambda: writer.commit(1, batch(1, stage(orders, ORDERS, [(3, "c")]))),
+        lambda: publish(sink, orders, [(3, "c")]),
+    ):
+        with pytest.raises(PermanentError, match="the table is partitioned") as stopped:
+            work()
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+    assert read(orders) == FIRST
+    writer.commit(1, batch(1, merge(ORDERS, [(1, "z/ä %"), (3, "c")], [(2,)])))
+    writer.commit(1, batch(2, merge(ORDERS, [(1, "y")])))
+    assert read(orders) == [(1, "y"), (3, "c")]
+    with pytest.raises(PermanentError, match="partitioned by note"):
+        content(orders)
+
+
+@pytest.mark.parametrize("by", ["id", "country"])
+def test_a_table_partitioned_by_its_key_stops(sink: DeltaSink, by: str) -> None:
+    """Whether a key is there twice is seen in the files, which do not hold that column."""
+    target, rows = sink.target(COUNTRIES.id), [(1, "de", "a"), (2, "fr", "b")]
+    whole_snapshot(target, rows, COUNTRIES)
+    partition(target, COUNTRIES, by, [*rows, (1, "de", "doubled")])
+    for _ in range(2):
+        with pytest.raises(PermanentError, match=f"key column '{by}' is not in its files") as stopped:
+            target.commit(1, batch(1, merge(COUNTRIES, [(1, "de", "c")])))
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+    assert len(read(target)) == 3
+
+
+@pytest.mark.parametrize("physical", [{}, {"note": "col-7c1a0f8e"}])
+def test_no_staged_file_goes_into_a_table_with_mapped_names(
+    sink: DeltaSink, orders: DeltaTarget, tmp_path: Path, physical: dict[str, str]
+) -> None:
+    """A wave's column would be looked for under another name; a publication left a schema that nobody could read."""
+    alter(orders, map_names(physical), "columnMapping")
+    before, writer = read(orders), orders.writer(tmp_path)
+    for work in (
+        lambda: writer.commit(1, batch(1, stage(orders, ORDERS, [(3, "c")]))),
+        lambda: publish(sink, orders, [(3, "c")]),
+        lambda: publish(sink, orders, [], 2),
+    ):
+        with pytest.raises(PermanentError, match=r"columnMapping\.mode=name") as stopped:
+            work()
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+        assert read(orders) == before
+    writer.commit(1, batch(1, merge(ORDERS, [(1, "z"), (3, "c")], [(2,)])))
+    assert read(orders) == [(1, "z"), (3, "c")]
+
+
+def test_a_key_under_another_name_in_the_files_stops_a_merge(orders: DeltaTarget) -> None:
+    alter(orders, map_names({"id": "col-1"}), "columnMapping")
+    with pytest.raises(PermanentError, match="key column 'id' is not in its files"):
+        orders.commit(1, batch(1, merge(ORDERS, [(1, "z")])))
