@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.table import Table
+from cdcsync_spark.sinks import delta_merge
 from cdcsync_spark.sinks.base import Commit, Merge, Replace
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta_view import entry_text
@@ -160,3 +162,57 @@ def test_a_key_under_another_name_in_the_files_stops_a_merge(orders: DeltaTarget
     alter(orders, map_names({"id": "col-1"}), "columnMapping")
     with pytest.raises(PermanentError, match="key column 'id' is not in its files"):
         orders.commit(1, batch(1, merge(ORDERS, [(1, "z")])))
+
+
+# -- rules
+
+
+def stops(work: Callable[[], object], words: str) -> None:
+    """For good, and each time; without the values of the row, which all have a secret in them."""
+    for _ in range(2):
+        with pytest.raises(PermanentError, match=words) as stopped:
+            work()
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+        assert "secret" not in stopped.value.message
+
+
+def test_rows_that_a_constraint_forbids_stop_the_table_and_are_not_shown(orders: DeltaTarget, tmp_path: Path) -> None:
+    """It was retried for ever, with the row in the resource's status."""
+    DeltaTable(orders.uri).alter.add_constraint({"small": "id < 100"})
+    writer = orders.writer(tmp_path)
+    stops(lambda: writer.commit(1, batch(1, merge(ORDERS, [(100, "secret")]))), "CHECK constraints: small")
+    writer.commit(1, batch(2, merge(ORDERS, [(99, "c")])))
+    assert read(orders) == [*FIRST, (99, "c")]
+
+
+def test_rows_that_a_rule_of_a_column_forbids_stop_the_table_and_are_not_shown(orders: DeltaTarget) -> None:
+    rule = json.dumps({"expression": {"expression": "note <> 'secret'"}})
+    alter(orders, lambda fields, _: fields[1]["metadata"].update({"delta.invariants": rule}))
+    stops(lambda: orders.commit(1, batch(1, merge(ORDERS, [(3, "secret")]))), "a rule of the target table")
+    assert read(orders) == FIRST
+
+
+def test_a_table_to_which_rows_may_only_come_stops_when_one_changes_or_goes(
+    sink: DeltaSink, orders: DeltaTarget, tmp_path: Path
+) -> None:
+    """It was taken for a race with another program and lost twenty times, then again."""
+    DeltaTable(orders.uri).alter.set_table_properties({"delta.appendOnly": "true"})
+    writer = orders.writer(tmp_path)
+    writer.commit(1, batch(1, merge(ORDERS, [(3, "c")], [(7,)])))
+    for changed in (merge(ORDERS, [(1, "secret")]), merge(ORDERS, [], [(2,)])):
+        stops(lambda changed=changed: writer.commit(1, batch(2, changed)), "appendOnly=true")  # type: ignore[misc]
+    numbers = iter((1, 2))
+    stops(lambda: publish(sink, orders, [(4, "d")], next(numbers)), "appendOnly=true")
+    assert read(orders) == [*FIRST, (3, "c")]
+
+
+def test_what_delta_rs_refuses_where_nobody_else_committed_is_no_race(
+    orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DeltaTable(orders.uri).alter.add_constraint({"small": "id < 100"})
+
+    def refusing(*args: object) -> None:
+        raise CommitFailedError("The table\nhas a rule")
+
+    monkeypatch.setattr(delta_merge, "merge", refusing)
+    stops(lambda: orders.commit(1, batch(1, merge(ORDERS, [(3, "c")]))), "nobody else committed: The table has a rule")

@@ -16,6 +16,7 @@ from cdcsync_spark.sinks.delta_view import Action, TableView
 VECTORS = "deletionVectors"
 TIMESTAMP_NTZ = "timestampNtz"
 VECTORS_ENABLED = "delta.enableDeletionVectors"
+CONSTRAINT = "delta.constraints."
 #: writer feature -> why an entry of ours honours it
 KNOWN = {
     VECTORS: "our entries are made of them",
@@ -54,7 +55,7 @@ def obstacle(view: TableView) -> str:
     for name, idle in _IDLE.items():
         if properties.get(name, idle).lower() != idle:
             return f"the table has {name}={properties[name]}"
-    if any(name.startswith("delta.constraints.") for name in properties):
+    if any(name.startswith(CONSTRAINT) for name in properties):
         return "the table has CHECK constraints"
     ruled = [name for name, f in view.fields.items() if any(k.startswith(_FIELD_RULES) for k in f["metadata"])]
     return f"the table's column {ruled[0]!r} has rules of its own" if ruled else ""
@@ -76,6 +77,11 @@ def unfit_for_files(view: TableView) -> str:
     return "" if mode.lower() == "none" else f"the table has {_MAPPING}={mode}"
 
 
+def append_only(view: TableView) -> bool:
+    """Whether rows may come and none may go."""
+    return view.properties.get(_APPEND_ONLY, "false").lower() == "true"
+
+
 def hidden_columns(view: TableView) -> set[str]:
     """Columns whose values are not in the files under the column's name."""
     mapped = (n for n, f in view.fields.items() if f["metadata"].get("delta.columnMapping.physicalName", n) != n)
@@ -83,7 +89,8 @@ def hidden_columns(view: TableView) -> set[str]:
 
 
 _MAPPING = "delta.columnMapping.mode"
-_IDLE = {"delta.appendOnly": "false", "delta.enableChangeDataFeed": "false", _MAPPING: "none"}
+_APPEND_ONLY = "delta.appendOnly"
+_IDLE = {_APPEND_ONLY: "false", "delta.enableChangeDataFeed": "false", _MAPPING: "none"}
 
 
 def writer_features(protocol: Mapping[str, Any]) -> list[str]:

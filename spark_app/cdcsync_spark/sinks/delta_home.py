@@ -13,7 +13,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import StagedFile
-from cdcsync_spark.sinks.delta_features import READABLE, hidden_columns, unfit_for_files
+from cdcsync_spark.sinks.delta_features import CONSTRAINT, READABLE, append_only, hidden_columns, unfit_for_files
 from cdcsync_spark.sinks.delta_log import Log
 from cdcsync_spark.sinks.delta_open import open_view
 from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
@@ -173,6 +173,37 @@ class DeltaHome:
                 remedy="undo that, or remove the table there and run again",
                 table=str(self.table),
             )
+
+    def refuse_append_only(self, view: TableView) -> None:
+        if append_only(view):
+            raise fail(
+                Reason.SINK_CONFLICT,
+                "the target table was given delta.appendOnly=true, and rows of it change or go",
+                needed="a table whose rows may change",
+                remedy="set delta.appendOnly to false there",
+                table=str(self.table),
+            )
+
+    def rule_broken(self, view: TableView) -> CdcError:
+        """Without the values of the rows: errors are read by more people than tables."""
+        checks = sorted(n.removeprefix(CONSTRAINT) for n in view.properties if n.startswith(CONSTRAINT))
+        which = f"its CHECK constraints: {', '.join(checks)}" if checks else "of its columns"
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"rows break a rule of the target table ({which})",
+            needed="a table whose rules the source's rows keep",
+            remedy="take the rule from the target table",
+            table=str(self.table),
+        )
+
+    def refused(self, why: str) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"delta-rs refused to commit to {self.place.uri}, where nobody else committed: {why}",
+            needed="a table whose rules the commit keeps",
+            remedy="take the rule from the target table, or remove the table there and run again",
+            table=str(self.table),
+        )
 
     def crowded(self, attempts: int) -> CdcError:
         return fail(

@@ -79,9 +79,9 @@ def unused_name(names: list[str]) -> str:
     return marker
 
 
-def refuse_doubled_keys(target: DeltaSnapshot, change: Merge) -> None:
-    """Raises `SinkConflict` where the target has a key of the batch more than once. Reads the keys between the batch's least and
-    greatest."""
+def rows_met(target: DeltaSnapshot, change: Merge) -> int:
+    """How many rows of the target have a key of the batch; raises `SinkConflict` where one has it more than once. Reads
+    the keys between the batch's least and greatest."""
     table = target.state.table
     names, (upserts, deletes) = list(table.key), checked(table, change)
     keys = pa.concat_tables([upserts.select(names), deletes.select(names)])
@@ -89,11 +89,12 @@ def refuse_doubled_keys(target: DeltaSnapshot, change: Merge) -> None:
     within = (first >= bounds["min"]) & (first <= bounds["max"])
     met = [_met(pa.Table.from_batches([batch]), keys) for batch in target.scan(names, within)]
     if not met:
-        return
+        return 0
     counts = pa.concat_tables(met).group_by(names).aggregate([([], "count_all")])["count_all"]
     doubled = pc.sum(pc.greater(counts, 1)).as_py() or 0
     if doubled:
         raise _not_once(f"{doubled} of {keys.num_rows} changed keys are there more than once", table)
+    return len(counts)
 
 
 def _met(rows: pa.Table, keys: pa.Table) -> pa.Table:

@@ -6,10 +6,11 @@ merges or only stamps. A MERGE rewrites every file that it touches.
 
 from __future__ import annotations
 
+import re
 import time
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from cdcsync_core.state import TableState
@@ -21,27 +22,44 @@ from cdcsync_spark.sinks.delta_home import DeltaHome
 from cdcsync_spark.sinks.delta_log import STATE_KEY, LostRace, written
 from cdcsync_spark.sinks.delta_view import TableView
 
+_RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def publish(home: DeltaHome, view: TableView, commit: Commit) -> None:
-    """Rows and state on top of `view`; raises LostRace where another commit came first."""
+    """Rows and state on top of `view`; raises LostRace where another commit came first, and `SinkConflict` for what the
+    table's rules forbid: a retry would meet them again."""
     handle = home.handle()
     if handle is None or handle.version() != view.version:
         raise LostRace
     try:
         _write(home, view, handle, commit)
-    except CommitFailedError as lost:
-        raise LostRace(str(lost)) from lost
+    except CommitFailedError as failed:
+        raise _lost_or_refused(home, view, failed) from None
+    except DeltaError as failed:
+        # what it says of a rule shows the rows that break it
+        if _RULE_BROKEN.search(str(failed)):
+            raise home.rule_broken(view) from None
+        raise
+
+
+def _lost_or_refused(home: DeltaHome, view: TableView, failed: CommitFailedError) -> Exception:
+    now = home.handle()
+    if now is None or now.version() != view.version:
+        return LostRace(str(failed))
+    return home.refused(" ".join(str(failed).split())[:500])
 
 
 def _write(home: DeltaHome, view: TableView, handle: DeltaTable, commit: Commit) -> None:
     properties, change = _properties(commit.state), commit.change
     if isinstance(change, Replace) or (isinstance(change, Append) and change.files):
         home.refuse_files(view)
+    if isinstance(change, Replace) and view.files:
+        home.refuse_append_only(view)
     if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
         home.refuse_hidden_keys(view, commit.state.table)
-        delta_merge.refuse_doubled_keys(home.snapshot(view), change)
+        if delta_merge.rows_met(home.snapshot(view), change):
+            home.refuse_append_only(view)
         delta_merge.merge(handle, commit.state.table, change, properties, _NO_HOOKS)
         if handle.version() == view.version:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the state must follow even so

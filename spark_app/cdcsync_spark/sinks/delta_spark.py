@@ -33,6 +33,7 @@ from cdcsync_spark.sinks.delta_ways import spark_may
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 #: an error class of Delta, or of the analyser about a column or a type
 _NAMED = re.compile(r"\[(DELTA_|UNRESOLVED_COLUMN|DATATYPE_MISMATCH|INCOMPATIBLE_DATA)|AnalysisException")
+_VALUES = re.compile(r" (?:by row )?with values?\b")
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
@@ -184,8 +185,9 @@ def _staged(session: SparkSession, root: Path, table: Table, files: tuple[Staged
 
 
 def spark_error(text: str, table: Table) -> CdcError:
-    """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry may cure."""
-    flat = " ".join(text.split())
+    """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry may cure. The values
+    of a row that breaks a rule are left out."""
+    flat = _VALUES.split(" ".join(text.split()))[0]
     named = _NAMED.search(flat)
     if named is None:
         return fail(

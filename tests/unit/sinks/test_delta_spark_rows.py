@@ -10,8 +10,9 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Stamp
-from cdcsync_spark.sinks.delta_spark import _check_rows
+from cdcsync_spark.sinks.delta_spark import _check_rows, spark_error
 from cdcsync_spark.sinks.delta_view import Action, TableView, new_file
+from contract.sinkcase import ORDERS
 
 
 def add(path: str, rows: int) -> Action:
@@ -56,3 +57,14 @@ def test_a_row_too_few_is_refused(change: object, gained: int, actions: list[Any
     with pytest.raises((PermanentError, TransientError)) as refused:
         _check_rows(view(), commit(change), actions, gained)
     assert refused.value.reason is Reason.INTERNAL_ERROR
+
+
+def test_what_spark_says_of_a_broken_rule_is_told_without_the_rows_values() -> None:
+    text = (
+        "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (id > 0) violated by row with values:\n"
+        " - id : -1\n - note : secret SQLSTATE: 23001"
+    )
+    stopped = spark_error(text, ORDERS)
+    assert stopped.reason is Reason.SINK_CONFLICT
+    assert "CHECK constraint positive (id > 0) violated" in stopped.message
+    assert "secret" not in stopped.message
