@@ -13,10 +13,12 @@ is older than it (`delta_upkeep`). However long a table rests, its newest state 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -30,6 +32,22 @@ _MOST_FOREIGN_COMMITS = 10_000
 
 class LostRace(Exception):
     """Another commit came first; start again at "open"."""
+
+
+@contextmanager
+def parsing(path: str) -> Iterator[None]:
+    """Around what parses the whole content of the file at `path`: one that was cut stops its table, and no other."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException) as broken:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the file {path} cannot be read: {' '.join(str(broken).split())[:200] or type(broken).__name__}",
+            needed="a whole log",
+            remedy="restore the file, or remove the target table and read it again",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -50,13 +68,19 @@ class Log:
     def entry(self, version: int) -> str | None:
         """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may hold U+0085); None
         where it is not there."""
-        found = self.read(self._name(version))
-        return None if found is None else found.decode()
+        found = self.read(self.entry_path(version))
+        if found is None:
+            return None
+        with parsing(self.entry_path(version)):
+            if not found.strip():
+                # a commit says something: it was named before it was durable
+                raise ValueError("it is empty")
+            return found.decode()
 
     def has_entry(self, version: int) -> bool:
-        return self.has(self._name(version))
+        return self.has(self.entry_path(version))
 
-    def _name(self, version: int) -> str:
+    def entry_path(self, version: int) -> str:
         return f"{self.folder}/_delta_log/{version:020d}.json"
 
     def state_at(self, version: int) -> TableState | None:
@@ -65,7 +89,8 @@ class Log:
             entry = self.entry(earlier)
             if entry is None:
                 return None
-            found = own_state(entry)
+            with parsing(self.entry_path(earlier)):
+                found = own_state(entry)
             if found is not None:
                 return found
         return None

@@ -2,7 +2,8 @@
 
 Only checkpoints in one file or in numbered parts are read (the Delta protocol, "Classic Checkpoint"); tables with
 others name the feature `v2Checkpoint`, which is not one of ours. An entry that is missing between the checkpoint and
-the newest one stops the table: without it nobody knows what the table holds.
+the newest one stops the table: without it nobody knows what the table holds. So does one that cannot be parsed; a
+checkpoint that cannot is passed over where an older one, or none, has all entries after it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import structlog
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.delta_log import Log
+from cdcsync_spark.sinks.delta_log import Log, parsing
 from cdcsync_spark.sinks.delta_view import Action, TableView
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -22,28 +25,27 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?parque
 _ACTIONS = ("protocol", "metaData", "add", "remove", "sidecar")
 #: what Spark's checkpoints say twice, with values that an entry cannot hold
 _PARSED = ("stats_parsed", "partitionValues_parsed")
+#: version and files
+_Checkpoint = tuple[int, list[str]]
+#: before the first entry
+_NOTHING: _Checkpoint = (-1, [])
+
+_log = structlog.get_logger()
 
 
 def open_view(log: Log) -> TableView | None:
-    """The newest version; None where there is no table. Raises `SinkConflict` for a log with gaps."""
+    """The newest version; None where there is no table. Raises `SinkConflict` for a log with gaps, or with a file that
+    cannot be parsed and is needed."""
     names = log.names()
     versions = sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m)
-    view = TableView()
-    checkpoint = _newest_checkpoint(names)
-    if checkpoint is not None:
-        view.version = view.checkpoint = checkpoint[0]
-        for name in checkpoint[1]:
-            for action in _checkpointed(log, name):
-                if "sidecar" in action:
-                    raise _elsewhere(log, name)
-                view.take(action)
-                if "remove" in action:
-                    view.left(action["remove"])
-    elif not versions:
+    checkpoints = _checkpoints(names)
+    if not checkpoints and not versions:
         return None
+    view = _begun(log, versions, checkpoints)
+    begun = view.version
     catch_up(log, view)
-    if view.state is None and checkpoint is not None:
-        view.state = log.state_at(checkpoint[0])
+    if view.state is None and begun >= 0:
+        view.state = log.state_at(begun)
     if view.version < max([view.version, *versions]) or not view.metadata:
         raise fail(
             Reason.SINK_CONFLICT,
@@ -58,27 +60,64 @@ def catch_up(log: Log, view: TableView) -> int:
     """Brings `view` to the newest version; the number of entries that were read."""
     count = 0
     while (text := log.entry(view.version + 1)) is not None:
-        view.entry(view.version + 1, text)
+        with parsing(log.entry_path(view.version + 1)):
+            view.entry(view.version + 1, text)
         count += 1
     return count
 
 
-def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]] | None:
-    """Its version and its files, all of them there."""
+def _begun(log: Log, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
+    """The table as of the newest checkpoint that can be read; an older one serves only with all entries after it."""
+    first: CdcError | None = None
+    for checkpoint in [*checkpoints, _NOTHING]:
+        if first is None or _followed(checkpoint[0], max(checkpoints[0][0], *versions, 0), versions):
+            try:
+                return _at(log, checkpoint)
+            except CdcError as unreadable:
+                _log.warning("a checkpoint is passed over: remove it, readers stumble", error=unreadable.found)
+                first = first or unreadable
+    assert first is not None
+    raise first
+
+
+def _followed(version: int, newest: int, versions: list[int]) -> bool:
+    """Whether all entries from `version` to `newest` are there."""
+    return set(range(version + 1, newest + 1)) <= set(versions)
+
+
+def _at(log: Log, checkpoint: _Checkpoint) -> TableView:
+    view = TableView()
+    view.version = view.checkpoint = checkpoint[0]
+    for name in checkpoint[1]:
+        path = f"{log.folder}/_delta_log/{name}"
+        content = log.read(path)
+        if content is None:
+            raise FileNotFoundError(path)
+        with parsing(path):
+            for action in _checkpointed(content):
+                if "sidecar" in action:
+                    raise _elsewhere(path)
+                view.take(action)
+                if "remove" in action:
+                    view.left(action["remove"])
+    return view
+
+
+def _checkpoints(names: Iterable[str]) -> list[_Checkpoint]:
+    """All whose files are there, the newest first."""
     parts: dict[tuple[int, int], list[str]] = {}
     for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
         parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(match[0])
     whole = [(version, sorted(files)) for (version, count), files in parts.items() if len(files) == count]
-    return max(whole, default=None)
+    return sorted(whole, reverse=True)
 
 
-def _checkpointed(log: Log, name: str) -> Iterator[Action]:
-    with log.files.open_input_file(f"{log.folder}/_delta_log/{name}") as file:
-        parquet = pq.ParquetFile(file)
-        wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
-        for batch in parquet.iter_batches(columns=wanted):
-            for row in batch.to_pylist(maps_as_pydicts="strict"):
-                yield {k: _plain(v) for k, v in row.items() if v is not None}
+def _checkpointed(content: bytes) -> Iterator[Action]:
+    parquet = pq.ParquetFile(pa.BufferReader(content))
+    wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
+    for batch in parquet.iter_batches(columns=wanted):
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            yield {k: _plain(v) for k, v in row.items() if v is not None}
 
 
 def _plain(value: Any) -> Any:
@@ -88,10 +127,10 @@ def _plain(value: Any) -> Any:
     return {k: _plain(v) for k, v in value.items() if v is not None and k not in _PARSED}
 
 
-def _elsewhere(log: Log, name: str) -> CdcError:
+def _elsewhere(path: str) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
-        f"the checkpoint {log.folder}/_delta_log/{name} has its files in sidecars",
+        f"the checkpoint {path} has its files in sidecars",
         needed="a checkpoint that is whole",
         remedy="take the feature v2Checkpoint from the target table, or remove the table there and read it again",
     )
