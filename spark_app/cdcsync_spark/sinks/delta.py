@@ -27,7 +27,7 @@ from cdcsync_spark.sinks.base import Build, StagedFile, refuse_other_identity
 from cdcsync_spark.sinks.delta_commit import DeltaWriter
 from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta_home import SIDE, DeltaHome, delta_schema
-from cdcsync_spark.sinks.delta_log import head
+from cdcsync_spark.sinks.delta_log import entry_name, head
 from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, entry_text
 from cdcsync_spark.sinks.place import Place
@@ -84,7 +84,7 @@ class DeltaTarget:
     def _create(self, state: TableState) -> None:
         """Whoever comes second finds the table made."""
         self.home.place.make_folder("_delta_log")
-        self.home.place.put_new(f"_delta_log/{0:020d}.json", entry_text(self._first_entry(state)).encode())
+        self.home.place.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
 
     def _first_entry(self, state: TableState) -> list[Action]:
         now, schema = time.time_ns() // 1_000_000, delta_schema(state.table)

@@ -51,7 +51,7 @@ from cdcsync_spark.sinks.delta_batch import Batch, write_batch
 from cdcsync_spark.sinks.delta_compaction import next_move, write_move
 from cdcsync_spark.sinks.delta_features import VECTORS_ENABLED, no_vectors, obstacle, upgrade
 from cdcsync_spark.sinks.delta_home import DeltaHome, delta_schema
-from cdcsync_spark.sinks.delta_log import Log, LostRace, completed, head
+from cdcsync_spark.sinks.delta_log import Log, LostRace, completed, entry_name, head
 from cdcsync_spark.sinks.delta_open import catch_up
 from cdcsync_spark.sinks.delta_snapshot import deleted_rows, file_batches, read_range
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, new_file
@@ -184,7 +184,7 @@ class DeltaWriter:
     def _enter(self, view: TableView, state: TableState, actions: list[Action], paths: list[str]) -> None:
         """The log's next entry, or LostRace; then nobody needs the files at `paths`, written for it."""
         text = entry_text(actions)
-        if not self._home.place.put_new(f"_delta_log/{view.version + 1:020d}.json", text.encode()):
+        if not self._home.place.put_new(entry_name(view.version + 1), text.encode()):
             with suppress(OSError):  # a later run's sweep takes them
                 delta_upkeep.delete_files(self._home, paths)
             raise LostRace

@@ -34,6 +34,11 @@ class LostRace(Exception):
     """Another commit came first; start again at "open"."""
 
 
+def entry_name(version: int) -> str:
+    """Relative to the table."""
+    return f"_delta_log/{version:020d}.json"
+
+
 @contextmanager
 def parsing(path: str) -> Iterator[None]:
     """Around what parses the whole content of the file at `path`: one that was cut stops its table, and no other."""
@@ -81,7 +86,7 @@ class Log:
         return self.has(self.entry_path(version))
 
     def entry_path(self, version: int) -> str:
-        return f"{self.folder}/_delta_log/{version:020d}.json"
+        return f"{self.folder}/{entry_name(version)}"
 
     def state_at(self, version: int) -> TableState | None:
         """The newest own state at or before `version`; None where no entry that is left holds one."""

@@ -19,16 +19,17 @@ from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks import delta_merge, delta_properties
 from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
 from cdcsync_spark.sinks.delta_home import DeltaHome
-from cdcsync_spark.sinks.delta_log import STATE_KEY, LostRace, written
-from cdcsync_spark.sinks.delta_view import TableView
+from cdcsync_spark.sinks.delta_log import STATE_KEY, LostRace, entry_name, written
+from cdcsync_spark.sinks.delta_shadow import new_paths
+from cdcsync_spark.sinks.delta_view import TableView, actions_of
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def publish(home: DeltaHome, view: TableView, commit: Commit) -> None:
-    """Rows and state on top of `view`; raises LostRace where another commit came first, and `SinkConflict` for what the
-    table's rules forbid: a retry would meet them again."""
+    """Rows and state on top of `view`, durable; raises LostRace where another commit came first, and `SinkConflict` for
+    what the table's rules forbid: a retry would meet them again."""
     handle = home.handle()
     if handle is None or handle.version() != view.version:
         raise LostRace
@@ -41,6 +42,16 @@ def publish(home: DeltaHome, view: TableView, commit: Commit) -> None:
         if _RULE_BROKEN.search(str(failed)):
             raise home.rule_broken(view) from None
         raise
+    _make_durable(home, view)
+
+
+def _make_durable(home: DeltaHome, view: TableView) -> None:
+    """delta-rs leaves that to the operating system: a machine that lost its power would keep the entries of ours that come
+    next, and not what they build on."""
+    log, version = home.log(), view.version + 1
+    while home.place.local and (text := log.entry(version)) is not None:
+        home.place.make_durable([*new_paths(view, actions_of(text)), entry_name(version)])
+        version += 1
 
 
 def _lost_or_refused(home: DeltaHome, view: TableView, failed: CommitFailedError) -> Exception:
@@ -51,21 +62,24 @@ def _lost_or_refused(home: DeltaHome, view: TableView, failed: CommitFailedError
 
 
 def _write(home: DeltaHome, view: TableView, handle: DeltaTable, commit: Commit) -> None:
-    properties, change = _properties(commit.state), commit.change
+    properties, change, table = _properties(commit.state), commit.change, commit.state.table
     if isinstance(change, Replace) or (isinstance(change, Append) and change.files):
         home.refuse_files(view)
     if isinstance(change, Replace) and view.files:
         home.refuse_append_only(view)
     if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
-        home.refuse_hidden_keys(view, commit.state.table)
+        home.refuse_hidden_keys(view, table)
         if delta_merge.rows_met(home.snapshot(view), change):
             home.refuse_append_only(view)
-        delta_merge.merge(handle, commit.state.table, change, properties, _NO_HOOKS)
+        delta_merge.merge(handle, table, change, properties, _NO_HOOKS)
         if handle.version() == view.version:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the state must follow even so
             _append(home, handle, (), properties)
     elif isinstance(change, Replace):
-        _replace(home, handle, commit.state.table, change, properties)
+        if delta_properties.adapt(handle, table):
+            _make_durable(home, view)
+            raise LostRace("the target was given what its new columns need")
+        _replace(home, handle, table, change, properties)
     else:
         _append(home, handle, change.files if isinstance(change, Append) else (), properties)
 
@@ -81,8 +95,6 @@ def _append(home: DeltaHome, handle: DeltaTable, files: tuple[StagedFile, ...], 
 
 
 def _replace(home: DeltaHome, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties) -> None:
-    if delta_properties.adapt(handle, table):
-        raise LostRace("the target was given what its new columns need")
     handle.create_write_transaction(
         _adds(home, change.files),
         "overwrite",

@@ -137,6 +137,10 @@ def checkpoint(home: DeltaHome, view: TableView) -> None:
     if not home.side:
         handle.cleanup_metadata()
     handle.create_checkpoint()
+    if home.place.local:
+        # the next one removes the entries that it stands for
+        names = (n for n in home.place.listed("_delta_log") if n.startswith(f"{handle.version():020d}.checkpoint"))
+        home.place.make_durable(f"_delta_log/{name}" for name in [*names, "_last_checkpoint"])
     view.checkpoint = handle.version()
 
 

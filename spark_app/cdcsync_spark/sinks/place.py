@@ -12,14 +12,13 @@ kept, because each has its own connections.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,29 +27,19 @@ from urllib.parse import urlsplit
 
 import obstore
 import pyarrow.fs as pafs
-from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_spark.sinks.store_errors import one_line, store_error
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _LOG = "_delta_log"
 _CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 #: names longer than this are cut and closed with their hash; file systems allow 255 bytes
 _LONGEST = 180
-_DENIED = re.compile(
-    r"AccessDenied|access denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized"
-    r"|permission denied|ACCESS_DENIED|status: 40[13]",
-    re.I,
-)
-#: refusals that pass by themselves: a clock that is to be set, a token that is to be renewed
-_PASSING = re.compile("RequestTimeTooSkewed|ExpiredToken|TokenRefreshRequired|RequestExpired", re.I)
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
-#: delta-rs paints its errors for terminals
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: files beyond this are sent in parts of it
 _LARGE = 8 * 2**20
 #: of lakes, not of tables: every client has its own connections
@@ -198,6 +187,19 @@ class Place:
         if self.local:
             _make_folder(Path(self.root, relative))
 
+    def make_durable(self, relatives: Iterable[str]) -> None:
+        """Files that another program wrote in this place, and the names of the folders on their way; an object store
+        does that by itself."""
+        if not self.local:
+            return
+        root, folders = Path(self.root), set()
+        for path in (root / relative for relative in relatives):
+            with suppress(FileNotFoundError):  # another program has removed it since
+                sync_path(path)
+            folders |= {folder for folder in path.parents if folder == root or root in folder.parents}
+        for folder in filter(Path.is_dir, folders):
+            sync_path(folder)
+
     @contextmanager
     def new_file(self, relative: str) -> Iterator[Path]:
         """A local path to write; when the block ends well the file is in this place and durable, else nothing is.
@@ -306,32 +308,7 @@ class Place:
             raise self.error(error, table, doing) from None
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
-        text = self._without_secrets(" ".join(_COLOURS.sub("", str(error)).split()))[:1000]
-        found = f"{doing} in {self.uri} failed: {text}"
-        code = getattr(error, "errno", None)
-        denied = _DENIED.search(text) and not _PASSING.search(text)
-        if code in (errno.EACCES, errno.EPERM, errno.EROFS) or denied:
-            return fail(
-                Reason.PRIVILEGE_MISSING,
-                found,
-                needed="the right to list, read, write and delete there",
-                remedy="grant it, or correct spec.sink.delta.credentialsSecretRef",
-                table=table,
-            )
-        if isinstance(error, DeltaProtocolError | SchemaMismatchError):
-            return fail(
-                Reason.SINK_CONFLICT,
-                found,
-                needed="the table as it was made",
-                remedy="undo the change of the target table, or read the table again (spec.resnapshot)",
-                table=table,
-            )
-        remedy = (
-            "free space there"
-            if code in _FULL or _FULL_TEXT.search(text)
-            else "see whether the store is up and reachable"
-        )
-        return fail(Reason.SINK_UNREACHABLE, found, remedy=remedy, table=table)
+        return store_error(error, self._without_secrets(one_line(error)), f"{doing} in {self.uri}", table)
 
     def _without_secrets(self, text: str) -> str:
         try:
