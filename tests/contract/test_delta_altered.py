@@ -216,3 +216,19 @@ def test_what_delta_rs_refuses_where_nobody_else_committed_is_no_race(
 
     monkeypatch.setattr(delta_merge, "merge", refusing)
     stops(lambda: orders.commit(1, batch(1, merge(ORDERS, [(3, "c")]))), "nobody else committed: The table has a rule")
+
+
+# -- columns
+
+
+def test_a_column_that_may_not_be_null_any_more_stops_the_table(
+    sink: DeltaSink, orders: DeltaTarget, tmp_path: Path
+) -> None:
+    """Our entries do not look at values, and readers count NULLs of such a column as none. A key is never NULL."""
+    writer = orders.writer(tmp_path)
+    alter(orders, lambda fields, _: fields[0].update({"nullable": False}))
+    writer.commit(1, batch(1, merge(ORDERS, [(1, "z")])))
+    alter(orders, lambda fields, _: fields[1].update({"nullable": False}))
+    for work in (merge(ORDERS, [(1, None)]), merge(ORDERS, [(3, "c")])):
+        stops(lambda work=work: writer.commit(1, batch(2, work)), "'note' was made NOT NULL")  # type: ignore[misc]
+    assert read(orders) == [(1, "z"), (2, "b")]

@@ -88,6 +88,11 @@ def hidden_columns(view: TableView) -> set[str]:
     return {*view.partitions, *mapped}
 
 
+def never_null(view: TableView) -> list[str]:
+    """Columns of which readers believe that they hold no NULL; an entry of ours would not look."""
+    return [name for name, field in view.fields.items() if not field.get("nullable", True)]
+
+
 _MAPPING = "delta.columnMapping.mode"
 _APPEND_ONLY = "delta.appendOnly"
 _IDLE = {_APPEND_ONLY: "false", "delta.enableChangeDataFeed": "false", _MAPPING: "none"}

@@ -13,7 +13,14 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import StagedFile
-from cdcsync_spark.sinks.delta_features import CONSTRAINT, READABLE, append_only, hidden_columns, unfit_for_files
+from cdcsync_spark.sinks.delta_features import (
+    CONSTRAINT,
+    READABLE,
+    append_only,
+    hidden_columns,
+    never_null,
+    unfit_for_files,
+)
 from cdcsync_spark.sinks.delta_log import Log
 from cdcsync_spark.sinks.delta_open import open_view
 from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
@@ -128,6 +135,18 @@ class DeltaHome:
                 f"the target's column {changed[0]!r} is missing or has another type",
                 needed="the columns that the table was made with",
                 remedy="undo the change of the target table, or read the table again (spec.resnapshot)",
+                table=str(self.table),
+            )
+        self._refuse_never_null(view, table)
+
+    def _refuse_never_null(self, view: TableView, table: Table) -> None:
+        full = sorted(name for name in never_null(view) if name not in table.key)
+        if full:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the target's column {full[0]!r} was made NOT NULL",
+                needed="columns that take NULL, except for the key: a zero date of the source is one, whatever it declares",
+                remedy=f"ALTER TABLE ... ALTER COLUMN {full[0]} DROP NOT NULL, or read the table again (spec.resnapshot)",
                 table=str(self.table),
             )
 
