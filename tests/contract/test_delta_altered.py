@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -34,6 +35,7 @@ from contract.sinkcase import (
     stage,
     whole_snapshot,
 )
+from support.lake import query
 from support.lake import rows_of as all_rows
 
 COUNTRIES = make_table({"id": "int(11)", "country": "varchar(9)", "note": "varchar(9)"}, ["id", "country"])
@@ -232,3 +234,36 @@ def test_a_column_that_may_not_be_null_any_more_stops_the_table(
     for work in (merge(ORDERS, [(1, None)]), merge(ORDERS, [(3, "c")])):
         stops(lambda work=work: writer.commit(1, batch(2, work)), "'note' was made NOT NULL")  # type: ignore[misc]
     assert read(orders) == [(1, "z"), (2, "b")]
+
+
+def retyped(target: DeltaTarget) -> None:
+    other = pa.table({"id": ["1"], "note": [7]})
+    write_deltalake(target.uri, other, mode="overwrite", schema_mode="overwrite")
+
+
+def dropped(target: DeltaTarget) -> None:
+    write_deltalake(target.uri, pa.table({"id": [1]}), mode="overwrite", schema_mode="overwrite")
+
+
+def filled(target: DeltaTarget) -> None:
+    alter(target, lambda fields, _: fields[1].update({"nullable": False}))
+
+
+@pytest.mark.parametrize("constrained", [False, True], ids=["by an entry of ours", "by delta-rs"])
+@pytest.mark.parametrize("spoil", [retyped, dropped, filled])
+def test_reading_a_table_again_heals_its_columns(
+    sink: DeltaSink, orders: DeltaTarget, tmp_path: Path, spoil: Callable[[DeltaTarget], None], constrained: bool
+) -> None:
+    """The remedy that the refusal names: the publication writes the schema anew and takes every file away."""
+    writer = orders.writer(tmp_path)
+    writer.commit(1, batch(1, merge(ORDERS, [(3, "c")], [(1,)])))
+    if constrained:
+        DeltaTable(orders.uri).alter.add_constraint({"any": "id is not null"})
+    spoil(orders)
+    stops(lambda: writer.commit(1, batch(2, merge(ORDERS, [(4, "d")]))), r"spec\.resnapshot")
+    publish(sink, orders, [(1, "new"), (2, None)])
+    assert content(orders) == read(orders) == [(1, "new"), (2, None)]
+    writer.commit(1, batch(3, merge(ORDERS, [(2, "newer"), (5, None)], [(1,)])))
+    assert bool(writer.fallback) == constrained
+    assert content(orders) == read(orders) == [(2, "newer"), (5, None)]
+    assert query(DeltaTable(orders.uri), "SELECT id FROM t WHERE note IS NULL").to_pylist() == [{"id": 5}]
