@@ -82,8 +82,7 @@ class Applier:
         except PermanentError as e:
             if e.reason is Reason.PRIVILEGE_MISSING and table.wrote:
                 raise fail(Reason.SINK_UNREACHABLE, e.found, needed=e.needed, remedy=e.remedy, table=e.table) from None
-            found = table.target.last_commit() if e.reason is Reason.SINK_CONFLICT else None
-            if found is not None and found.nonce > table.state.nonce:
+            if e.reason is Reason.SINK_CONFLICT and _read_again(table):
                 table.released = True
             else:
                 table.stop = e
@@ -200,6 +199,16 @@ class Applier:
                 table=table.name,
             )
         return not table.released
+
+
+def _read_again(table: StreamTable) -> bool:
+    """Whether the target has a newer reading than this run knows of; a target that cannot be asked is no reason to end the
+    run."""
+    try:
+        found = table.target.last_commit()
+    except PermanentError:
+        return False
+    return found is not None and found.nonce > table.state.nonce
 
 
 def _missing(changes: pa.Table, position: Position, batch: LogBatch) -> pa.Table:

@@ -175,3 +175,21 @@ def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
     assert stop is not None
     assert stop.reason is Reason.SINK_CONFLICT
     assert world.rows("a") == {}
+
+
+@pytest.mark.parametrize("torn", [True, False])
+def test_a_target_that_cannot_be_read_stops_alone(world: World, torn: bool) -> None:
+    """Who asks whether somebody has read it again meets the same log, a torn or an empty one."""
+    log = Path(world.sink.target(TableId("shop", "a")).uri, "_delta_log")
+    entry = log / f"{1:020d}.json"
+    if torn:
+        entry.write_text('{"add":')
+    else:
+        (log / f"{0:020d}.json").rename(entry)
+
+    world.applier.apply(world.batch(100, 200, {n: [(ChangeKind.INSERT, 1, 10)] for n in ("a", "b")}))
+
+    stop = world.stream_table("a").stop
+    assert stop is not None
+    assert stop.reason is Reason.SINK_CONFLICT
+    assert world.rows("b") == {1: 10}
