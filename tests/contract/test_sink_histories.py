@@ -105,15 +105,31 @@ def foreign_optimize(uri: str) -> None:
     DeltaTable(uri).optimize.compact()
 
 
+def checked(examples: int) -> settings:
+    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
 @pytest.mark.parametrize("kind", sorted(KEYS))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@checked(examples=12)
 @given(data=st.data())
 def test_a_target_holds_what_its_history_says(kind: str, data: st.DataObject, tmp_path: Path) -> None:
     """R2, R4, R9: per key the last image, in commits of whole batches, with OPTIMIZE by another program in between."""
+    live(kind, data, tmp_path, vectors=True)
+
+
+@pytest.mark.parametrize("kind", sorted(KEYS))
+@checked(examples=3)
+@given(data=st.data())
+def test_so_does_one_whose_files_are_rewritten(kind: str, data: st.DataObject, tmp_path: Path) -> None:
+    """By delta-rs, which takes longer: fewer histories."""
+    live(kind, data, tmp_path, vectors=False)
+
+
+def live(kind: str, data: st.DataObject, folder: Path, *, vectors: bool) -> None:
     columns = {f"k{n}": t for n, t in enumerate(KEYS[kind])} | {f"v{n}": t for n, t in enumerate(OTHERS)}
     table = make_table(columns, [f"k{n}" for n in range(len(KEYS[kind]))])
     first, batches = data.draw(histories(kind))
-    target = DeltaSink(Place.parse(str(tmp_path / uuid.uuid4().hex)), SYNC).target(table.id)
+    target = DeltaSink(Place.parse(str(folder / uuid.uuid4().hex)), SYNC, vectors).target(table.id)
     model = Model(table)
     model.rows = {model.key(r): r for r in first}
     whole_snapshot(target, first, table)
@@ -138,12 +154,13 @@ RANGES: dict[str, Callable[[int], Any]] = {
 }
 
 
+@pytest.mark.parametrize("vectors", [True, False], ids=["entries", "rewritten"])
 @pytest.mark.parametrize("declared", RANGES)
-def test_keys_at_the_ends_of_many_files_are_found(declared: str, tmp_path: Path) -> None:
+def test_keys_at_the_ends_of_many_files_are_found(declared: str, vectors: bool, tmp_path: Path) -> None:
     """Each file's first and last key is updated, deleted or inserted again: a bound that is too narrow would double a row."""
     value = RANGES[declared]
     table = make_table({"k": declared, "v": "int(11)"}, ["k"])
-    target = DeltaSink(Place.parse(str(tmp_path)), SYNC).target(table.id)
+    target = DeltaSink(Place.parse(str(tmp_path)), SYNC, vectors).target(table.id)
     model = Model(table)
     whole_snapshot(target, [], table)
     for number in range(8):
