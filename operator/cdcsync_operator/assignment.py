@@ -97,10 +97,13 @@ def refused(table: TableStatus, error: CdcError) -> TableStatus:
 
 
 def retried(spec: Spec, table: TableStatus) -> TableStatus:
-    """A failed table after the resource changed: where it can go on, it does; else the snapshot run asks its target."""
+    """A failed table after the resource changed: where it can go on, it does; else the snapshot run asks its target.
+
+    What is known of a table with a nonce may be of content that was staged beside it and never published.
+    """
     if not table.failed:
         return table
-    goes_on = table.position is not None and spec.nonce(table.name) == 0
+    goes_on = table.position is not None and table.nonce == spec.nonce(table.name) == 0
     phase = TablePhase.CATCHING_UP if goes_on else TablePhase.PENDING
     return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
 

@@ -9,7 +9,7 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, TableStatus, utc
-from unit.controller.world import World, place, resource
+from unit.controller.world import WHOLE, World, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 AGAIN = [{"table": "shop.b", "nonce": 1}]
@@ -114,6 +114,25 @@ def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_bac
     idle(world)
     assert world.live(STREAM).names == {"shop.a", "shop.b", "shop.c"}
     assert table(world).phase is TablePhase.CATCHING_UP
+
+
+@pytest.mark.parametrize("said", ["the table", "the run"])
+def test_content_that_was_never_published_is_not_taken_for_the_tables(said: str) -> None:
+    """All is staged, the log does not lead on from it, and the nonce is taken back: the target still has its old content."""
+    world = asked_again()
+    staged = {"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "finished": WHOLE, "position": place(400)}
+    world.say(SNAPSHOT, tables=[staged])
+    if said == "the table":
+        world.say(SNAPSHOT, tables=[staged | {"phase": "Failed", "reason": "PositionLost", "message": "purged"}])
+    world.end(SNAPSHOT, 3, "PositionLost", "purged")
+    world.steps()
+    assert table(world).reason == "PositionLost"
+    world.change(resnapshot=[])
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    assert world.live(SNAPSHOT).tables == (("shop.b", 0),)
+    assert "shop.b" not in world.live(STREAM).names
 
 
 # ---- what a stream says of content that is to be replaced
