@@ -1,0 +1,872 @@
+"""Whatever happens to a sync, in whatever order: once it is quiet, every table flows that can, and the status says how it stands.
+
+`decide` is driven through histories of a pretended cluster: drivers that say and do what the real ones say and do, targets with the
+state that commits carry, and a log. People change the resource, drivers die or are refused, reports are late, controllers and even the
+status are lost. Meanwhile no table is called consistent that no run captures, nothing is begun again without a pause, and nothing
+stalls that needs no one; afterwards all is as it was asked for (rules R4, R5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import ExitCode, Report, RunKind, TablePhase
+from cdcsync_core.status import CONSISTENT, Phase, Status, merge_report, must_write
+from cdcsync_operator.assignment import assigned, owned_tables
+from cdcsync_operator.decide import decide
+from cdcsync_operator.seen import (
+    Action,
+    Exit,
+    ForgetRun,
+    PreflightSeen,
+    RunPreflight,
+    RunSeen,
+    RunState,
+    Seen,
+    StartRun,
+    StopRun,
+    TableSeen,
+)
+from unit.controller.world import WHOLE, place, resource
+
+NAMES = ("shop.a", "shop.b", "shop.c")
+SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
+#: splits of a table
+SPLITS = 2
+SYNC = ""
+#: the first pause after a failure, seconds
+PAUSE = 5.0
+CONFLICT, LOST = Reason.SINK_CONFLICT.value, Reason.POSITION_LOST.value
+
+
+# ---- targets
+
+
+@dataclass
+class Target:
+    """What the newest commit of a table, or of the place beside it, carries; offsets are numbers of the log's transactions."""
+
+    nonce: int
+    epoch: int
+    splits: int = 0
+    low: int | None = None
+    high: int | None = None
+    position: int | None = None
+    number: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.splits == SPLITS
+
+    def entry(self) -> dict[str, Any]:
+        return {
+            "finished": WHOLE if self.complete else [],
+            "low": None if self.low is None else place(self.low),
+            "high": None if self.high is None else {"file": place(0)["file"], "offset": self.high},
+            "nonce": self.nonce,
+            "position": None if self.position is None else place(self.position),
+        }
+
+
+class Ended(Exception):
+    """A driver's error: that of the run as a whole, or of a table where it is caught."""
+
+    def __init__(self, code: ExitCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+@dataclass
+class Lake:
+    """The log and the targets, those beside a table under its name and nonce. The log begins with its header's four bytes."""
+
+    log: list[tuple[str, str]] = field(default_factory=lambda: [("", "header")] * 4)
+    purged: int = 0
+    mains: dict[str, Target] = field(default_factory=dict)
+    sides: dict[tuple[str, int], Target] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return len(self.log)
+
+    def found(self, where: dict[Any, Target], key: Any, epoch: int) -> Target:
+        """What is there when something is to be committed."""
+        target = where.get(key)
+        if target is None or target.epoch > epoch:
+            raise Ended(ExitCode.USER_MUST_ACT, CONFLICT)
+        return target
+
+    def ddl_after(self, name: str, position: int) -> bool:
+        return (name, "ddl") in self.log[position:]
+
+
+# ---- drivers
+
+
+@dataclass
+class Held:
+    """A table in a run: what the run knows of its target, and how it stands. `said` is what was told of it last."""
+
+    known: Target
+    published: bool = True
+    stop: str = ""
+    released: bool = False
+    said: tuple[Any, ...] = ()
+
+    @property
+    def flowing(self) -> bool:
+        return not self.stop and not self.released
+
+
+@dataclass
+class Driver:
+    """A run. `exit` is its last word, `ended` whether it is gone; `heard` is how many of its reports have arrived, and when."""
+
+    lake: Lake
+    action: StartRun
+    started_at: float
+    stop_asked: bool = False
+    evicted: bool = False
+    held_back: set[str] = field(default_factory=set)
+    kicked: bool = False
+    opened: bool = False
+    exit: Exit | None = None
+    ended: bool = False
+    held: dict[str, Held] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    heard: int = 0
+    heard_at: float | None = None
+    epoch: int = 0
+
+    @property
+    def stopping(self) -> bool:
+        return self.stop_asked or self.evicted
+
+    def say(self, **parts: Any) -> None:
+        self.reports.append(parts)
+
+    def step(self) -> None:
+        """Does what comes next; an error ends it."""
+        if self.exit is not None:
+            return
+        try:
+            self.work()
+        except Ended as error:
+            self.end(error.code, error.reason)
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def done(self) -> None:
+        if self.failed and len(self.failed) == len(self.action.tables):
+            self.end(ExitCode.USER_MUST_ACT, next(iter(self.failed.values())))
+        else:
+            self.end(ExitCode.DONE)
+
+    def refuse(self, name: str, known: Target | None, reason: str) -> None:
+        self.failed[name] = reason
+        self.say(tables=[entry_of(name, TablePhase.FAILED, known, reason)])
+
+    def end(self, code: ExitCode, reason: str = "") -> None:
+        self.exit = Exit(code, reason, f"{reason} of the driver" if reason else "")
+
+    def seen(self) -> RunSeen:
+        a = self.action
+        ended = self._unasked() if self.ended else None
+        state = RunState.ENDED if self.ended else RunState.DRAINING if self.stopping else RunState.RUNNING
+        return RunSeen(
+            a.kind, a.id, a.tables, a.fingerprint, state, self.started_at, self.stop_asked, self.heard_at, ended
+        )
+
+    def _unasked(self) -> Exit | None:
+        """As `kube_runs` sees a driver that drained and that nobody had asked to."""
+        drained = self.evicted and not self.stop_asked and self.exit is not None and self.exit.code == ExitCode.DONE
+        if drained and self.action.kind is CATCH_UP:
+            return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "drained")
+        return self.exit
+
+    def news(self, since: int) -> Report | None:
+        """What has arrived after report number `since`, as `podreport` keeps it: of each table the newest entry."""
+        if self.heard <= since:
+            return None
+        head: dict[str, Any] = {}
+        entries: dict[str, dict[str, Any]] = {}
+        numbers: dict[str, int] = {}
+        for number, parts in enumerate(self.reports[: self.heard], 1):
+            head |= {k: v for k, v in parts.items() if k != "tables"}
+            for entry in parts.get("tables", []):
+                entries[entry["name"]] = entries.get(entry["name"], {}) | entry
+                numbers[entry["name"]] = number
+        return Report(self.action.id, tables=[e for n, e in entries.items() if numbers[n] > since], **head)
+
+
+def entry_of(name: str, phase: TablePhase, known: Target | None, reason: str = "") -> dict[str, Any]:
+    words = {"name": name, "phase": phase.value, "reason": reason, "message": f"{name}: {reason}" if reason else ""}
+    return words | (known.entry() if known else {})
+
+
+@dataclass
+class Reader(Driver):
+    """A stream or a catch-up, as `stream` and `applier` have it."""
+
+    reader: int = 0
+
+    def work(self) -> None:
+        if not self.opened:
+            self._open()
+        elif self.stopping or not self._applied():
+            self._close()
+
+    def _open(self) -> None:
+        self.opened = True
+        for name, _ in self.action.tables:
+            known = self.lake.mains.get(name)
+            if known is None or known.position is None:
+                self.say(tables=[entry_of(name, TablePhase.SNAPSHOTTING, known)])
+            elif known.position < self.lake.purged:
+                self.refuse(name, None, LOST)
+            else:
+                self.held[name] = Held(replace(known))
+        if not self.held:
+            self.done()
+            return
+        self.epoch = max([self.action.epoch, *(h.known.epoch + 1 for h in self.held.values())])
+        self.reader = min(self._position(h) for h in self.held.values())
+        self._report(everything=True)
+
+    @staticmethod
+    def _position(held: Held) -> int:
+        assert held.known.position is not None
+        return held.known.position
+
+    def _applied(self) -> bool:
+        """Whether there is more to do after a batch up to the end of the log."""
+        if self.kicked:
+            raise Ended(ExitCode.RETRY, Reason.SOURCE_UNREACHABLE.value)
+        goal = self.lake.end
+        for name, held in self.held.items():
+            if held.flowing:
+                self._apply(name, held, goal)
+        self.reader = goal
+        self._report(everything=False)
+        flowing = [h for h in self.held.values() if h.flowing]
+        if not flowing:
+            return False
+        until = int(self.action.until_high.rpartition(":")[2] or 0)
+        return self.action.kind is STREAM or not all(
+            self._consistent(h) and max(self._position(h), self.reader) >= until for h in flowing
+        )
+
+    def _apply(self, name: str, held: Held, goal: int) -> None:
+        at = self._position(held)
+        for offset in range(max(at, self.reader), goal):
+            table, event = self.lake.log[offset]
+            if table == name and event == "ddl":
+                if at < offset:
+                    self._commit(name, held, offset)
+                if held.flowing:
+                    held.stop = Reason.SCHEMA_CHANGE_REFUSED.value
+                return
+            at = offset + 1 if table == name else at
+        if at > self._position(held):
+            self._commit(name, held, at)
+
+    def _commit(self, name: str, held: Held, position: int) -> None:
+        try:
+            found = self.lake.found(self.lake.mains, name, self.epoch)
+            if found.nonce != held.known.nonce:
+                held.released = True
+            elif found.position is None or found.position < self._position(held):
+                raise Ended(ExitCode.RETRY, Reason.INTERNAL_ERROR.value)
+            elif found.position < position:
+                found.position, found.epoch, found.number = position, self.epoch, found.number + 1
+            held.known = replace(found)
+        except Ended as error:
+            if error.code == ExitCode.RETRY:
+                raise
+            main = self.lake.mains.get(name)
+            if main is not None and main.nonce > held.known.nonce:
+                held.released = True
+            else:
+                held.stop = error.reason
+
+    def _close(self) -> None:
+        for name, held in self.held.items():
+            if held.flowing:
+                self._commit(name, held, self.reader)
+        self._report(everything=True)
+        self.failed |= {n: h.stop for n, h in self.held.items() if h.stop}
+        self.done()
+
+    def _consistent(self, held: Held) -> bool:
+        assert held.known.high is not None
+        return self._position(held) >= held.known.high or (held.flowing and self.reader >= held.known.high)
+
+    def _phase(self, held: Held) -> TablePhase:
+        if held.stop:
+            return TablePhase.FAILED
+        if self.action.kind is CATCH_UP or not self._consistent(held):
+            return TablePhase.CATCHING_UP
+        return TablePhase.STREAMING
+
+    def _report(self, *, everything: bool) -> None:
+        entries = []
+        for name, held in self.held.items():
+            if held.released:
+                continue
+            phase = self._phase(held)
+            if everything or held.said != (phase, held.known.number):
+                held.said = (phase, held.known.number)
+                entries.append(entry_of(name, phase, held.known, held.stop))
+        self.say(epoch=self.epoch, tables=entries, position=place(self.reader) | {"timestamp": ""}, lag_seconds=0.5)
+
+
+@dataclass
+class Snapshot(Driver):
+    """As `snapshot`, `snapshot_table` and `snapshot_progress` have it; a wave is one split of each of two tables."""
+
+    low: int | None = None
+    wave: list[str] = field(default_factory=list)
+    publishing: bool = False
+
+    def work(self) -> None:
+        if not self.opened:
+            self._open()
+        elif self.low is not None:
+            self._commit_wave(self.low)
+        elif self.stopping and not self.publishing:
+            self.done()
+        elif self._unread():
+            self._begin_wave()
+        else:
+            self._publish()
+
+    def _open(self) -> None:
+        self.opened = True
+        for name, nonce in self.action.tables:
+            main = self.lake.mains.get(name)
+            again = main is not None and nonce > main.nonce
+            where, key = self._place(name, nonce, again=again)
+            known = where.setdefault(key, Target(nonce, self.action.epoch))
+            self.held[name] = Held(replace(known), published=not again)
+        self.epoch = max([self.action.epoch, *(h.known.epoch + 1 for h in self.held.values())])
+        self.say(epoch=self.epoch, tables=self._entries())
+
+    def _place(self, name: str, nonce: int, *, again: bool) -> tuple[dict[Any, Target], Any]:
+        return (self.lake.sides, (name, nonce)) if again else (self.lake.mains, name)
+
+    def _unread(self) -> list[str]:
+        return [n for n, h in self.held.items() if not h.known.complete and n not in self.failed]
+
+    def _begin_wave(self) -> None:
+        for name in self._unread()[:2]:
+            known = self.held[name].known
+            if known.low is not None and known.low < self.lake.purged:
+                self.refuse(name, known, LOST)
+        self.low, self.wave = self.lake.end, self._unread()[:2]
+        self.say(tables=[e for e in self._entries() if e["name"] in self.wave])
+
+    def _commit_wave(self, low: int) -> None:
+        for name in self.wave:
+            held = self.held[name]
+            where, key = self._place(name, held.known.nonce, again=not held.published)
+            found = self.lake.found(where, key, self.epoch)
+            if found.splits == held.known.splits + 1:
+                held.known = replace(found)
+                continue
+            if found.splits != held.known.splits:
+                raise Ended(ExitCode.RETRY, Reason.INTERNAL_ERROR.value)
+            found.splits, found.number, found.epoch = found.splits + 1, found.number + 1, self.epoch
+            found.low, found.high = min(low, low if found.low is None else found.low), self.lake.end
+            found.position = found.low if found.complete else None
+            held.known = replace(found)
+        self.low = None
+        self.say(tables=self._entries())
+
+    def _publish(self) -> None:
+        """One table a step: it may die between two."""
+        self.publishing = True
+        for name, held in self.held.items():
+            if not held.published and name not in self.failed:
+                self._publish_table(name, held)
+                return
+        self.say(tables=self._entries())
+        self.done()
+
+    def _publish_table(self, name: str, held: Held) -> None:
+        main, fresh = self.lake.mains.get(name), held.known
+        if main is None:
+            self.refuse(name, fresh, CONFLICT)
+            return
+        if fresh.low is not None and fresh.low < self.lake.purged:
+            self.refuse(name, fresh, LOST)
+            return
+        if main.nonce < fresh.nonce:
+            epoch = max(self.epoch, main.epoch + 1)
+            self.lake.mains[name] = main = replace(fresh, epoch=epoch, number=main.number + 1)
+        self.lake.sides.pop((name, fresh.nonce), None)
+        held.known, held.published = replace(main), True
+
+    def _entries(self) -> list[dict[str, Any]]:
+        phases = {
+            n: TablePhase.CATCHING_UP if h.known.complete and h.published else TablePhase.SNAPSHOTTING
+            for n, h in self.held.items()
+            if n not in self.failed
+        }
+        return [entry_of(n, phase, self.held[n].known) for n, phase in phases.items()]
+
+
+# ---- the cluster
+
+
+@dataclass
+class Cluster:
+    """The resource, the source, what is stored, and what happened that a person must know of.
+
+    `blamed` are the tables that may be called failed because a run of them ended for good, with "" for the sync.
+    """
+
+    lake: Lake = field(default_factory=Lake)
+    spec: dict[str, Any] = field(default_factory=dict)
+    generation: int = 1
+    status: Status = field(default_factory=Status)
+    written: Status = field(default_factory=Status)
+    written_at: float = 0.0
+    now: float = 1_000_000.0
+    drivers: dict[str, Driver] = field(default_factory=dict)
+    preflight: PreflightSeen | None = None
+    looking: RunPreflight | None = None
+    errors: tuple[Any, ...] = ()
+    strangers: set[str] = field(default_factory=set)
+    told_failed: set[str] = field(default_factory=set)
+    blamed: set[str] = field(default_factory=set)
+    booked: set[str] = field(default_factory=set)
+    failed_at: dict[RunKind, float] = field(default_factory=dict)
+    uncaptured: dict[str, int] = field(default_factory=dict)
+    started: list[StartRun] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    tokens: Any = field(default_factory=lambda: count(0xA000))
+
+    def __post_init__(self) -> None:
+        self.resource = resource(self.generation, **self.spec)
+
+    # -- what people do
+
+    def change(self, **parts: Any) -> None:
+        self.spec = self.spec | parts
+        self.generation += 1
+        self.resource = resource(self.generation, **self.spec)
+
+    def forget_operator(self) -> None:
+        """Another operator begins from what is stored; chunk plans that were being made are nobody's."""
+        self.status, self.preflight, self.looking = self.written, None, None
+        for driver in self.drivers.values():
+            if isinstance(driver, Snapshot) and not driver.held and not driver.ended:
+                driver.stop_asked = True
+
+    def forget_status(self) -> None:
+        self.status = self.written = Status()
+        self.strangers = set(self.drivers)
+        self.failed_at.clear()
+
+    # -- what drivers do
+
+    def live(self) -> list[Driver]:
+        return [d for d in self.drivers.values() if not d.ended]
+
+    def step(self, driver: Driver) -> None:
+        opened = driver.opened
+        driver.step()
+        for parts in driver.reports:
+            self.told_failed |= {e["name"] for e in parts.get("tables", []) if e["phase"] == "Failed"}
+        if driver.opened and not opened and driver.action.kind is STREAM:
+            for other in self.live():
+                other.kicked |= other is not driver and other.action.kind is STREAM
+
+    def hear(self, driver: Driver) -> None:
+        if driver.reports and driver.heard < len(driver.reports):
+            driver.heard, driver.heard_at = len(driver.reports), self.now
+
+    def finish(self, driver: Driver) -> None:
+        """It is gone; what it said is known by then."""
+        if driver.exit is not None:
+            self.hear(driver)
+            driver.ended = True
+
+    # -- the operator
+
+    def look(self, seconds: float = 5.0, crash_after: int | None = None, *, slow: bool = False) -> None:
+        self.now += seconds
+        if not slow:
+            self._preflight()
+        merged = self._merged()
+        blamed = self._blame(merged)
+        self.blamed |= blamed
+        running, token = self.looking is not None, f"{next(self.tokens):04x}"
+        runs = tuple(d.seen() for d in self.drivers.values())
+        seen = Seen(merged, runs, self.preflight, running, token=token)
+        decision = decide(self.resource, seen, self.now)
+        taken = merged.observed_generation != decision.status.observed_generation
+        self.status = decision.status
+        urgent = any(isinstance(a, StartRun) for a in decision.actions)
+        if urgent or must_write(self.written, self.status, self.written_at, self.now):
+            self.written, self.written_at = self.status, self.now
+        if taken and self.resource.spec.state == "running":
+            self.blamed = blamed
+            self.failed_at.clear()
+        elif not taken:
+            self._check_stays_failed(merged)
+        self._check(decision.actions)
+        for action in decision.actions[:crash_after]:
+            self._do(action)
+        if crash_after is not None:
+            self.forget_operator()
+        if not slow:
+            self._preflight()
+
+    def _preflight(self) -> None:
+        if self.looking is not None:
+            found = () if self.errors else tuple(TableSeen(t) for t in NAMES if self._captured_by_spec(t))
+            self.preflight = PreflightSeen(self.looking.generation, self.now, self.errors, found)
+            self.looking = None
+
+    def _captured_by_spec(self, name: str) -> bool:
+        return self.resource.spec.tables.captures(name)
+
+    def _merged(self) -> Status:
+        status = self.status
+        named = [d for d in self.drivers.values() if status.runs.kind_of(d.action.id)]
+        owned = owned_tables(d.seen() for d in named)
+        for driver in named:
+            run, kind = driver.seen(), driver.action.kind
+            ref = status.runs.get(kind)
+            assert ref is not None
+            report = driver.news(ref.report)
+            if report is None:
+                continue
+            status = merge_report(status, report, run.names, run.names - owned[run.id])
+            ref = status.runs.get(kind)
+            assert ref is not None
+            status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": driver.heard})))
+        return status
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, RunPreflight):
+            self.looking = action
+        elif isinstance(action, StartRun):
+            made = Snapshot if action.kind is SNAPSHOT else Reader
+            self.drivers[action.id] = made(self.lake, action, self.now)
+        elif isinstance(action, StopRun):
+            self.drivers[action.id].stop_asked = True
+        elif isinstance(action, ForgetRun):
+            self.drivers.pop(action.id)
+
+    # -- what must hold at every look
+
+    def _blame(self, merged: Status) -> set[str]:
+        """Those that a run which has just been found ended may make fail."""
+        blamed: set[str] = set()
+        for driver in self.drivers.values():
+            new = driver.ended and driver.action.id not in self.booked
+            if not new or driver.stop_asked or merged.runs.kind_of(driver.action.id) is None:
+                continue
+            self.booked.add(driver.action.id)
+            exit_ = driver.seen().exit
+            assert exit_ is not None
+            if exit_.code == ExitCode.USER_MUST_ACT:
+                blamed |= {SYNC} | driver.seen().names
+            if exit_.code == ExitCode.RETRY and driver.action.kind is not SNAPSHOT:
+                self.failed_at[driver.action.kind] = self.now
+        return blamed
+
+    def _check(self, actions: tuple[Action, ...]) -> None:
+        self._check_runs(actions)
+        for entry in assigned(self.status):
+            self._check_captured(entry.name)
+            if entry.failed:
+                assert entry.name in self.told_failed | self.blamed, f"{entry.name} failed of nothing"
+        limited = not self.resource.spec.auto_restart.enabled
+        if self.status.phase is Phase.FAILED and not limited and not self._unfit():
+            assert SYNC in self.blamed or all(t.failed for t in assigned(self.status)), "the sync failed of nothing"
+
+    def _check_stays_failed(self, before: Status) -> None:
+        cured = before.condition("SourceReady").status == "False" or before.observed_generation != self.generation
+        if before.phase is Phase.FAILED and not cured:
+            assert self.status.phase is Phase.FAILED, "a failed sync goes on by itself"
+
+    def _unfit(self) -> bool:
+        return any(not e.reason.retried for e in self.errors) or self.status.condition("SourceReady").status == "False"
+
+    def _check_runs(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            if not isinstance(action, StartRun):
+                continue
+            self.started.append(action)
+            ref = self.status.runs.get(action.kind)
+            assert ref is not None
+            assert ref.id == action.id, "a run is named before it is made"
+            assert action.id not in self.drivers
+            beside = [d for d in self.live() if d.action.kind is action.kind and d.action.id not in self.strangers]
+            assert not beside, "two runs of a kind"
+            assert self.now - self.failed_at.get(action.kind, 0.0) >= PAUSE, "begun again without a pause"
+
+    def _check_captured(self, name: str) -> None:
+        """A few looks after all has been said."""
+        entry, stream = self.status.table(name), self.stream()
+        green = entry is not None and entry.phase in CONSISTENT and self.status.condition("Consistent").status == "True"
+        told = all(d.heard == len(d.reports) for d in self.drivers.values())
+        at_work = stream is not None and stream.opened and stream.exit is None
+        if green and told and at_work and not self.captured(name):
+            self.uncaptured[name] = self.uncaptured.get(name, 0) + 1
+        else:
+            self.uncaptured[name] = 0
+        assert self.uncaptured[name] <= 3, f"{name} is called consistent and nobody captures it"
+
+    def stream(self) -> Driver | None:
+        ref = self.status.runs.stream
+        driver = self.drivers.get(ref.id) if ref else None
+        return driver if driver and not driver.ended else None
+
+    def captured(self, name: str) -> bool:
+        """What a person has removed, the stream finds when there is something to commit."""
+        stream, target = self.stream(), self.lake.mains.get(name)
+        held = stream.held.get(name) if stream else None
+        return held is not None and held.flowing and (target is None or target.nonce == held.known.nonce)
+
+    # -- quiet
+
+    def calm(self, seconds: float = 5.0) -> None:
+        """Everyone who is not held back does a step of their work and says so."""
+        self.now += seconds
+        self.lake.log += [(name, "row") for name in sorted(self.busy)]
+        for driver in self.live():
+            if "step" not in driver.held_back:
+                self.step(driver)
+        for driver in self.live():
+            if "hear" not in driver.held_back:
+                self.hear(driver)
+            if "end" not in driver.held_back:
+                self.finish(driver)
+        self.look(0.0)
+
+    def settle(self) -> None:
+        """Some rows for each table, then time."""
+        begun = len(self.started)
+        for driver in self.live():
+            driver.held_back.clear()
+        for turn in range(60):
+            if turn < 50 and turn % 5 == 0:
+                self.lake.log += [(name, "row") for name in NAMES]
+            self.calm(10.0)
+            if turn > 15 and self.settled() == "":
+                break
+        wrong = self.settled()
+        assert not wrong, wrong
+        assert len(self.started) - begun <= 12, "runs are begun again and again"
+        rested = len(self.started)
+        for _ in range(5):
+            self.calm(60.0)
+        wrong = self.settled()
+        assert not wrong, wrong
+        assert len(self.started) == rested, "runs are begun where nothing is to be done"
+
+    def settled(self) -> str:
+        """What is left to be desired; empty where nothing is."""
+        condition = {k: self.status.condition(k).status for k in ("Ready", "Consistent", "Reconciling", "Stalled")}
+        if self.status.observed_generation != self.generation:
+            return "the resource was not taken"
+        if self.status.phase is Phase.FAILED and (SYNC in self.blamed or self._is_limited()):
+            return "" if condition["Stalled"] == "True" and not self.live() else "a failed sync that runs"
+        wanted = {n for n in NAMES if self._captured_by_spec(n)}
+        failed = {t.name for t in assigned(self.status) if t.failed}
+        if {t.name for t in assigned(self.status)} != wanted:
+            return "other tables than those that are asked for"
+        if condition["Reconciling"] == "True":
+            return f"still reconciling: {self.status.phase} {self.status.condition('Ready').message}"
+        for name in sorted(wanted):
+            wrong = self._left_to_desire(name, name in failed)
+            if wrong:
+                return f"{name}: {wrong}"
+        if failed:
+            return "" if condition["Stalled"] == "True" and condition["Ready"] == "False" else f"{condition}"
+        good = {"Ready": "True", "Consistent": "True", "Reconciling": "False", "Stalled": "False"}
+        return "" if condition == good else f"{condition}"
+
+    def _is_limited(self) -> bool:
+        return not self.resource.spec.auto_restart.enabled
+
+    def _left_to_desire(self, name: str, failed: bool) -> str:
+        stream, target = self.stream(), self.lake.mains.get(name)
+        held = stream.held.get(name) if stream else None
+        stopped = held is None or bool(held.stop)
+        old = target is not None and target.nonce < self.resource.spec.nonce(name)
+        if failed:
+            return "" if stopped or old or name in self.blamed else "called failed, and flows"
+        if stopped or target is None:
+            return "nobody has it"
+        if not self.captured(name):
+            return "released"
+        entry = self.status.table(name)
+        assert entry is not None
+        if old:
+            return "not as new as asked for"
+        return "" if entry.phase is TablePhase.STREAMING else f"called {entry.phase}"
+
+
+# ---- histories
+
+RUN = st.sampled_from([STREAM, SNAPSHOT, CATCH_UP])
+TABLE = st.sampled_from(["shop.b", *NAMES])
+NOTHING = st.just(0)
+WORK = st.one_of(st.tuples(st.just("calm"), st.integers(1, 3)), st.tuples(st.just("step"), RUN))
+EVENTS = {
+    "look": st.sampled_from([1, 5, 40, 100]),
+    "slow preflight": st.sampled_from([1, 5, 40]),
+    "hold step": RUN,
+    "hold hear": RUN,
+    "hold end": RUN,
+    "let go": RUN,
+    "die": RUN,
+    "permanent": RUN,
+    "evict": RUN,
+    "busy": TABLE,
+    "ddl": TABLE,
+    "raise": TABLE,
+    "take back": TABLE,
+    "table": TABLE,
+    "remove": TABLE,
+    "change": st.sampled_from(["restartNonce", "interval", "autoRestart", "state"]),
+    "source": st.sampled_from(["fit", "away", "unfit"]),
+    "purge": NOTHING,
+    "restart": NOTHING,
+    "crash": st.integers(0, 2),
+    "forget status": NOTHING,
+}
+#: what a history goes on with when it has begun
+FIRST = ([], [("raise", "shop.b")], [("table", "shop.c")], [("raise", "shop.b"), ("table", "shop.c")])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """Few kinds of events, each often, between pieces of work: so events meet that seldom would."""
+    kinds = draw(st.lists(st.sampled_from(sorted(EVENTS)), min_size=2, max_size=8, unique=True))
+    happens = st.one_of(WORK, WORK, *(st.tuples(st.just(kind), EVENTS[kind]) for kind in kinds))
+    begun = [("calm", draw(st.sampled_from([12, 1]))), *draw(st.sampled_from(FIRST))]
+    return begun + draw(st.lists(happens, min_size=5, max_size=40))
+
+
+SOURCE = {
+    "fit": (),
+    "away": (fail(Reason.SOURCE_UNREACHABLE, "away"),),
+    "unfit": (fail(Reason.BINLOG_FORMAT_NOT_ROW, "MIXED"),),
+}
+BACKOFF = {"initial": "5s", "max": "40s"}
+
+
+def initial_spec() -> dict[str, Any]:
+    return {
+        "tables": {"include": [r"shop\..*"], "exclude": [r"shop\.c"]},
+        "resnapshot": [],
+        "restartNonce": 0,
+        "state": "running",
+        "stream": {"interval": "1s"},
+        "autoRestart": {"backoff": BACKOFF},
+    }
+
+
+def happen(cluster: Cluster, event: str, what: Any) -> None:
+    """One event of a history; where there is nothing that it could happen to, nothing does."""
+    if event in ("calm", "look", "slow preflight", "crash", "restart", "forget status"):
+        _happen_to_operator(cluster, event, what)
+    elif isinstance(what, RunKind):
+        for driver in [d for d in cluster.live() if d.action.kind is what]:
+            _happen_to_driver(cluster, driver, event)
+    elif event == "busy":
+        cluster.busy ^= {what}
+    elif event == "ddl":
+        cluster.lake.log.append((what, "ddl"))
+    elif event == "purge":
+        cluster.lake.purged = cluster.lake.end
+    elif event == "remove":
+        cluster.lake.mains.pop(what, None)
+    elif event == "source":
+        cluster.errors = SOURCE[what]
+    else:
+        cluster.change(**_changed(cluster, event, what))
+
+
+def _happen_to_operator(cluster: Cluster, event: str, what: Any) -> None:
+    if event == "calm":
+        for _ in range(what):
+            cluster.calm()
+    elif event == "look":
+        cluster.look(what)
+    elif event == "slow preflight":
+        cluster.look(what, slow=True)
+    elif event == "crash":
+        cluster.look(1, crash_after=what)
+    elif event == "restart":
+        cluster.forget_operator()
+    else:
+        cluster.forget_status()
+
+
+def _happen_to_driver(cluster: Cluster, driver: Driver, event: str) -> None:
+    if event == "step":
+        cluster.step(driver)
+    elif event.startswith("hold "):
+        driver.held_back.add(event.removeprefix("hold "))
+    elif event == "let go":
+        driver.held_back.clear()
+    elif event == "evict":
+        driver.evicted = True
+    elif event == "die":
+        driver.end(ExitCode.RETRY, Reason.OUT_OF_MEMORY.value)
+        cluster.finish(driver)
+    elif driver.exit is None:
+        driver.end(ExitCode.USER_MUST_ACT, Reason.POSITION_LOST.value)
+
+
+def _changed(cluster: Cluster, event: str, what: str) -> dict[str, Any]:
+    spec = cluster.spec
+    nonces = {e["table"]: e["nonce"] for e in spec["resnapshot"]}
+    if event in ("raise", "take back"):
+        highest = max([*nonces.values(), *(t.nonce for t in cluster.lake.mains.values()), 0])
+        nonces = nonces | {what: highest + 1} if event == "raise" else {k: v for k, v in nonces.items() if k != what}
+        return {"resnapshot": [{"table": t, "nonce": n} for t, n in sorted(nonces.items())]}
+    if event == "table":
+        pattern, excluded = what.replace(".", r"\."), spec["tables"]["exclude"]
+        excluded = [p for p in excluded if p != pattern] if pattern in excluded else [*excluded, pattern]
+        return {"tables": spec["tables"] | {"exclude": [p for p in excluded if p != r"shop\.a"]}}
+    if what == "restartNonce":
+        return {"restartNonce": spec["restartNonce"] + 1}
+    if what == "interval":
+        return {"stream": {"interval": "2s" if spec["stream"]["interval"] == "1s" else "1s"}}
+    if what == "autoRestart":
+        return {"autoRestart": {"backoff": BACKOFF, "enabled": not spec["autoRestart"].get("enabled", True)}}
+    return {"state": "paused" if spec["state"] == "running" else "running"}
+
+
+@settings(max_examples=300)
+@given(histories(), st.booleans())
+def test_whatever_happens_all_is_well_when_it_is_quiet(history: list[tuple[str, Any]], acts: bool) -> None:
+    """`acts`: a person asks for a restart at last, so that nothing may stay failed that could go on."""
+    live(history, acts=acts)
+
+
+def live(history: list[tuple[str, Any]], *, acts: bool) -> None:
+    """A history and its end."""
+    cluster = Cluster(spec=initial_spec())
+    for event, what in history:
+        happen(cluster, event, what)
+    cluster.errors = ()
+    if acts or cluster.spec["state"] == "paused":
+        cluster.change(restartNonce=99, state="running", autoRestart={"backoff": BACKOFF})
+    cluster.settle()
