@@ -394,8 +394,10 @@ def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
 
 def _start(draft: Draft, kind: RunKind, tables: TableNonces, until_high: str = "") -> None:
     """Names the run in the status; the action follows once that is written."""
-    # the runs seen at first count, too: a run that has just been cleared away had its epoch, and the next one exceeds it
-    epoch = max(draft.seen.status.runs.highest_epoch, draft.status.runs.highest_epoch) + 1
+    # the runs seen at first count, too: a run that has just been cleared away had its epoch, and so has one that a lost status does not
+    # name and that may yet write: the next one exceeds them
+    named = max(draft.seen.status.runs.highest_epoch, draft.status.runs.highest_epoch)
+    epoch = max([named, *(run.number for run in draft.seen.runs)]) + 1
     run = f"{draft.resource.metadata.name}-{draft.seen.token}-{epoch}"
     ref = RunRef(id=run, epoch=epoch, pod=f"{run}-driver", started_at=utc(draft.now))
     restarts = draft.status.restarts

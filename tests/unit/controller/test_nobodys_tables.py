@@ -8,7 +8,7 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, TableStatus, utc
+from cdcsync_core.status import Phase, Status, TableStatus, utc
 from unit.controller.world import WHOLE, World, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
@@ -205,6 +205,19 @@ def test_a_table_whose_target_was_removed_is_read_and_comes_back() -> None:
     world.end(SNAPSHOT)
     world.steps()
     assert world.live(CATCH_UP).names == {"shop.b"}
+
+
+# ---- a status that is gone
+
+
+def test_a_run_that_a_lost_status_does_not_name_cannot_outdo_those_that_follow() -> None:
+    """It drains, and what it commits meanwhile under its epoch must be no higher than theirs: they would be refused for good."""
+    world = flowing()
+    before = world.live(STREAM)
+    world.status = Status()
+    world.steps()
+    assert world.runs[before.id].stop_asked
+    assert world.live(SNAPSHOT).number > before.number
 
 
 # ---- ends beside each other
