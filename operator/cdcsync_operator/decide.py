@@ -268,6 +268,8 @@ def _take_preflight_errors(draft: Draft) -> None:
     next_attempt = unix_time(draft.status.restarts.next_attempt_at)
     if not first.reason.retried:
         draft.failure = (first.reason.value, message)
+        if draft.changed:  # what had failed before counts no more, or a cure of the source would change nothing
+            draft.status = draft.status.with_(restarts=Restarts())
         draft.status = draft.status.with_(observed_generation=draft.resource.metadata.generation)
     elif next_attempt is None or preflight.at >= next_attempt:
         _book_trouble(draft, first.reason.value, message, 0.0)

@@ -220,6 +220,24 @@ def test_a_run_that_a_lost_status_does_not_name_cannot_outdo_those_that_follow()
     assert world.live(SNAPSHOT).number > before.number
 
 
+# ---- a source that is cured
+
+
+def test_a_change_is_tried_when_the_source_is_cured_however_often_it_had_failed_before() -> None:
+    """The user said that nothing is tried again, and then asked for it."""
+    world = flowing(autoRestart={"enabled": False})
+    world.end(STREAM, 1, "OutOfMemory", "killed")
+    world.steps()
+    assert world.status.phase is Phase.FAILED
+    world.errors = (fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),)
+    world.change(autoRestart={"enabled": False}, restartNonce=1)
+    world.steps()
+    assert world.condition("Stalled") == ("True", "BinlogFormatNotRow")
+    world.errors = ()
+    world.steps(40)
+    assert world.kinds() == {"stream"}
+
+
 # ---- ends beside each other
 
 
