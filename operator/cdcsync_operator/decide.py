@@ -234,12 +234,17 @@ def _take_preflight(draft: Draft) -> None:
     unfailed = draft.status.phase is Phase.FAILED and source_was_unfit and not _is_exhausted(draft)
     take_new = draft.changed or unfailed or not assigned(draft.status)
     if draft.changed:
-        entries = [retried(draft.spec, t) for t in draft.status.table_status]
-        draft.status = only_tables(draft.status, entries).with_(restarts=Restarts())
+        _try_all_again(draft)
     if draft.changed or unfailed:
         draft.status = draft.status.with_(phase=Phase.PENDING)
     status = draft.status.with_(source=preflight.source, observed_generation=draft.resource.metadata.generation)
     draft.status = resolve(draft.spec, status, preflight.tables, take_new=take_new)
+
+
+def _try_all_again(draft: Draft) -> None:
+    """What failed before the resource changed counts no more. Where the source is unfit, its cure finds the change taken already."""
+    entries = [retried(draft.spec, t) for t in draft.status.table_status]
+    draft.status = only_tables(draft.status, entries).with_(restarts=Restarts())
 
 
 def _holds_untold(draft: Draft, run: RunSeen) -> bool:
@@ -268,8 +273,8 @@ def _take_preflight_errors(draft: Draft) -> None:
     next_attempt = unix_time(draft.status.restarts.next_attempt_at)
     if not first.reason.retried:
         draft.failure = (first.reason.value, message)
-        if draft.changed:  # what had failed before counts no more, or a cure of the source would change nothing
-            draft.status = draft.status.with_(restarts=Restarts())
+        if draft.changed:
+            _try_all_again(draft)
         draft.status = draft.status.with_(observed_generation=draft.resource.metadata.generation)
     elif next_attempt is None or preflight.at >= next_attempt:
         _book_trouble(draft, first.reason.value, message, 0.0)

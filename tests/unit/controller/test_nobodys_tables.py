@@ -238,6 +238,22 @@ def test_a_change_is_tried_when_the_source_is_cured_however_often_it_had_failed_
     assert world.kinds() == {"stream"}
 
 
+def test_a_change_tries_a_failed_table_again_when_the_source_is_cured() -> None:
+    world = asked_again()
+    world.end(SNAPSHOT, 3, "SnapshotOutlivesBinlog", "purged")
+    world.step()
+    world.end(STREAM, 1, "OutOfMemory", "killed")
+    world.step()
+    assert table(world).failed
+    world.errors = (fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),)
+    world.change(resnapshot=AGAIN, restartNonce=1)
+    world.steps(20)
+    assert world.condition("Stalled") == ("True", "BinlogFormatNotRow")
+    world.errors = ()
+    world.steps(40)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+
+
 # ---- ends beside each other
 
 
