@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,13 +22,15 @@ class FakeApi(Api):
         self.said: list[tuple[str, str]] = []
         self.refuse: Callable[[str, str], ApiError | None] = lambda method, path: None
         self._version = 0
+        self._lock = threading.Lock()
 
     def hurried(self, timeout: float) -> FakeApi:
         return self
 
     def add(self, folder: str, body: Object) -> Object:
         """As somebody else would create it."""
-        return self._create(folder, copy.deepcopy(body))
+        with self._lock:
+            return self._create(folder, copy.deepcopy(body))
 
     def names(self, folder: str) -> set[str]:
         return {path.rpartition("/")[2] for path in self.objects if path.rpartition("/")[0].endswith(folder)}
@@ -44,7 +47,8 @@ class FakeApi(Api):
         self.said.append((method, path))
         if error := self.refuse(method, path):
             raise error
-        found = copy.deepcopy(getattr(self, f"_{method.lower()}")(path, query, copy.deepcopy(body)))
+        with self._lock:
+            found = copy.deepcopy(getattr(self, f"_{method.lower()}")(path, query, copy.deepcopy(body)))
         assert isinstance(found, dict)
         return found
 
