@@ -29,7 +29,7 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.executors import Executors, executors_of, session_of
 from cdcsync_spark.planfeed import PlanFeed
-from cdcsync_spark.sinks.base import Append, Build, Commit
+from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
 from cdcsync_spark.snapshot_progress import SnapshotProgress
 from cdcsync_spark.snapshot_table import SnapshotTable, open_table
 from cdcsync_spark.splitread import SplitReader
@@ -191,9 +191,14 @@ class SnapshotRun:
         )
         change = Append(tuple(f for _, result in read for f in result.files))
         gate("wave-staged")
-        table.state = table.target.commit(
-            self.epoch, _wave_commit(table.state, replace(after, epoch=self.epoch), change)
-        )
+        build = _wave_commit(table.state, replace(after, epoch=self.epoch), change)
+        try:
+            table.state = table.target.commit(self.epoch, build)
+        except PermanentError as e:
+            if isinstance(e, Superseded) or e.reason is not Reason.SINK_CONFLICT:
+                raise
+            self._refuse(table, [e])
+            return
         self.progress.commits += 1
 
     def _refuse(self, table: SnapshotTable, errors: list[CdcError]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 
@@ -248,10 +248,14 @@ class Sink(Protocol):
         ...
 
 
+class Superseded(PermanentError):
+    """A newer run has the table, and so the sync."""
+
+
 def refuse_superseded(found: TableState, epoch: int) -> None:
     """A higher epoch in the table ends the run (rule R8)."""
     if found.epoch > epoch:
-        raise fail(
+        raise Superseded(
             Reason.SINK_CONFLICT,
             f"superseded by epoch {found.epoch}; this run has epoch {epoch}",
             needed="one run of a sync at a time",

@@ -460,6 +460,16 @@ def test_a_publication_that_fails_for_good_concerns_its_table_only(world: World)
     assert items.nonce == 1
 
 
+def test_a_wave_that_a_target_refuses_for_good_stops_its_table_only(world: World) -> None:
+    """Somebody partitioned the target, or made a column of it NOT NULL, between two waves."""
+    world.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "a column was made NOT NULL")
+    context = world.run({"orders": 6, "items": 2})
+    assert set(context.failed) == {"shop.orders"}
+    items = world.target("items").state
+    assert items is not None
+    assert items.snapshot_complete
+
+
 def test_a_target_of_another_copy_is_refused(world: World) -> None:
     """Rule R4: identity is namespace/name, log and table."""
     world.run({"orders": 2})
