@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import TablePhase
+from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
 from cdcsync_operator.seen import RunSeen, TableSeen
@@ -116,14 +116,17 @@ def asked_again(table: TableStatus) -> TableStatus:
 
 
 def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
-    """Run id -> the tables whose reports count: those of which it has the newest content, and of these the ones that no newer run has.
+    """Run id -> the tables whose reports count, each table once.
 
-    A run is given a table when those before it are done with it, though they may take a while to end, or when its content is to be
-    replaced, of which the others know nothing. `runs` are those that the status names.
+    A run is given a table when those before it are done with it, though they may take a while to end: so the newest one speaks. But
+    one that makes a newer content speaks of it until it ends, whatever began meanwhile with the old one. `runs` are those that the
+    status names.
     """
-    runs = list(runs)
-    owner: dict[str, tuple[int, int, str]] = {}
+    runs = sorted(runs, key=lambda r: r.number)
+    owner: dict[str, tuple[RunSeen, int]] = {}
     for run in runs:
         for name, nonce in run.tables:
-            owner[name] = max(owner.get(name, (-1, -1, "")), (nonce, run.number, run.id))
-    return {run.id: frozenset(name for name in run.names if owner[name][2] == run.id) for run in runs}
+            before, its = owner.get(name, (run, nonce))
+            if before.kind is RunKind.STREAM or its <= nonce:
+                owner[name] = (run, nonce)
+    return {run.id: frozenset(name for name in run.names if owner[name][0] is run) for run in runs}

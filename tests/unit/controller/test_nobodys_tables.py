@@ -254,6 +254,33 @@ def test_a_change_tries_a_failed_table_again_when_the_source_is_cured() -> None:
     assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
 
 
+def test_a_reading_is_heard_beside_a_stream_whose_lost_content_had_a_higher_nonce() -> None:
+    """Its nonce was taken back since."""
+    world = asked_again()
+    world.read("shop.b", nonce=1)
+    world.end(SNAPSHOT)
+    world.steps()
+    world.end(CATCH_UP)
+    world.step()
+    world.end(STREAM)
+    world.steps()
+    first_words(world)
+    world.change(resnapshot=[], restartNonce=1)
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    assert ("shop.b", 1) in world.live(STREAM).tables
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Snapshotting", "reason": "", "message": ""}])
+    world.steps()
+    assert world.live(STREAM).stop_asked
+    assert world.live(SNAPSHOT).tables == (("shop.b", 0),)
+    world.read("shop.b")
+    world.end(SNAPSHOT)
+    world.step()
+    assert world.status.restarts.consecutive == 0
+    assert table(world).phase is TablePhase.CATCHING_UP
+
+
 # ---- ends beside each other
 
 
