@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.table import Table
-from cdcsync_spark.sinks import delta_merge
+from cdcsync_spark.sinks import delta_merge, delta_rs
 from cdcsync_spark.sinks.base import Commit, Merge, Replace
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta_view import entry_text
@@ -267,3 +267,20 @@ def test_reading_a_table_again_heals_its_columns(
     assert bool(writer.fallback) == constrained
     assert content(orders) == read(orders) == [(2, "newer"), (5, None)]
     assert query(DeltaTable(orders.uri), "SELECT id FROM t WHERE note IS NULL").to_pylist() == [{"id": 5}]
+
+
+def test_a_store_that_refuses_an_entry_for_no_reason_that_is_seen_is_tried_again(
+    orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store answers 409 while another request to the same name is under way; delta-rs gives up after a second."""
+    DeltaTable(orders.uri).alter.add_constraint({"any": "id IS NOT NULL"})
+    write, failures = delta_rs._write, iter(range(2))
+
+    def unlucky(*args: Any) -> None:
+        if next(failures, None) is not None:
+            raise CommitFailedError("Failed to commit transaction: 15")
+        write(*args)
+
+    monkeypatch.setattr(delta_rs, "_write", unlucky)
+    orders.writer(tmp_path).commit(1, batch(1, merge(ORDERS, [(3, "c")])))
+    assert read(orders) == [*FIRST, (3, "c")]

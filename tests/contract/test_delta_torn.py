@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason, fail
+from cdcsync_spark.sinks import delta_open
 from cdcsync_spark.sinks.base import Merge
 from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta_log import parsing
@@ -112,3 +113,13 @@ def test_what_the_machine_lacks_is_not_the_files_fault(error: type[BaseException
 def test_an_error_with_words_of_its_own_keeps_them() -> None:
     with pytest.raises(PermanentError, match="a newer program's"), parsing("a file"):
         raise fail(Reason.SINK_CONFLICT, "a newer program's")
+
+
+def test_a_whole_checkpoint_of_another_kind_is_not_called_torn(
+    orders: DeltaTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries that would do without it may be there; but others read it."""
+    DeltaTable(orders.uri).create_checkpoint()
+    monkeypatch.setattr(delta_open, "_checkpointed", lambda _: iter([{"sidecar": {}}]))
+    with pytest.raises(PermanentError, match="sidecars"):
+        orders.last_commit()

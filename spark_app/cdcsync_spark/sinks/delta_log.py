@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.state import STATE_VERSION, TableState
 
 #: the key in `commitInfo`
@@ -39,6 +39,10 @@ def entry_name(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
+class TornFile(PermanentError):
+    """A file of the log that cannot be parsed."""
+
+
 @contextmanager
 def parsing(path: str) -> Iterator[None]:
     """Around what parses the whole content of the file at `path`: one that was cut stops its table, and no other."""
@@ -47,7 +51,7 @@ def parsing(path: str) -> Iterator[None]:
     except MemoryError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException) as broken:
-        raise fail(
+        raise TornFile(
             Reason.SINK_CONFLICT,
             f"the file {path} cannot be read: {' '.join(str(broken).split())[:200] or type(broken).__name__}",
             needed="a whole log",

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import structlog
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.delta_log import Log, parsing
+from cdcsync_spark.sinks.delta_log import Log, TornFile, parsing
 from cdcsync_spark.sinks.delta_view import Action, TableView
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -68,12 +68,12 @@ def catch_up(log: Log, view: TableView) -> int:
 
 def _begun(log: Log, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
     """The table as of the newest checkpoint that can be read; an older one serves only with all entries after it."""
-    first: CdcError | None = None
+    first: TornFile | None = None
     for checkpoint in [*checkpoints, _NOTHING]:
         if first is None or _followed(checkpoint[0], max(checkpoints[0][0], *versions, 0), versions):
             try:
                 return _at(log, checkpoint)
-            except CdcError as unreadable:
+            except TornFile as unreadable:
                 _log.warning("a checkpoint is passed over: remove it, readers stumble", error=unreadable.found)
                 first = first or unreadable
     assert first is not None

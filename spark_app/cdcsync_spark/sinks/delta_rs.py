@@ -24,6 +24,8 @@ from cdcsync_spark.sinks.delta_shadow import new_paths
 from cdcsync_spark.sinks.delta_view import TableView, actions_of
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
+#: it tried again and again: a store may refuse a conditional put although nobody else's entry can be seen
+_TRIED_IN_VAIN = re.compile(r"Failed to commit transaction: \d+")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -56,7 +58,7 @@ def _make_durable(home: DeltaHome, view: TableView) -> None:
 
 def _lost_or_refused(home: DeltaHome, view: TableView, failed: CommitFailedError) -> Exception:
     now = home.handle()
-    if now is None or now.version() != view.version:
+    if now is None or now.version() != view.version or _TRIED_IN_VAIN.search(str(failed)):
         return LostRace(str(failed))
     return home.refused(" ".join(str(failed).split())[:500])
 
