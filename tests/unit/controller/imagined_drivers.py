@@ -6,6 +6,7 @@ for a snapshot, `podreport` and `kube_runs` for how it reaches the operator. Off
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -100,7 +101,7 @@ class Held:
 
 
 @dataclass
-class Driver:
+class Driver(ABC):
     """A run. `exit` is its last word, `ended` whether it is gone; `heard` is how many of its reports have arrived, and when."""
 
     lake: Lake
@@ -136,8 +137,9 @@ class Driver:
         except Ended as error:
             self.end(error.code, error.reason)
 
+    @abstractmethod
     def work(self) -> None:
-        raise NotImplementedError
+        """Does one thing; raises Ended."""
 
     def done(self) -> None:
         if self.failed and len(self.failed) == len(self.action.tables):
