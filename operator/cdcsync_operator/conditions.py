@@ -68,7 +68,8 @@ def _judge_what_flows(draft: Draft) -> None:
         return
     has = dict(stream.tables)
     left = [t for t in draft.status.table_status if t.phase in CONSISTENT and has.get(t.name, -1) < t.nonce]
-    draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.CATCHING_UP}) for t in left])
+    if left:
+        draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.CATCHING_UP}) for t in left])
 
 
 def _is_taken_in(draft: Draft) -> bool:

@@ -101,7 +101,8 @@ def _leave_old_failures(draft: Draft) -> None:
         for t in assigned(draft.status)
         if t.failed and t.run == stream.id and draft.spec.nonce(t.name) > has.get(t.name, -1)
     ]
-    draft.status = with_tables(draft.status, old)
+    if old:
+        draft.status = with_tables(draft.status, old)
 
 
 def _book_ended_runs(draft: Draft) -> None:
@@ -228,7 +229,7 @@ def _take_preflight(draft: Draft) -> None:
     if preflight.errors:
         _take_preflight_errors(draft)
         return
-    if any(_holds_untold(draft, run) for run in draft.live()):
+    if any(_leaves_a_table_out(draft, run) for run in draft.live()):
         return
     source_was_unfit = draft.status.condition("SourceReady").status == "False"
     unfailed = draft.status.phase is Phase.FAILED and source_was_unfit and not _is_exhausted(draft)
@@ -247,7 +248,7 @@ def _try_all_again(draft: Draft) -> None:
     draft.status = only_tables(draft.status, entries).with_(restarts=Restarts())
 
 
-def _holds_untold(draft: Draft, run: RunSeen) -> bool:
+def _leaves_a_table_out(draft: Draft, run: RunSeen) -> bool:
     """Whether a stream has a table, as the resource asks for it, that does not flow there.
 
     It leaves out, for as long as it lives, a table that failed, and one of which it found no content; and what it said of a table while
@@ -352,7 +353,7 @@ def _is_outdated(draft: Draft, run: RunSeen) -> bool:
     dropped = run.names - {t.name for t in assigned(draft.status)}
     if dropped or run.fingerprint != fingerprint(draft.spec, run.kind):
         return True
-    return _is_looked_at(draft) and _holds_untold(draft, run)
+    return _is_looked_at(draft) and _leaves_a_table_out(draft, run)
 
 
 def _is_done(draft: Draft) -> bool:
@@ -371,7 +372,8 @@ def _start_snapshot(draft: Draft) -> None:
         return
     _start(draft, RunKind.SNAPSHOT, tables)
     # what the stream says of them does not count from now on, so it cannot be held to say that they flow
-    again = [t for t in assigned(draft.status) if t.positioned and t.name in dict(tables)]
+    names = {name for name, _ in tables}
+    again = [t for t in assigned(draft.status) if t.positioned and t.name in names]
     draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.SNAPSHOTTING}) for t in again])
 
 

@@ -8,32 +8,18 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Status, TableStatus, utc
+from cdcsync_core.status import Phase, Status, utc
+from unit.controller.test_runs_beside_each_other import AGAIN, reading_again, table
 from unit.controller.world import WHOLE, World, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
-AGAIN = [{"table": "shop.b", "nonce": 1}]
 STOPPED = {"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "ALTER", "nonce": 0}
 WIDER: dict[str, Any] = {"tables": {"include": [r"shop\..*"], "exclude": ["none"]}}
-
-
-def table(world: World, name: str = "shop.b") -> TableStatus:
-    found = world.status.table(name)
-    assert found is not None
-    return found
 
 
 def flowing(*tables: str, **spec: Any) -> World:
     world = World(tables=tables or ("shop.a", "shop.b"), resource=resource(**spec))
     world.to_streaming()
-    return world
-
-
-def asked_again() -> World:
-    """The snapshot of shop.b has been started, and has said nothing."""
-    world = flowing()
-    world.change(resnapshot=AGAIN)
-    world.steps()
     return world
 
 
@@ -70,7 +56,7 @@ def widened(*tables: str) -> World:
 @pytest.mark.parametrize("more", [{}, {"stream": {"interval": "5s"}}])
 def test_a_published_content_is_handed_over_though_the_stream_was_started_later(more: dict[str, Any]) -> None:
     """The nonce was taken back before the snapshot spoke, which publishes all the same."""
-    world = asked_again()
+    world = reading_again()
     world.change(resnapshot=[], **more)
     world.steps()
     world.end(STREAM, 1, "OutOfMemory", "killed")
@@ -87,7 +73,7 @@ def test_a_published_content_is_handed_over_though_the_stream_was_started_later(
 
 
 def test_a_table_waits_visibly_while_its_second_reading_cannot_start_and_the_stream_was_restarted() -> None:
-    world = asked_again()
+    world = reading_again()
     world.end(SNAPSHOT, 1, "DriverUnschedulable", "no node takes the pod")
     world.step()
     world.flow("shop.a", "shop.b")
@@ -119,7 +105,7 @@ def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_bac
 @pytest.mark.parametrize("said", ["the table", "the run"])
 def test_content_that_was_never_published_is_not_taken_for_the_tables(said: str) -> None:
     """All is staged, the log does not lead on from it, and the nonce is taken back: the target still has its old content."""
-    world = asked_again()
+    world = reading_again()
     staged = {"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "finished": WHOLE, "position": place(400)}
     world.say(SNAPSHOT, tables=[staged])
     if said == "the table":
@@ -139,7 +125,7 @@ def test_content_that_was_never_published_is_not_taken_for_the_tables(said: str)
 
 
 def test_a_stop_that_did_not_count_is_found_when_the_nonce_is_taken_back() -> None:
-    world = asked_again()
+    world = reading_again()
     world.say(STREAM, tables=[STOPPED])
     world.steps()
     world.end(SNAPSHOT, 1, "DriverUnschedulable", "no node")
@@ -150,7 +136,7 @@ def test_a_stop_that_did_not_count_is_found_when_the_nonce_is_taken_back() -> No
 
 
 def test_a_stop_of_old_content_keeps_no_table_from_being_read_again() -> None:
-    world = asked_again()
+    world = reading_again()
     world.end(SNAPSHOT, 1, "DriverUnschedulable", "no node")
     world.step()
     world.say(STREAM, tables=[STOPPED])
@@ -171,7 +157,7 @@ def test_a_stream_that_stops_with_its_old_content_stops_no_reading() -> None:
 
 
 def test_a_stream_is_not_drained_for_a_change_whose_source_cannot_be_reached() -> None:
-    world = asked_again()
+    world = reading_again()
     world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
     world.step()
     world.change(resnapshot=[])
@@ -239,7 +225,7 @@ def test_a_change_is_tried_when_the_source_is_cured_however_often_it_had_failed_
 
 
 def test_a_change_tries_a_failed_table_again_when_the_source_is_cured() -> None:
-    world = asked_again()
+    world = reading_again()
     world.end(SNAPSHOT, 3, "SnapshotOutlivesBinlog", "purged")
     world.step()
     world.end(STREAM, 1, "OutOfMemory", "killed")
@@ -256,7 +242,7 @@ def test_a_change_tries_a_failed_table_again_when_the_source_is_cured() -> None:
 
 def test_a_reading_is_heard_beside_a_stream_whose_lost_content_had_a_higher_nonce() -> None:
     """Its nonce was taken back since."""
-    world = asked_again()
+    world = reading_again()
     world.read("shop.b", nonce=1)
     world.end(SNAPSHOT)
     world.steps()
