@@ -63,7 +63,7 @@ class SourceType:
     ...), `unsigned`, `size` the first number in the brackets (length, precision, bits, fractional digits of
     temporal types; -1 where none), `scale` the second, `members` of ENUM and SET as the server prints them (a backslash
     may stand for itself or escape, as the session that made the table had it), `charset` the server's name of the character
-    set of a text type (empty for others).
+    set of a text type (`binary` for ENUM and SET without one; empty for others).
     """
 
     declared: str
@@ -83,7 +83,8 @@ class SourceType:
         args = match["args"] or ""
         if base in ("enum", "set"):
             members = tuple(_unquote(m) for m in _MEMBER.findall(args))
-            return cls(declared, base, members=members, charset=charset or "")
+            # MySQL names no character set of members that are bytes, MariaDB calls it so
+            return cls(declared, base, members=members, charset=charset or "binary")
         numbers = [int(n) for n in re.findall(r"\d+", args)]
         return cls(
             declared,

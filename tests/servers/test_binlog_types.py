@@ -160,6 +160,17 @@ CASES = [
         ),
     ),
     Case(
+        "nothing",
+        "a BINARY(0), b VARBINARY(0), c CHAR(0), d VARCHAR(0), e BINARY(0) NOT NULL DEFAULT '', f INT",
+        ("'', '', '', '', '', 7", "NULL, '', NULL, '', '', 8", "'', NULL, '', NULL, '', NULL"),
+    ),
+    Case(
+        "labels in the binary character set",
+        "a ENUM('x','é','f,g','') CHARACTER SET binary, b SET('x','ü','z') CHARACTER SET binary,"
+        " c ENUM('only') CHARACTER SET binary NOT NULL DEFAULT 'only'",
+        ("'x', 'x,z', 'only'", "'é', 'ü', 'only'", "'f,g', '', 'only'", "'', 7, 1", "0, 2, 1"),
+    ),
+    Case(
         "geometries",
         "a GEOMETRY, b POINT, c LINESTRING, d POLYGON, e GEOMETRYCOLLECTION, f VARCHAR(5)",
         (
@@ -240,6 +251,8 @@ def _expected(value: Any, kind: pa.DataType) -> Any:
         return Decimal(value)
     if pa.types.is_list(kind):
         return list(struct.unpack(f"<{len(value) // 8}f", bytes.fromhex(value)))
+    if pa.types.is_string(kind) and isinstance(value, bytes):
+        return value.decode()
     return int(value) if pa.types.is_integer(kind) else value
 
 

@@ -62,7 +62,15 @@ _BASE: dict[str, tuple[int | range, ...]] = {
 }
 _NO_PAD = 1024
 _UCA_1400 = {2048: "utf8mb3", 2304: "utf8mb4", 2560: "ucs2", 2816: "utf16", 3072: "utf32"}
-_UNICODE = {"utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+#: the members of an ENUM or SET in `binary` are sent as they are, to sessions that take them for UTF-8
+_UNICODE = {
+    "binary": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8mb4": "utf-8",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
 #: EUC: from this byte on, two- and three-byte sequences are user-defined and map to the private use area
 _USER_DEFINED = 0xF5
 _PRIVATE_USE = {2: 0xE000, 3: 0xE3AC}

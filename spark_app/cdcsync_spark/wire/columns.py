@@ -124,7 +124,7 @@ def _text(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 
 
 def _binary(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
-    if source.base != "binary":
+    if source.base != "binary" or not mapped.meta:
         return _raw(cells)
     if cells.sizes.max(initial=0) > mapped.meta:
         return _one_by_one(source, mapped, cells)

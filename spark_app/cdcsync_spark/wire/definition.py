@@ -96,7 +96,8 @@ def _code(*codes: int) -> _Expected:
 
 
 def _sized(code: int) -> _Expected:
-    return lambda source, mapped: mapped.code == code and mapped.meta == max(source.size, 1)
+    """BINARY(0) has no byte; what is declared without a size has one."""
+    return lambda source, mapped: mapped.code == code and mapped.meta == (1 if source.size < 0 else source.size)
 
 
 def _fractional(new: int, old: int) -> _Expected:
