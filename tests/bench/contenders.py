@@ -102,6 +102,15 @@ def spark_session() -> int:
 
 def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str, columns: str = "*") -> int:
     """Spark's own JDBC reader, two partitions by `key`, to Parquet; `columns` as SQL has them."""
+    return _spark_jdbc("parquet", port, folder, table, key, jar, columns)
+
+
+def spark_jdbc_delta(port: str, folder: str, table: str, key: str, jar: str) -> int:
+    """The same to a Delta table."""
+    return _spark_jdbc("delta", port, folder, table, key, jar, "*")
+
+
+def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: str, columns: str) -> int:
     from cdcsync_spark.session import start_session
 
     source = _source(port, folder)
@@ -115,6 +124,8 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str, c
             "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
             "spark.sql.codegen.wholeStage": "true",
             "spark.sql.codegen.factoryMode": "FALLBACK",
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
         with start_session("bench", cores=2, memory="2g", scratch_dir=scratch, extra=extra) as spark:
             rows = spark.read.jdbc(
@@ -131,7 +142,7 @@ def spark_jdbc_parquet(port: str, folder: str, table: str, key: str, jar: str, c
                     "driver": "org.mariadb.jdbc.Driver",
                 },
             )
-            rows.write.parquet(f"{scratch}/out")
+            rows.write.format(form).save(f"{scratch}/out")
     return int(count)
 
 
@@ -149,6 +160,7 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
     import json
 
     from cdcsync_core.position import position_from_dict
+    from cdcsync_spark.collector import QuietCollector
     from cdcsync_spark.logreader import LogReader, ReaderSettings
 
     source = _source(port, folder)
@@ -172,11 +184,13 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
             interval_seconds=_INTERVAL_SECONDS,
             befores=befores,
         )
+        collector = QuietCollector()
         reader = LogReader(settings)
         reader.start()
         handled = 0
         while True:
             batch = reader.take()
+            collector.between_batches()
             if batch is None:
                 continue
             if batch.fatal:

@@ -1,4 +1,4 @@
-"""Measures a program as a whole process: CPU seconds of it and its children, wall seconds, peak memory.
+"""Measures a program with all that it starts: CPU seconds, wall seconds, peak memory (`accounted.py` says how they are counted).
 
 The machines are small and shared, so the CPU seconds are the figure and ratios within one run the statement; wall time stands beside.
 """
@@ -19,13 +19,14 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Figures:
-    """`rows` is what the program says that it handled; `memory` the largest process's peak in MiB."""
+    """`rows` is what the program handled, by its own account; `memory` (PSS) and `working_set` are the process tree's peaks in MiB."""
 
     name: str
     rows: int
     cpu: float
     wall: float
     memory: float
+    working_set: float
 
     @property
     def rows_per_cpu_second(self) -> float:
@@ -41,7 +42,7 @@ def measure(name: str, command: Sequence[str], rows: int | None = None) -> Figur
             raise RuntimeError(f"{name}: exit {process.returncode}: {process.stderr.decode()[-2000:]}")
         found = json.load(result)
     handled = rows if rows is not None else int(process.stdout.split()[-1])
-    return Figures(name, handled, found["cpu"], found["wall"], found["memory"])
+    return Figures(name, handled, found["cpu"], found["wall"], found["memory"], found["working_set"])
 
 
 def contender(name: str, *arguments: object) -> Figures:
@@ -52,10 +53,13 @@ def contender(name: str, *arguments: object) -> Figures:
 def table(title: str, figures: Sequence[Figures], floor: str) -> str:
     """A table as text; the last column is CPU seconds a row relative to the contender called `floor`."""
     base = next(f for f in figures if f.name == floor).rows_per_cpu_second
-    lines = [title, f"{'':34}{'rows':>10}{'CPU s':>9}{'wall s':>9}{'rows/CPU s':>13}{'x floor':>9}{'peak MiB':>10}"]
+    lines = [
+        title,
+        f"{'':34}{'rows':>10}{'CPU s':>9}{'wall s':>9}{'rows/CPU s':>13}{'x floor':>9}{'PSS MiB':>10}{'pod MiB':>10}",
+    ]
     lines += [
         f"{f.name:34}{f.rows:>10,}{f.cpu:>9.2f}{f.wall:>9.2f}{f.rows_per_cpu_second:>13,.0f}"
-        f"{base / f.rows_per_cpu_second if f.rows > 1 else 0:>9.2f}{f.memory:>10.0f}"
+        f"{base / f.rows_per_cpu_second if f.rows > 1 else 0:>9.2f}{f.memory:>10.0f}{f.working_set:>10.0f}"
         for f in figures
     ]
     return "\n".join(lines)

@@ -30,6 +30,8 @@ TURNS = 5
 #: what a reader may take, whatever it reads
 MEMORY_MIB = 300
 CLIENT = "client --quick"
+#: a contender that is the floor of a table
+JDBC_DELTA = "spark_jdbc_delta"
 JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
 RESULTS = Path(__file__).parents[2] / ".cache" / "bench.txt"
 
@@ -45,10 +47,10 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 def folder(server: Server, tmp_path: Path) -> Path:
-    return _account(server, tmp_path)
+    return account(server, tmp_path)
 
 
-def _account(server: Server, folder: Path) -> Path:
+def account(server: Server, folder: Path) -> Path:
     server.create_user("bench", "bench", ["ALL"])
     (folder / "username").write_text("bench")
     (folder / "password").write_text("bench")
@@ -75,7 +77,7 @@ def test_snapshot(server: Server, fresh_database: FreshDatabase, folder: Path, j
         contender("spark_jdbc_parquet", *place, name, "c_customer_sk", jdbc_jar),
         contender("spark_session"),
     ]
-    _show(table(f"snapshot, {server.variant}, customer (18 columns)", figures, CLIENT))
+    show(table(f"snapshot, {server.variant}, customer (18 columns)", figures, CLIENT))
     assert [f.rows for f in figures] == [ROWS] * 5 + [1]
 
 
@@ -92,19 +94,19 @@ def test_snapshot_of_all_types(server: Server, fresh_database: FreshDatabase, fo
         contender("spark_jdbc_parquet", *place, name, "id", jdbc_jar, alltypes.known_to_jdbc(server)),
     ]
     title = f"snapshot, {server.variant}, all types ({alltypes.columns(server)} columns)"
-    _show(table(title, figures, CLIENT))
+    show(table(title, figures, CLIENT))
     assert {f.rows for f in figures} == {rows}
 
 
 def test_memory_of_long_rows(mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """A reader's memory is a few buffers, and twice a row that is longer than those: here rows of 50 MB."""
-    server, folder = mysql97_gtid, _account(mysql97_gtid, tmp_path)
+    server, folder = mysql97_gtid, account(mysql97_gtid, tmp_path)
     database = fresh_database(server)
     server.run("CREATE TABLE long_rows (id INT PRIMARY KEY, b LONGBLOB)", db=database)
     for i in range(4):
         server.run(f"INSERT INTO long_rows VALUES ({i}, REPEAT('x', 50000000))", db=database)
     figures = contender("cdcsync_snapshot_arrow", server.port, folder, f"{database}.long_rows")
-    _show(table(f"snapshot, {server.variant}, rows of 50 MB", [figures], figures.name))
+    show(table(f"snapshot, {server.variant}, rows of 50 MB", [figures], figures.name))
     assert figures.rows == 4
     assert figures.memory < MEMORY_MIB
 
@@ -120,7 +122,7 @@ def test_stream(server: Server, fresh_database: FreshDatabase, folder: Path) -> 
     file, offset = server.binlog_status()
     part = customers.change(server, database, REPLICATION_ROWS, TURNS)
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
-    _show(table(f"stream, {server.variant}, row images into Arrow", [every, folded, theirs], "mysql_replication"))
+    show(table(f"stream, {server.variant}, row images into Arrow", [every, folded, theirs], "mysql_replication"))
     assert (every.rows, folded.rows, theirs.rows) == (images, images, part)
 
 
@@ -134,7 +136,7 @@ def test_stream_of_all_types(server: Server, fresh_database: FreshDatabase, fold
     alltypes.insert(server, database, REPLICATION_ROWS + 1, ROWS)
     ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
     title = f"stream, {server.variant}, rows of all types ({alltypes.columns(server)} columns) into Arrow"
-    _show(table(title, [ours, theirs], "mysql_replication"))
+    show(table(title, [ours, theirs], "mysql_replication"))
     assert (ours.rows, theirs.rows) == (REPLICATION_ROWS + ROWS, REPLICATION_ROWS)
 
 
@@ -147,14 +149,14 @@ def test_stream_of_single_rows(server: Server, fresh_database: FreshDatabase, fo
     name = f"{database}.customer"
     ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
-    _show(table(f"stream, {server.variant}, transactions of one row", [ours, theirs], "mysql_replication"))
+    show(table(f"stream, {server.variant}, transactions of one row", [ours, theirs], "mysql_replication"))
     assert (ours.rows, theirs.rows) == (images, images)
 
 
 def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """A reader's memory does not grow with a transaction: here one of 25 times ROWS rows."""
     server = mariadb1011
-    folder = _account(server, tmp_path)
+    folder = account(server, tmp_path)
     database = fresh_database(server)
     server.run("CREATE TABLE wide (id INT PRIMARY KEY, a INT, b INT, c VARCHAR(40))", db=database)
     start = _now(server, folder)
@@ -162,7 +164,7 @@ def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: Fres
     filled = f"INSERT INTO wide SELECT seq, seq * 2, NULL, CONCAT('number ', seq) FROM seq_1_to_{rows}"
     server.run(filled, db=database)
     figures = contender("cdcsync_binlog_arrow", server.port, folder, f"{database}.wide", start)
-    _show(table(f"stream, {server.variant}, one transaction", [figures], figures.name))
+    show(table(f"stream, {server.variant}, one transaction", [figures], figures.name))
     assert figures.rows == rows
     assert figures.memory < MEMORY_MIB
 
@@ -183,7 +185,7 @@ def _client(server: Server, name: str, rows: int) -> Figures:
     return measure(CLIENT, ["sh", "-c", command + query], rows)
 
 
-def _show(text: str) -> None:
+def show(text: str) -> None:
     print(f"\n{text}\n")
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as results:

@@ -162,24 +162,18 @@ class Sync:
         self._fired = self.folder / f"fired-{number}" if gate else None
         with self.output(number).open("wb") as output:
             self._process = subprocess.Popen(
-                [
-                    *self.within,
-                    *_PROGRAM,
-                    "run",
-                    "-f",
-                    str(self.manifest),
-                    "--state-dir",
-                    str(self.state_dir),
-                    "--until",
-                    until,
-                    *self.options,
-                ],
+                self.run_command(until),
                 env=self._environment(gate),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def run_command(self, until: str) -> list[str]:
+        """`cdcsync run`, for who starts it otherwise."""
+        where = ["-f", str(self.manifest), "--state-dir", str(self.state_dir)]
+        return [*self.within, *_PROGRAM, "run", *where, "--until", until, *self.options]
 
     def _environment(self, gate: Gate | None) -> dict[str, str]:
         armed = {_GATE: f"{gate.name}:{gate.count}:{gate.action}:{self._fired}"} if gate else {}

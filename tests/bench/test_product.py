@@ -1,0 +1,68 @@
+"""What `cdcsync run` costs as a whole, start and controller included: `make bench ARGS='-k test_product'`.
+
+CDCSYNC_BENCH_ROWS sets the rows of `customer` (default 200,000). The same file run on another commit gives that one's figures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import customers
+from bench.measured import Figures, contender, measure, table
+from bench.test_throughput import JDBC_DELTA, ROWS, account, jdbc_jar, show
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.sync_process import Sync
+
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.spark]
+__all__ = ["jdbc_jar"]
+
+_TABLES, _SMALL = 500, 100
+
+
+def _run(name: str, sync: Sync, until: str, rows: int) -> Figures:
+    return measure(name, sync.run_command(until), rows)
+
+
+def test_product_snapshot(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, jdbc_jar: str) -> None:
+    """`customer` to Delta, beside Spark's JDBC reader to Delta."""
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    customers.fill(server, database, ROWS)
+    spec = {"snapshot": {"chunkSize": 50_000, "parallelism": 2}}
+    sync = Sync(server, [rf"{database}\.customer"], tmp_path / "sync", spec=spec)
+    ours = _run("cdcsync run --until snapshot", sync, "snapshot", ROWS)
+    assert sync.target(f"{database}.customer").num_rows == ROWS
+    place = (server.port, account(server, tmp_path), f"{database}.customer")
+    theirs = contender(JDBC_DELTA, *place, "c_customer_sk", jdbc_jar)
+    show(table(f"whole program, {server.variant}, customer to Delta", [ours, theirs], JDBC_DELTA))
+    assert theirs.rows == ROWS
+
+
+def test_product_many_small_tables(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
+    """500 tables of 100 rows from nothing to caught up, then a run with nothing to do."""
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    numbers = "SELECT seq, REPEAT('x', 20) FROM seq_1_to_100"
+    for n in range(_TABLES):
+        server.run(
+            f"CREATE TABLE t{n} (id INT PRIMARY KEY, v VARCHAR(40)) {numbers.replace('seq,', 'seq AS id,')}",
+            db=database,
+        )
+    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync")
+    first = _run("500 tables, to caught up", sync, "caught-up", _TABLES * _SMALL)
+    again = _run("500 tables, nothing to do", sync, "caught-up", _TABLES * _SMALL)
+    show(table(f"whole program, {server.variant}, {_TABLES} tables of {_SMALL} rows", [first, again], first.name))
+    assert sync.target(f"{database}.t{_TABLES - 1}").num_rows == _SMALL
+
+
+def test_product_fixed_costs(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
+    """A first run of one row to caught up, a run with nothing to do, a run with one change."""
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    server.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", db=database)
+    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync")
+    figures = [_run("first run, one row", sync, "caught-up", 1), _run("nothing to do", sync, "caught-up", 1)]
+    server.run("INSERT INTO t VALUES (2)", db=database)
+    figures.append(_run("one change", sync, "caught-up", 1))
+    show(table(f"whole program, {server.variant}, fixed costs", figures, "nothing to do"))
+    assert sync.target(f"{database}.t").num_rows == 2
