@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from cdcsync_core.errors import Reason, fail
 
 if TYPE_CHECKING:
+    from cdcsync_spark.collector import QuietCollector
     from cdcsync_spark.logreader import LogReader, ReaderSettings
 
 FORMAT = "cdcsync_log"
@@ -43,12 +44,15 @@ class LogStreamReader(SimpleDataSourceStreamReader):
     def __init__(self, settings: str) -> None:
         self._settings = settings
         self._reader: LogReader | None = None
+        self._collector: QuietCollector | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {"v": 1, "batch": 0}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[str]], dict[str, int]]:
         batch = self._running().take()
+        if self._collector is not None:
+            self._collector.between_batches()
         if batch is None:
             return iter([]), start
         return iter([(batch.to_json(),)]), {"v": 1, "batch": start["batch"] + 1}
@@ -68,8 +72,10 @@ class LogStreamReader(SimpleDataSourceStreamReader):
 
     def _running(self) -> LogReader:
         if self._reader is None:
+            from cdcsync_spark.collector import QuietCollector
             from cdcsync_spark.logreader import LogReader
 
+            self._collector = QuietCollector()
             self._reader = LogReader(load_settings(self._settings))
             self._reader.start()
         return self._reader
