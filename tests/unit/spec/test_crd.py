@@ -151,3 +151,18 @@ def test_columns_are_those_of_the_interface() -> None:
         "Age",
     ]
     assert [c["name"] for c in columns if c.get("priority")] == ["Source", "Sink", "Position", "Message"]
+
+
+def test_every_field_of_spec_and_status_is_described() -> None:
+    """`kubectl explain` answers for each."""
+    assert not [m for part in ("spec", "status") for m in undescribed(schema_of(part), part)]
+
+
+def undescribed(schema: dict[str, Any], path: str) -> list[str]:
+    missing = [] if "description" in schema else [path]
+    for name, field in schema.get("properties", {}).items():
+        missing += undescribed(field, f"{path}.{name}")
+    items = schema.get("items", {})
+    return missing + [
+        m for name, field in items.get("properties", {}).items() for m in undescribed(field, f"{path}[].{name}")
+    ]
