@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cdcsync_core.chunk import WHOLE
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import Spec
@@ -25,7 +26,7 @@ def assigned(status: Status) -> tuple[TableStatus, ...]:
 
 def to_snapshot(spec: Spec, status: Status) -> TableNonces:
     """Tables whose snapshot is not complete, or older than the nonce that is asked for. Failed ones are left out."""
-    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and not _is_read(spec, t))
+    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and not is_read(spec, t))
 
 
 def to_stream(spec: Spec, status: Status) -> TableNonces:
@@ -33,7 +34,7 @@ def to_stream(spec: Spec, status: Status) -> TableNonces:
 
     It may be a higher one than is asked for: an entry of `spec.resnapshot` that was removed changes nothing.
     """
-    return tuple((t.name, t.nonce) for t in assigned(status) if not t.failed and _is_read(spec, t))
+    return tuple((t.name, t.nonce) for t in assigned(status) if not t.failed and is_read(spec, t))
 
 
 def late(stream: RunSeen, tables: TableNonces) -> TableNonces:
@@ -42,8 +43,10 @@ def late(stream: RunSeen, tables: TableNonces) -> TableNonces:
     return tuple((name, nonce) for name, nonce in tables if flowing.get(name, -1) < nonce)
 
 
-def _is_read(spec: Spec, table: TableStatus) -> bool:
-    return table.positioned and table.nonce >= spec.nonce(table.name)
+def is_read(spec: Spec, table: TableStatus) -> bool:
+    """Whether the snapshot is complete, with the nonce that is asked for. Of a failed table its content decides, not its phase."""
+    whole = table.finished == (WHOLE.to_dict(),) and table.position is not None
+    return (whole if table.failed else table.positioned) and table.nonce >= spec.nonce(table.name)
 
 
 def established(status: Status, tables: TableNonces) -> bool:

@@ -21,12 +21,14 @@ from cdcsync_core.status import (
     with_condition,
     with_tables,
 )
-from cdcsync_operator.assignment import all_consistent, assigned, established, to_snapshot, to_stream
+from cdcsync_operator.assignment import all_consistent, assigned, established, is_read, to_snapshot, to_stream
 from cdcsync_operator.draft import Draft
 
 #: a stream that has not said anything for so long (seconds, beside three of its intervals) does not count as flowing
 _SILENCE = 30.0
 _SHOWN_FAILURES = 5
+#: why a snapshot of which nothing is left to be read is not complete
+TABLES_FAILED = "TablesFailed"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ def summarise(draft: Draft) -> Status:
     """The status of a decision, whole."""
     _judge_what_flows(draft)
     phase = _phase(draft)
+    if phase is Phase.FAILED and not draft.live():
+        _let_nothing_flow(draft)
     if phase is Phase.COMPLETED:
         _complete_tables(draft)
     if _is_taken_in(draft):
@@ -68,6 +72,13 @@ def _judge_what_flows(draft: Draft) -> None:
         return
     has = dict(stream.tables)
     left = [t for t in draft.status.table_status if t.phase in CONSISTENT and has.get(t.name, -1) < t.nonce]
+    if left:
+        draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.CATCHING_UP}) for t in left])
+
+
+def _let_nothing_flow(draft: Draft) -> None:
+    """A sync that failed has no run, and gets none by itself: no table of it flows."""
+    left = [t for t in draft.status.table_status if t.phase is TablePhase.STREAMING]
     if left:
         draft.status = with_tables(draft.status, [t.model_copy(update={"phase": TablePhase.CATCHING_UP}) for t in left])
 
@@ -206,11 +217,16 @@ def _source_ready(draft: Draft) -> Verdict:
 
 
 def _snapshot_complete(draft: Draft) -> Verdict:
+    """A table that failed before it was read to the end is not read, though no run will read it."""
     left = len(to_snapshot(draft.spec, draft.status))
     if not assigned(draft.status):
         return ("SnapshotComplete", False, "Pending", "no table has been resolved yet")
     if left:
         return ("SnapshotComplete", False, "Snapshotting", f"{left} tables are not read to the end")
+    unread = [t.name for t in assigned(draft.status) if not is_read(draft.spec, t)]
+    if unread:
+        named = ", ".join(unread[:_SHOWN_FAILURES])
+        return ("SnapshotComplete", False, TABLES_FAILED, f"{len(unread)} tables failed before they were read: {named}")
     return ("SnapshotComplete", True, "Complete", "")
 
 

@@ -14,6 +14,7 @@ from cdcsync_core.position import LogOffset, position_from_dict
 from cdcsync_core.run import ExitCode
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus
 from cdcsync_operator.assignment import assigned
+from cdcsync_operator.conditions import TABLES_FAILED
 
 
 class Until(StrEnum):
@@ -34,7 +35,9 @@ class Progress:
 
 
 def snapshot_complete(progress: Progress) -> bool:
-    return progress.looked and progress.status.condition("SnapshotComplete").status == "True"
+    """Nothing is left that a run would read; a table that failed before it was read is not waited for."""
+    complete = progress.status.condition("SnapshotComplete")
+    return progress.looked and (complete.status == "True" or complete.reason == TABLES_FAILED)
 
 
 def verdict(until: Until, progress: Progress) -> ExitCode | None:

@@ -23,7 +23,8 @@ _POLL_SECONDS = 0.05
 class PlanFeed:
     """The plan of table number `index` of a run. `wait(seconds)` is called between looks for the next shard and may raise.
 
-    `planned_before` counts the splits that were finished before the run.
+    `planned_before` counts the splits that were finished before the run, up to `frontier`. A plan that continues another frontier does
+    not count.
     """
 
     source: Source
@@ -33,20 +34,25 @@ class PlanFeed:
     chunk_size: int
     wait: Callable[[float], None]
     planned_before: int = 0
+    frontier: Bound = None
     _seen: int = 0
     _next_shard: int = 0
+    _counts: bool = True
 
     def splits(self, frontier: Bound) -> Iterator[Split]:
         """Splits from `frontier` (None: from the beginning) to the open end."""
         first = self._wait_for_shard(0)
-        if first.frontier == (None if frontier is None else list(frontier)):
+        if _continues(first, frontier):
             return self._planned(first)
         return self._own(frontier)
 
     def planned(self) -> int:
         """How many splits are known so far."""
         while (path := self._path(self._next_shard)).exists():
-            self._seen += len(PlanShard.from_json(path.read_text()).splits)
+            shard = PlanShard.from_json(path.read_text())
+            if shard.number == 0:
+                self._counts = _continues(shard, self.frontier)
+            self._seen += len(shard.splits) if self._counts else 0
             self._next_shard += 1
         return self._seen
 
@@ -58,7 +64,9 @@ class PlanFeed:
 
     def _own(self, frontier: Bound) -> Iterator[Split]:
         with connect(self.source) as connection:
-            yield from plan(connection, self.table, self.chunk_size, frontier)
+            for split in plan(connection, self.table, self.chunk_size, frontier):
+                self._seen += 1
+                yield split
 
     def _path(self, number: int) -> Path:
         return self.plan_dir / PlanShard.filename(self.index, number)
@@ -68,3 +76,7 @@ class PlanFeed:
         while not path.exists():
             self.wait(_POLL_SECONDS)
         return PlanShard.from_json(path.read_text())
+
+
+def _continues(shard: PlanShard, frontier: Bound) -> bool:
+    return shard.frontier == (None if frontier is None else list(frontier))

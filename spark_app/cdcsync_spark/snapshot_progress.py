@@ -45,8 +45,10 @@ class SnapshotProgress:
         self.reporter.report(tables=self._entries({}), snapshot=total, done=self._done())
 
     def failed(self, table: SnapshotTable, error: CdcError) -> None:
+        """Content that was not published has no position, however complete it is."""
         self._failed.add(table.name)
-        self.reporter.report(tables=[failed_entry(table.name, error, table.state)])
+        unpublished = {} if table.published else {"position": None}
+        self.reporter.report(tables=[failed_entry(table.name, error, table.state) | unpublished])
 
     def _done(self) -> dict[str, int]:
         return {"commits": self.commits, "rows": sum(t.state.rows for t in self.tables) - self._rows_before}
@@ -84,7 +86,9 @@ def _entry(table: SnapshotTable, running: tuple[int, int]) -> dict[str, Any]:
 
 
 def _splits_total(table: SnapshotTable) -> int:
-    """As far as the plan is known; never less than what is finished."""
+    """As far as the plan is known; never less than what is finished. Of a table that is read to the end no plan counts."""
+    if table.state.snapshot_complete:
+        return table.state.splits
     return max(table.state.splits, table.feed.planned_before + table.feed.planned())
 
 

@@ -74,6 +74,6 @@ def open_table(
         sink.discard(table.id, assignment.nonce)  # a run that died after the publication left its log
     target = sink.target(table.id, side=assignment.nonce) if again else main
     state = target.prepare(first)
-    feed.table, feed.planned_before = state.table, state.splits
+    feed.table, feed.planned_before, feed.frontier = state.table, state.splits, state.finished.frontier
     gate("table-prepared")
     return SnapshotTable(assignment, sink, main, target, state, feed, published=not again)

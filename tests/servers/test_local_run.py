@@ -97,6 +97,7 @@ def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
     assert_equal(sync, "a")
     assert_equal(sync, "b")
     assert conditions(sync.status())["Consistent"][0] == "True"
+    assert sync.status()["snapshot"]["percent"] == "100 %", "the new status knows what the tables have"
 
 
 @on_mariadb

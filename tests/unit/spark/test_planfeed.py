@@ -122,3 +122,14 @@ def test_known_splits_are_counted_once(plan: Plan) -> None:
     assert [feed.planned(), feed.planned()] == [2, 2]
     plan.write(1, shard(1, LAST, last=True))
     assert feed.planned() == 3
+
+
+def test_a_plan_of_what_the_target_has_already_does_not_count(plan: Plan, own: list[Bound]) -> None:
+    """After a lost status the controller plans each table from its beginning: half of all would never be read."""
+    plan.write(0, shard(0, FIRST, SECOND))
+    plan.write(1, shard(1, LAST, last=True))
+    feed = plan.feed()
+    feed.planned_before, feed.frontier = 1, (10,)
+    assert feed.planned() == 0
+    assert list(feed.splits((10,))) == [Split((10,), None)]
+    assert feed.planned() == 1

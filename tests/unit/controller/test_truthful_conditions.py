@@ -1,0 +1,85 @@
+"""What the conditions claim: that a snapshot is read, that a table flows, that a change is rolled out, only where it is so."""
+
+from __future__ import annotations
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import Phase
+from unit.controller.world import WHOLE, World, place
+
+SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
+
+
+# ---- SnapshotComplete
+
+
+def test_a_snapshot_that_failed_before_any_table_was_read_is_not_complete() -> None:
+    """As of a second sync on the same path."""
+    world = World()
+    world.steps()
+    refused = [{"name": n, "phase": "Failed", "reason": "SinkConflict", "message": f"{n}: taken"} for n in world.tables]
+    world.say(SNAPSHOT, tables=refused)
+    world.end(SNAPSHOT, 3, "SinkConflict", "taken")
+    world.steps()
+    assert world.status.phase is Phase.FAILED
+    assert world.condition("SnapshotComplete") == ("False", "TablesFailed")
+    assert "shop.a, shop.b" in world.status.condition("SnapshotComplete").message
+
+
+def test_a_table_that_failed_before_it_was_read_is_not_read() -> None:
+    world = World(table_errors={"shop.b": fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.b")})
+    world.steps()
+    world.read("shop.a")
+    world.end(SNAPSHOT)
+    world.steps()
+    world.flow("shop.a")
+    world.steps()
+    assert world.condition("SnapshotComplete") == ("False", "TablesFailed")
+
+
+def test_a_table_that_stopped_after_it_was_read_is_read() -> None:
+    world = World()
+    world.to_streaming()
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "DDL"}])
+    world.steps()
+    assert world.condition("SnapshotComplete") == ("True", "Complete")
+
+
+def test_content_that_was_staged_and_not_published_is_not_read() -> None:
+    """All of it is beside the table, and the log does not lead on from it any more."""
+    world = World()
+    world.to_streaming()
+    world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
+    world.steps()
+    staged = {"name": "shop.b", "nonce": 1, "finished": WHOLE, "low": place(100), "position": place(100)}
+    world.say(SNAPSHOT, tables=[staged | {"phase": "Snapshotting"}])
+    world.say(
+        SNAPSHOT, tables=[staged | {"phase": "Failed", "reason": "PositionLost", "message": "purged", "position": None}]
+    )
+    world.steps()
+    assert world.condition("SnapshotComplete") == ("False", "TablesFailed")
+
+
+# ---- what flows
+
+
+def test_after_a_reset_no_table_is_called_streaming() -> None:
+    world = World()
+    world.to_streaming()
+    world.end(STREAM, 3, "PositionLost", "the log was reset; remedy: resnapshot")
+    world.steps()
+    assert world.kinds() == set()
+    assert world.status.phase is Phase.FAILED
+    assert {t.phase for t in world.status.table_status} == {TablePhase.CATCHING_UP}
+    assert world.status.tables.streaming == 0
+    assert world.condition("Consistent")[0] == "False"
+
+
+def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
+    world = World()
+    world.to_streaming()
+    world.end(STREAM, 3, "PositionLost", "the log was reset; remedy: resnapshot")
+    world.steps()
+    world.change(restartNonce=1)
+    world.steps()
+    assert world.live(STREAM).names == {"shop.a", "shop.b"}
