@@ -21,6 +21,7 @@ missing_of_servers() {
     has mariadbd && has mariadb-install-db || echo mariadb-server-core
     has my_print_defaults || echo mariadb-client-core
     has debootstrap || echo debootstrap
+    has ip || echo iproute2
 }
 
 case $group in

@@ -24,6 +24,7 @@ GROUP = "cdcsync.io"
 API_VERSION = f"{GROUP}/v1alpha1"
 KIND = "CdcSync"
 MAX_PATTERN = 256
+_SPARE_IDS = 3
 
 Text = Annotated[str, Field(strict=True, max_length=1024)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -338,6 +339,13 @@ def replica_id(namespace: str, name: str) -> int:
     """The replica id of a sync that sets none: stable, and in 2^31 ... 2^32 - 1, where few people number servers."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
     return 2**31 + int.from_bytes(digest[:8], "big") % 2**31
+
+
+def replica_ids(namespace: str, name: str, server_id: int = 0) -> tuple[int, ...]:
+    """The ids that a sync's dump may use, in their order: `server_id` where the spec sets one, else the derived one, then the spare
+    ones. Those are derived in any case, because the numbers next to a set one may be another sync's."""
+    spares = (replica_id(namespace, f"{name}/spare-{n}") for n in range(1, 1 + _SPARE_IDS))
+    return (server_id or replica_id(namespace, name), *spares)
 
 
 def required_secrets(spec: Spec) -> dict[str, set[str]]:

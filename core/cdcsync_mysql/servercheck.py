@@ -260,6 +260,26 @@ def _server_id(server: Server) -> Iterator[Check]:
     )
 
 
+def _lost_dumps(server: Server) -> Iterator[Check]:
+    """MariaDB ends a dump whose client is gone only when the system gives up its connection; an account sees its own ones."""
+    if server.is_mysql:
+        return
+    found = fetch(server.connection, _LOST_DUMPS)
+    ids = ", ".join(str(row[0]) for row in found)
+    if found:
+        yield warned(
+            "dumps",
+            f"the dump of a lost driver has not ended (connections {ids}); a new one may take a spare replica id",
+            "the end of the server's connection to a client that is gone, some 16 minutes after it went",
+        )
+    else:
+        yield passed("dumps", "none of a lost driver")
+
+
+_LOST_DUMPS = """SELECT id FROM information_schema.processlist
+ WHERE command = 'Killed' AND state = 'Writing to net' AND user = SUBSTRING_INDEX(USER(), '@', 1)"""
+
+
 def _id_taken(name: str, found: str) -> Check:
     return failed(name, Reason.SERVER_ID_IN_USE, found, "a replica id of its own", "set spec.source.serverId")
 
@@ -283,4 +303,5 @@ CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
     _prepared_transactions,
     _durability,
     _server_id,
+    _lost_dumps,
 )

@@ -41,6 +41,10 @@ _ER_FATAL_READING_BINLOG = 1236
 _ADDRESSABLE = 1 << 32
 
 
+class DumpNotBegun(TransientError):
+    """The server sent nothing in time: it waits for the end of another dump with our id."""
+
+
 class DumpTakenOver(TransientError):
     """Another replica with our id asked for the log, and the server has ended our dump for it."""
 
@@ -66,7 +70,7 @@ class BinlogClient:
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from where: a
     `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set). `replica_id` is the same for successive runs.
     With `nonblocking` the stream ends at the end of the log. A connection that is silent for `silence_seconds` (by default the
-    `patience`) is lost.
+    `patience`) is lost; one whose first packet takes longer than `begin_seconds` (by default as long) has not begun.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class BinlogClient:
         heartbeat_seconds: float,
         nonblocking: bool = False,
         silence_seconds: float | None = None,
+        begin_seconds: float | None = None,
     ) -> None:
         self._connection = connection
         self._flavor = flavor
@@ -87,6 +92,7 @@ class BinlogClient:
         self._heartbeat = heartbeat_seconds
         self._nonblocking = nonblocking
         self._silence = patience(heartbeat_seconds) if silence_seconds is None else silence_seconds
+        self._begin = self._silence if begin_seconds is None else min(begin_seconds, self._silence)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -105,8 +111,8 @@ class BinlogClient:
     def arrivals(self) -> Iterator[list[memoryview]]:
         """Raw events, header and checksum included, as many as have arrived; they are valid until the next are asked for.
 
-        Raises `CdcError`: PositionLost, PrivilegeMissing, SourceUnreachable. Ends when `close` is called, and in non-blocking mode
-        at the end of the log.
+        Raises `CdcError`: PositionLost, PrivilegeMissing, SourceUnreachable (also as DumpNotBegun and
+        DumpTakenOver). Ends when `close` is called, and in non-blocking mode at the end of the binlog.
         """
         try:
             self._ask()
@@ -152,14 +158,27 @@ class BinlogClient:
 
     def _received(self) -> Iterator[list[memoryview]]:
         sock = self._connection._sock  # type: ignore[attr-defined]
-        sock.settimeout(self._silence)
+        sock.settimeout(self._begin)
         packets = _Packets(sock)
+        arrived = self._first(packets)
+        sock.settimeout(self._silence)
         while True:
-            arrived = packets.arrived()
             events = [p[1:] for p in takewhile(_is_event, arrived)]
             yield events
-            if len(events) < len(arrived):  # the server says nothing after it
+            if len(events) < len(arrived):  # the server sends nothing after it
                 return self._end(arrived[len(events)])
+            arrived = packets.arrived()
+
+    def _first(self, packets: _Packets) -> list[memoryview]:
+        try:
+            return packets.arrived()
+        except TimeoutError:
+            raise DumpNotBegun(
+                Reason.SOURCE_UNREACHABLE,
+                f"the dump with the replica id {self._replica_id} did not begin within {self._begin:g} s",
+                needed="the end of the dump that a lost driver left on the server",
+                remedy="KILL the connection whose command is Killed or Binlog Dump, or wait for its end (some 16 minutes)",
+            ) from None
 
     def _end(self, packet: memoryview) -> None:
         """The end that was asked for; raises CdcError for any other."""

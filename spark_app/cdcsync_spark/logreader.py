@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
@@ -27,11 +29,13 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.assembly import Assembly
 from cdcsync_spark.batchfile import BatchWriter
-from cdcsync_spark.binlog import BinlogClient, DumpTakenOver, dump_begin
+from cdcsync_spark.binlog import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
 from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.replicaid import ReplicaIds
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.parser import EventParser
 
+_log = structlog.get_logger()
 #: how long a lost source is tried again before the run ends
 _PATIENCE_SECONDS = 60.0
 #: a lock is not fair: a thread with a backlog would take it again before who asks for a batch wakes up
@@ -45,9 +49,12 @@ _FORMAT_DESCRIPTION = 15
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """What to read, and how. `ahead` holds the positions of tables that are further than `start`; a batch is full when it takes
-    `max_batch_bytes` of memory (`Assembly.size`); `interval_seconds` is the time from one batch to the next where none is full before.
-    Without `befores` those before images are left out that a fold by key does without.
+    """What to read, and how.
+
+    `ahead` holds the positions of tables that are further than `start`; a batch is full when it takes `max_batch_bytes` of memory
+    (`Assembly.size`); `interval_seconds` is the time from one batch to the next where none is full before. Without `befores` those
+    before images are left out that a fold by key does without. `spare_ids` are taken where a dump with `replica_id` does not begin
+    within `begin_seconds` (see `replicaid`; the reader sets that).
     """
 
     source: Source
@@ -62,6 +69,8 @@ class ReaderSettings:
     decoder: Decoder = Decoder.LOCKSTEP
     interval_seconds: float = 0.0
     befores: bool = True
+    spare_ids: tuple[int, ...] = ()
+    begin_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             start=start,
             replica_id=settings.replica_id,
             heartbeat_seconds=settings.heartbeat_seconds,
+            begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
         yield Dump(client, EventParser(facts.flavor, file=file, mark=mark, known=_sent_again(start), wanted=wanted))
 
@@ -104,6 +114,7 @@ class LogReader:
     def __init__(self, settings: ReaderSettings, open_dump: OpenDump = open_dump) -> None:
         self._settings = settings
         self._open_dump = open_dump
+        self._ids = ReplicaIds((settings.replica_id, *settings.spare_ids))
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
@@ -200,6 +211,8 @@ class LogReader:
                 self._follow()
             except TransientError as e:
                 now = time.monotonic()
+                if isinstance(e, DumpNotBegun):
+                    self._take_next_id(e)
                 stayed = self._heard - began > _PATIENCE_SECONDS
                 moved = self._assembly.position != before and not isinstance(e, DumpTakenOver)
                 if failing_since is None or stayed or moved:
@@ -207,6 +220,10 @@ class LogReader:
                 if now - failing_since > _PATIENCE_SECONDS:
                     raise
             self._pause(1.0)
+
+    def _take_next_id(self, error: DumpNotBegun) -> None:
+        self._ids = self._ids.after()
+        _log.warning("the next replica id is taken", error=error.message, replica_id=self._ids.current)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:
@@ -216,7 +233,9 @@ class LogReader:
         with self._changed:
             self._assembly.abandon()
             position = self._assembly.position
-        with self._open_dump(self._settings, position, self._assembly.wanted) as dump:
+        ids = self._ids
+        settings = replace(self._settings, replica_id=ids.current, begin_seconds=ids.begin_seconds)
+        with self._open_dump(settings, position, self._assembly.wanted) as dump:
             with self._changed:
                 self._client = dump.client
             try:

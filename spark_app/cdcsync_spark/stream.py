@@ -21,7 +21,7 @@ from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.run import RunKind, TableAssignment, TablePhase
-from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.spec import CdcSync, replica_ids
 from cdcsync_core.state import Identity
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import connect
@@ -170,10 +170,12 @@ class StreamRun:
     def _settings(self, folder: Path) -> ReaderSettings:
         definitions = {t.state.table.id: t.state.table for t in self.tables}
         positions: dict[TableId, Position] = {t.state.table.id: _position(t) for t in self.tables}
+        replica_id, *spare_ids = replica_ids_of(self.context.resource, self.context.config.kind)
         return ReaderSettings(
             source=self.context.source,
             log=self.context.facts.log,
-            replica_id=replica_id_of(self.context.resource, self.context.config.kind),
+            replica_id=replica_id,
+            spare_ids=tuple(spare_ids),
             tables=definitions,
             start=self._start,
             ahead=positions,
@@ -305,13 +307,13 @@ def _position(table: StreamTable) -> Position:
     return table.state.position
 
 
-def replica_id_of(resource: CdcSync, kind: RunKind) -> int:
-    """The same for successive runs, so that the server ends a zombie's dump. A second reader has one of its own, which does not follow
+def replica_ids_of(resource: CdcSync, kind: RunKind) -> tuple[int, ...]:
+    """The same for successive runs, so that the server ends a zombie's dump. A second reader has ids of its own, which do not follow
     from `spec.source.serverId`: syncs may be numbered one after the other."""
     metadata = resource.metadata
     if kind is RunKind.CATCH_UP:
-        return replica_id(metadata.namespace, f"{metadata.name}/catch-up")
-    return resource.spec.source.server_id or replica_id(metadata.namespace, metadata.name)
+        return replica_ids(metadata.namespace, f"{metadata.name}/catch-up")
+    return replica_ids(metadata.namespace, metadata.name, resource.spec.source.server_id)
 
 
 def _remove_files(batch: LogBatch) -> None:

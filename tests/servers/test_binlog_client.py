@@ -201,14 +201,15 @@ def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
 def test_two_that_take_the_log_from_each_other_say_so(
     every_server: Server, fresh_database: FreshDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes."""
+    """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes; neither takes a spare id."""
     monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 3.0)
     with connected(every_server) as (_, facts):
         log = facts.log
     database, start = fresh_database(every_server), log_end(every_server)
     every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    source, spares = source_of(every_server), (REPLICA_ID + 1, REPLICA_ID + 2)
     readers = [
-        LogReader(ReaderSettings(source_of(every_server), log, REPLICA_ID, {}, start, {}, 1.0, 1 << 20, tmp_path))
+        LogReader(ReaderSettings(source, log, REPLICA_ID, {}, start, {}, 1.0, 1 << 20, tmp_path, spare_ids=spares))
         for _ in range(2)
     ]
     last: list[CdcError] = []
