@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pymysql.err import MySQLError
 
 from cdcsync_core.change import ChangeKind
 from cdcsync_core.errors import CdcError, Reason
@@ -26,6 +27,7 @@ from cdcsync_spark.wire.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.rows import decode
+from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from support.dump import changes, definition, log_end, read_log
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
@@ -190,6 +192,44 @@ def test_a_statement_is_read_in_the_clients_character_set(log: Log) -> None:
         cursor.execute("CREATE TABLE übung (id INT)")
     facts = log.facts()
     assert [f.sql for f in facts if isinstance(f, Statement)] == ["CREATE TABLE übung (id INT)"]
+
+
+def test_a_statement_comes_with_what_it_was_read_by(log: Log) -> None:
+    """The session's sql_mode and character set, the server's flavor and version."""
+    mode = "ANSI_QUOTES,NO_BACKSLASH_ESCAPES"
+    with (
+        log.server.connect(db=log.database, charset="latin1", sql_mode=mode) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute('CREATE TABLE "x" (id INT)')
+        cursor.execute("SELECT VERSION()")
+        (version,) = cursor.fetchone()
+    (statement,) = [f for f in log.facts() if isinstance(f, Statement)]
+    session = statement.session
+    assert (session.sql_mode, session.charset) == (ANSI_QUOTES | NO_BACKSLASH_ESCAPES, "latin1")
+    assert session.mariadb == (log.server.flavor == "mariadb")
+    assert version.startswith(f"{session.version // 10_000}.{session.version // 100 % 100}.{session.version % 100}")
+
+
+@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
+def test_an_alter_in_two_phases_happens_where_it_is_committed(
+    request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase
+) -> None:
+    """R9: what failed never happened, though the log has its text twice; rows that came between have the old definition."""
+    server: Server = request.getfixturevalue(variant)
+    log = Log(server, fresh_database(server))
+    server.run("INSERT INTO t VALUES (1, 'a'), (2, 'a')", db=log.database)
+    log.start = log_end(server)
+    two = "SET STATEMENT binlog_alter_two_phase = 1 FOR "
+    with pytest.raises(MySQLError):
+        log.server.run(f"{two}ALTER TABLE t ADD UNIQUE u (v)", db=log.database)
+    log.server.run(f"{two}ALTER TABLE t COMMENT 'done'", db=log.database)
+    facts = log.facts()
+    assert log.ids(facts) == [("begin",), ("end",)] * 3 + [
+        ("begin",),
+        ("statement", f"{two}ALTER TABLE t COMMENT 'done'"),
+        ("end",),
+    ]
 
 
 def test_create_table_select_is_one_transaction(log: Log) -> None:

@@ -6,6 +6,7 @@ A body is an event without its 19-byte header and without its checksum. Sources:
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 from functools import lru_cache
@@ -13,12 +14,14 @@ from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.gtid import Gtid
-from cdcsync_spark.wire.charset import decode_loosely
+from cdcsync_spark.wire.charset import charset_of, decode_loosely
 from cdcsync_spark.wire.compression import unpack_mariadb
 from cdcsync_spark.wire.cursor import Buffer, Cursor
 
 # MariaDB's flags of a GTID event
-STANDALONE, GROUP_COMMIT, PREPARED_XA, COMPLETED_XA = 1, 2, 64, 128
+STANDALONE, GROUP_COMMIT, DDL, PREPARED_XA, COMPLETED_XA = 1, 2, 32, 64, 128
+# its further flags: which part of an ALTER in two phases follows (binlog_alter_two_phase)
+START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 
 _Q_FLAGS2, _Q_SQL_MODE, _Q_AUTO_INCREMENT, _Q_CHARSET, _Q_TIME_ZONE, _Q_CATALOG = 0, 1, 3, 4, 5, 6
 
@@ -41,18 +44,25 @@ class MySqlGtid(NamedTuple):
 
 
 class MariaDbGtid(NamedTuple):
+    """`alter` is the part of an ALTER in two phases (START_ALTER, COMMIT_ALTER or ROLLBACK_ALTER), 0 for anything else."""
+
     domain: int
     server: int
     sequence: int
     flags: int
+    alter: int = 0
 
     def __str__(self) -> str:
         return f"{self.domain}-{self.server}-{self.sequence}"
 
 
 class Query(NamedTuple):
+    """`sql_mode` is None and `charset`, the client's, is empty where the event does not say."""
+
     database: str
     sql: str
+    sql_mode: int | None
+    charset: str
 
 
 class Place(NamedTuple):
@@ -75,6 +85,13 @@ def parse_checksum(body: Buffer) -> bool:
     if algorithm not in (0, 1):
         raise DecodeError(f"checksum algorithm {algorithm}", needed="NONE (0) or CRC32 (1)")
     return algorithm == 1
+
+
+def parse_version(body: Buffer) -> int:
+    """Of a format description event: the server's version as 80036 for 8.0.36, 0 if it has no such form."""
+    text = bytes(body[2:52]).rstrip(b"\0").decode("ascii", "replace")
+    found = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)
+    return int(found[1]) * 10_000 + int(found[2]) * 100 + int(found[3]) if found else 0
 
 
 def parse_rotate(body: Buffer) -> Place:
@@ -154,7 +171,14 @@ def parse_mariadb_gtid(body: Buffer, server: int) -> MariaDbGtid:
     if len(body) < _MARIADB_GTID.size:
         raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_MARIADB_GTID.size}")
     sequence, domain, flags = _MARIADB_GTID.unpack_from(body)
-    return MariaDbGtid(domain, server, sequence, flags)
+    return MariaDbGtid(domain, server, sequence, flags, _alter(body, flags) if flags & DDL else 0)
+
+
+def _alter(body: Buffer, flags: int) -> int:
+    """The further flags stand behind the commit's number, if it has one; servers without them fill up with zeros."""
+    at = _MARIADB_GTID.size + (8 if flags & GROUP_COMMIT else 0)
+    further = body[at] if at < len(body) and not flags & (PREPARED_XA | COMPLETED_XA) else 0
+    return further & (START_ALTER | COMMIT_ALTER | ROLLBACK_ALTER)
 
 
 def parse_gtid_list(body: Buffer) -> dict[int, str]:
@@ -183,27 +207,41 @@ def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Qu
     cursor.skip(2)
     status = cursor.uint(2)
     cursor.skip(extra)
-    collation = _client_collation(Cursor(cursor.take(status)))
+    sql_mode, collation = _reading(Cursor(cursor.take(status)))
     database = cursor.text(database_length)
     cursor.skip(1)
     raw = cursor.rest()
-    return Query(database, decode_loosely(unpack_mariadb(raw) if compressed else raw, collation))
+    sql = decode_loosely(unpack_mariadb(raw) if compressed else raw, collation)
+    return Query(database, sql, sql_mode, _known_charset(collation))
 
 
-def _client_collation(status: Cursor) -> int:
-    """The status variables before the character set have known lengths; it is always logged."""
-    widths = {_Q_FLAGS2: 4, _Q_SQL_MODE: 8, _Q_AUTO_INCREMENT: 4}
+def _known_charset(collation: int) -> str:
+    try:
+        return charset_of(collation)
+    except DecodeError:
+        return ""
+
+
+def _reading(status: Cursor) -> tuple[int | None, int]:
+    """How the text is to be read: `sql_mode` and the client's collation, 0 if not known.
+
+    Both are always logged, and the status variables before the character set have known lengths.
+    """
+    widths = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4}
+    sql_mode = None
     while status:
         code = status.byte()
         if code == _Q_CHARSET:
-            return status.uint(2)
-        if code in (_Q_TIME_ZONE, _Q_CATALOG):
+            return sql_mode, status.uint(2)
+        if code == _Q_SQL_MODE:
+            sql_mode = status.uint(8)
+        elif code in (_Q_TIME_ZONE, _Q_CATALOG):
             status.skip(status.byte())
         elif code in widths:
             status.skip(widths[code])
         else:
             break
-    return 0
+    return sql_mode, 0
 
 
 def parse_incident(body: Buffer) -> str:

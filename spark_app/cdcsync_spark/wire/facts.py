@@ -15,6 +15,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
+from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
 
 
 class Operation(IntEnum):
@@ -119,11 +120,12 @@ class RollbackTo:
 class Statement:
     """SQL in the log that is not about transactions: DDL, administration, or DML in statement format.
 
-    `database` is the default database. Characters that could not be decoded are U+FFFD.
+    `database` is the default database. Characters that could not be decoded are U+FFFD. `session` says how the text was read.
     """
 
     database: str
     sql: str
+    session: Session = UNKNOWN_SESSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ statement; MariaDB: GTID alone, or with the flag STANDALONE one statement), hold
 COMMIT or ROLLBACK query, an XA_PREPARE, or after the one statement. The place of its end comes from the header of its last event, whose 32
 bits are continued to 64 by counting. The events inside a compressed transaction have no place of their own: the payload event's counts.
 A file that ends inside a transaction was cut by a crash: the transaction did not happen.
+MariaDB with binlog_alter_two_phase writes an ALTER twice, when it starts and when it is committed or rolled back: it is a
+statement where it is committed, and the rows before that have the old definition.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from cdcsync_spark.wire.facts import (
     XaEnd,
     XaPrepare,
 )
+from cdcsync_spark.wire.sql.tokens import Session
 from cdcsync_spark.wire.tables import ROWS, MappedTables
 
 Flavor = Literal["mysql", "mariadb"]
@@ -111,7 +114,10 @@ class EventParser:
         self._offset = 0
         self._known = known
         self._checksum = False
+        self._version = 0
         self._inside = _Inside.NOTHING
+        #: the statement that follows is only begun, or was taken back
+        self._without_effect = False
         self._gtid: Gtid | None = None
         self._own_domain = 0
         self._own_mark = ""
@@ -201,8 +207,9 @@ class EventParser:
         except ValueError as e:
             raise DecodeError(str(e)) from None
 
-    def _format(self, header: _Header, _: memoryview) -> Iterable[Fact]:
+    def _format(self, header: _Header, body: memoryview) -> Iterable[Fact]:
         self._tables.forget()
+        self._version = events.parse_version(body)
         return self._cut(header) if header.log_pos else ()
 
     def _cut(self, header: _Header) -> list[Fact]:
@@ -265,6 +272,7 @@ class EventParser:
     def _mariadb_gtid(self, header: _Header, body: memoryview) -> Iterable[Fact]:
         gtid = events.parse_mariadb_gtid(body, header.server)
         inside = _Inside.STATEMENT if gtid.flags & events.STANDALONE else _Inside.TRANSACTION
+        self._without_effect = gtid.alter in (events.START_ALTER, events.ROLLBACK_ALTER)
         return self._begin(inside, domain=gtid.domain, mark=str(gtid))
 
     def _gtid_list(self, header: _Header, body: memoryview) -> Iterable[Fact]:
@@ -317,7 +325,9 @@ class EventParser:
     def _statement(self, header: _Header, query: events.Query) -> Iterable[Fact]:
         alone = self._inside is not _Inside.TRANSACTION
         found = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
-        found.append(Statement(query.database, query.sql))
+        if not (alone and self._without_effect):
+            session = Session(query.sql_mode, query.charset, self._mariadb, self._version)
+            found.append(Statement(query.database, query.sql, session))
         if alone and _opens_transaction(query.sql):
             self._inside = _Inside.TRANSACTION
         elif alone:

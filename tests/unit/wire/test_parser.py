@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from cdcsync_core.errors import CdcError, DecodeError, Reason
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
+from cdcsync_spark.wire.events import parse_version
 from cdcsync_spark.wire.facts import (
     Fact,
     Incident,
@@ -28,6 +30,7 @@ from cdcsync_spark.wire.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.parser import EventParser, Flavor
+from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, Session
 from support.events import (
     ANONYMOUS,
     DELETE,
@@ -64,6 +67,8 @@ from support.events import (
 )
 
 FILE = "binlog.000001"
+#: of a QUERY event without status variables
+UNSAID = Session(None, "", mariadb=False, version=90_704)
 ONE = Gtid(str(UUID), 1)
 
 
@@ -150,7 +155,7 @@ def test_a_statement_is_a_transaction_of_its_own() -> None:
     assert parse("mysql", events) == [
         START,
         TransactionBegin(ONE),
-        Statement("shop", "ALTER TABLE t ADD x INT"),
+        Statement("shop", "ALTER TABLE t ADD x INT", UNSAID),
         end(log.offset, ONE),
     ]
 
@@ -164,7 +169,7 @@ def test_a_statement_inside_a_transaction_does_not_end_it() -> None:
         log.write(QUERY, query(sql)),
         log.write(XID, bytes(8)),
     ]
-    assert parse("mysql", events)[1:] == [TransactionBegin(ONE), Statement("shop", sql), end(log.offset, ONE)]
+    assert parse("mysql", events)[1:] == [TransactionBegin(ONE), Statement("shop", sql, UNSAID), end(log.offset, ONE)]
 
 
 def test_create_table_select_opens_a_transaction() -> None:
@@ -274,7 +279,7 @@ def test_mariadbs_compressed_events() -> None:
     written = [f for f in facts if isinstance(f, RowsEvent)]
     assert [f.body for f in written] == [images, images]
     assert [f.size for f in written] == [19 + len(body) + len(images), 19 + len(body) + 2 + len(images)]
-    assert Statement("shop", "CREATE TABLE x (id INT)") in facts
+    assert Statement("shop", "CREATE TABLE x (id INT)", replace(UNSAID, mariadb=True)) in facts
 
 
 def test_a_compressed_transaction() -> None:
@@ -512,8 +517,47 @@ def test_a_table_number_means_nothing_in_the_next_file() -> None:
 
 def test_sql_is_read_in_its_clients_character_set() -> None:
     """Status variables: 0 flags (4 bytes), 1 sql_mode (8), 6 catalog (length 3), 3 auto increment (4), 4 character set: latin1 (8)."""
-    status = b"\0" + bytes(4) + b"\1" + bytes(8) + b"\6\3std" + b"\3" + bytes(4) + b"\4\x08\0\x08\0\x21\0" + b"\x80???"
+    status = (
+        b"\0" + bytes(4) + b"\1\4" + bytes(7) + b"\6\3std" + b"\3" + bytes(4) + b"\4\x08\0\x08\0\x21\0" + b"\x80???"
+    )
     body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
     _, events = Log.begun()
     facts = parse("mysql", [*events, event(GTID, gtid(1)), event(QUERY, body, end=500)])
-    assert Statement("shop", "DROP TABLE größe") in facts
+    session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704)
+    assert Statement("shop", "DROP TABLE größe", session) in facts
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (b"8.0.36", 80_036),
+        (b"10.11.19-MariaDB-log", 101_119),
+        (b"5.7.44-log", 50_744),
+        (b"8.0", 0),
+        (b"8.0.360", 0),
+        (b"", 0),
+    ],
+)
+def test_the_version_of_the_server_that_wrote_the_file(text: bytes, version: int) -> None:
+    assert parse_version(struct.pack("<H50sIB", 4, text, 0, 19)) == version
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_an_alter_in_two_phases_happens_where_it_is_committed(group: bool) -> None:
+    """Flags 32 DDL, 1 alone, 2 a commit's number of 8 bytes; behind it 2 START, 4 COMMIT, 8 ROLLBACK, the latter two with the START's
+    number."""
+    log, events = Log.begun()
+    flags, number = (35, bytes(8)) if group else (33, b"")
+
+    def written(sequence: int, phase: bytes) -> list[bytes]:
+        begun = struct.pack("<QIB", sequence, 0, flags) + number + phase
+        return [log.write(MARIADB_GTID, begun), log.write(QUERY, query(f"ALTER TABLE t ADD x{sequence} INT"))]
+
+    for sequence, phase in enumerate((b"\2", b"\4" + bytes(8), b"\2", b"\x08" + bytes(8), b"\0"), 1):
+        events += written(sequence, phase + bytes(10))
+    facts = parse("mariadb", events)
+    assert [f.sql for f in facts if isinstance(f, Statement)] == [
+        "ALTER TABLE t ADD x2 INT",
+        "ALTER TABLE t ADD x5 INT",
+    ]
+    assert len([f for f in facts if isinstance(f, TransactionEnd)]) == 5

@@ -49,6 +49,10 @@ class Session:
         return self.sql_mode is not None and bool(self.sql_mode & _STRICT)
 
 
+#: nothing is read of it with certainty
+UNKNOWN_SESSION = Session()
+
+
 class Kind(Enum):
     WORD = auto()  # a keyword or a name without quotes
     NAME = auto()  # a name in quotes
