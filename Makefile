@@ -28,7 +28,7 @@ SERVER_WORKERS ?= 3
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
+.PHONY: help setup servers demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -40,7 +40,7 @@ servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/us
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
 	@$(BIN)/cdcsync demo
 
-lint: setup ## ruff, formatting, types, import layers
+lint: setup ## ruff, formatting, types, import layers, the manual
 	@echo "lint: ruff check"
 	@$(BIN)/ruff check .
 	@echo "lint: ruff format"
@@ -49,6 +49,14 @@ lint: setup ## ruff, formatting, types, import layers
 	@$(BIN)/mypy
 	@echo "lint: import layers"
 	@$(BIN)/lint-imports --no-logo
+	@echo "lint: the manual, strict, and its generated pages"
+	@$(BIN)/python tools/reference.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+docs: setup ## generate the manual's reference and build the manual into .cache/site
+	@$(BIN)/python tools/reference.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "docs: open .cache/site/index.html"
 
 format: setup ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
