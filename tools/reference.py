@@ -176,7 +176,8 @@ def types() -> str:
     head = [
         "# Types",
         (
-            "One mapping for the snapshot and the stream: a value read by SELECT and the same value from the binlog are equal byte for byte. "
+            "One mapping for the snapshot and the stream: a value read by SELECT and the same value from the binlog are equal byte for "
+            "byte. "
             "Every column of a target may be NULL. `cdcsync check` lists the conversions of your tables that lose something."
         ),
     ]
