@@ -20,7 +20,7 @@ from typing import Any
 from cdcsync_core.chunk import Bound, KeyValue, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import INTEGERS, Table, TableId, quote
-from cdcsync_mysql.catalog import read_indexes
+from cdcsync_mysql.catalog import read_indexes, read_table
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.splitquery import order_by, select_key, where
 
@@ -100,9 +100,11 @@ class _Step:
 
 
 def _index_name(connection: Connection, table: Table) -> str:
+    """Raises what stands in the way of a table that is gone, or no longer as it was."""
     for index in read_indexes(connection, table.id):
         if tuple(index.columns) == table.key and index.usable:
             return index.name
+    read_table(connection, table.id, table.excluded)
     raise fail(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"no unique index over {', '.join(table.key)} any more",

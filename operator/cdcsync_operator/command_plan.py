@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import PermanentError
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
@@ -53,10 +54,15 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
         refused = [t.error for t in found.seen.tables if t.error]
         for error in refused:
             output.error(error)
-        names = [t.name for t in found.seen.tables if not t.error]
-        plans = {name: list(splits(resource, secrets, found.tables[name], None)) for name in names}
-    tables = {name: found.tables[name] for name in names}
-    data = [_data(tables[name], plans[name]) for name in names]
+        plans: dict[str, list[Split]] = {}
+        for name in (t.name for t in found.seen.tables if not t.error):
+            try:
+                plans[name] = list(splits(resource, secrets, found.tables[name], None))
+            except PermanentError as error:
+                output.error(error)
+                refused.append(error)
+    tables = {name: found.tables[name] for name in plans}
+    data = [_data(tables[name], plans[name]) for name in plans]
     output.data({"tables": data}, lambda console: _render(console, tables, plans))
     return ExitCode.USER_MUST_ACT if refused else ExitCode.DONE
 

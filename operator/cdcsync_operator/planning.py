@@ -1,8 +1,9 @@
 """The chunk plan of a snapshot run, written shard by shard while the driver already reads.
 
 Why it is right: the first shard of a table is written as soon as there is a second's worth of splits, so that reading begins early;
-shards appear whole or not at all, and only ever grow in number. A plan is a hint (the target's commit is the truth): where it
-cannot be made, a first shard is written that continues nothing, and the driver plans the table itself and reports what stands in the way.
+shards appear whole or not at all, and only ever grow in number. A plan is a hint (the target's commit is the truth): where it cannot
+be made or breaks off, a last shard without splits says so, and the driver plans the rest of the table itself and reports, under that
+table's name, what stands in the way. So a table that cannot be planned holds back no other; only shards that cannot be written end a run.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Planner(threading.Thread):
         super().__init__(name=f"planner {name}", daemon=True)
         self._sink, self._tables, self._splits = sink, tables, splits
         self._stopping = threading.Event()
-        self._begun: set[int] = set()
+        #: by table: the number of its next shard, and where that begins
+        self._next: dict[int, tuple[int, Bound]] = {}
         self.error: CdcError | None = None
 
     def stop(self) -> None:
@@ -94,17 +96,19 @@ class Planner(threading.Thread):
     def _plan_or_leave(self, table: TablePlan) -> None:
         try:
             self._plan(table)
-        except CdcError as error:
-            self._give_up(table, error)
+        except CdcError:
+            if not self._stopping.is_set():
+                self._write(table, self._left(table))
 
     def _plan(self, table: TablePlan) -> None:
         """A lost connection is made again; the plan goes on where it stood."""
-        number, at, failures = 0, table.frontier, 0
+        failures = 0
         while True:
             try:
+                number, at = self._next.get(table.index, (0, table.frontier))
                 for shard in self._shards(table, at, number):
                     self._write(table, shard)
-                    number, at, failures = shard.number + 1, shard.splits[-1].end, 0
+                    failures = 0
                 return
             except TransientError:
                 failures += 1
@@ -124,19 +128,22 @@ class Planner(threading.Thread):
 
     def _write(self, table: TablePlan, shard: PlanShard) -> None:
         self._sink.write(table.index, shard)
-        self._begun.add(table.index)
+        end = shard.splits[-1].end if shard.splits else None
+        self._next[table.index] = (shard.number + 1, end)
 
-    def _give_up(self, table: TablePlan, error: CdcError) -> None:
-        """Before the first shard the driver takes over; after it the run is ended and the rest is planned anew."""
-        if table.index not in self._begun and not self._stopping.is_set():
-            self._write(table, PlanShard(str(table.table.id), 0, _NOWHERE, (), True))
-        else:
-            self.error = error
+    def _left(self, table: TablePlan) -> PlanShard:
+        """The end of a plan that breaks off."""
+        number, at = self._next.get(table.index, (0, None))
+        frontier = _listed(at) if number else _NOWHERE
+        return PlanShard(str(table.table.id), number, frontier, (), last=True)
 
 
 def _shard(table: TablePlan, number: int, frontier: Bound, splits: list[Split]) -> PlanShard:
-    listed = None if frontier is None else list(frontier)
-    return PlanShard(str(table.table.id), number, listed, tuple(splits), last=splits[-1].end is None)
+    return PlanShard(str(table.table.id), number, _listed(frontier), tuple(splits), last=splits[-1].end is None)
+
+
+def _listed(bound: Bound) -> list[Any] | None:
+    return None if bound is None else list(bound)
 
 
 def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[TablePlan, ...]:

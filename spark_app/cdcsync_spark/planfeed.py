@@ -1,7 +1,8 @@
 """The splits that are still to be read, in key order, as the planner delivers them.
 
 The plan is a hint, the target's commit is the truth: where the shards continue another frontier than the
-target's (the state file was deleted, a wave was committed and not reported), the table is planned here.
+target's (the state file was deleted, a wave was committed and not reported), the table is planned here. So is the rest of a plan that
+breaks off: what kept the planner from it is met here, by the table that it concerns.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class PlanFeed:
         """Splits from `frontier` (None: from the beginning) to the open end."""
         first = self._wait_for_shard(0)
         if _continues(first, frontier):
-            return self._planned(first)
+            return self._planned(first, frontier)
         return self._own(frontier)
 
     def planned(self) -> int:
@@ -56,11 +57,17 @@ class PlanFeed:
             self._next_shard += 1
         return self._seen
 
-    def _planned(self, shard: PlanShard) -> Iterator[Split]:
-        yield from shard.splits
-        while not shard.last:
+    def _planned(self, shard: PlanShard, frontier: Bound) -> Iterator[Split]:
+        at, whole = frontier, False
+        while True:
+            for split in shard.splits:
+                yield split
+                at, whole = split.end, split.end is None
+            if shard.last:
+                break
             shard = self._wait_for_shard(shard.number + 1)
-            yield from shard.splits
+        if not whole:
+            yield from self._own(at)
 
     def _own(self, frontier: Bound) -> Iterator[Split]:
         with connect(self.source) as connection:

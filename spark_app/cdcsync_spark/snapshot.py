@@ -5,7 +5,8 @@ SELECT of the wave, all that is visible HIGH covers. A wave's commit carries the
 furthest HIGH in the same transaction as its files (R4); what the target says is finished is not read again, whatever `status` or the
 plan say. Files of a wave that was not committed are orphans that no reader sees.
 
-A table that fails for good is left out; the others go on. A transient failure ends the run: at most one wave is lost.
+A table that fails for good is left out, wherever that is: in planning, reading, staging, committing or publishing; the others go on.
+A failure that is transient, or concerns no table alone, ends the run: at most one wave is lost.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from cdcsync_spark.wavejob import Counts, SplitResult, SplitTask, run_wave
 
 #: splits of a wave for each one that is read at once: enough to keep the readers busy, little to lose
 _WAVE_FACTOR = 2
+#: what the source refuses to the run, whichever table meets it first
+_OF_THE_RUN = frozenset({Reason.AUTHENTICATION_FAILED})
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,22 @@ def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: Sn
             prove(connection, read_facts(connection), table.state.identity.log, table.state.low)
         table.publish(epoch)
     except PermanentError as e:
-        context.failed[table.name] = e
-        progress.failed(table, e)
+        _refuse(context, progress, table, e)
+
+
+def _refuse(context: RunContext, progress: SnapshotProgress, table: SnapshotTable, error: CdcError) -> None:
+    """The table takes no part in this run any more; raises `error` where it concerns more than this table."""
+    if _ends_the_run(error):
+        raise error
+    context.failed[table.name] = error
+    progress.failed(table, error)
+
+
+def _ends_the_run(error: CdcError) -> bool:
+    """What is transient, what a newer run did, and what the source refuses to all."""
+    if isinstance(error, Superseded) or not isinstance(error, PermanentError):
+        return True
+    return error.reason in _OF_THE_RUN
 
 
 def _open(context: RunContext, index: int, assignment: TableAssignment) -> SnapshotTable | None:
@@ -110,15 +127,26 @@ class SnapshotRun:
         size = _WAVE_FACTOR * self.context.resource.spec.snapshot.parallelism
         wave: list[WaveSplit] = []
         for number, table in enumerate(self.tables):
-            for split in table.unread_splits():
+            for split in self._unread_splits(table):
                 if table.name in self.context.failed:
                     break
                 wave.append(WaveSplit(number, split))
                 if len(wave) == size:
                     yield wave
                     wave = []
+            wave = self._without_failed(wave)
         if wave:
             yield wave
+
+    def _unread_splits(self, table: SnapshotTable) -> Iterator[Split]:
+        """They end where the table cannot be planned any further."""
+        try:
+            yield from table.unread_splits()
+        except PermanentError as e:
+            self._refuse(table, [e])
+
+    def _without_failed(self, wave: list[WaveSplit]) -> list[WaveSplit]:
+        return [w for w in wave if self.tables[w.table].name not in self.context.failed]
 
     def _run_wave(self, wave: list[WaveSplit]) -> None:
         wave = self._resumable(wave)
@@ -150,7 +178,7 @@ class SnapshotRun:
                     prove(connection, facts, table.state.identity.log, table.state.low)
                 except PermanentError as e:
                     self._refuse(table, [e])
-        return [w for w in wave if self.tables[w.table].name not in self.context.failed]
+        return self._without_failed(wave)
 
     def _tasks(self, wave: list[WaveSplit], low: Position) -> list[SplitTask]:
         seconds = self.context.resource.spec.snapshot.max_split_seconds
@@ -195,19 +223,14 @@ class SnapshotRun:
         try:
             table.state = table.target.commit(self.epoch, build)
         except PermanentError as e:
-            if isinstance(e, Superseded) or e.reason is not Reason.SINK_CONFLICT:
-                raise
             self._refuse(table, [e])
             return
         self.progress.commits += 1
 
     def _refuse(self, table: SnapshotTable, errors: list[CdcError]) -> None:
-        """A transient error ends the run, a permanent one only the table."""
-        for error in errors:
-            if not isinstance(error, PermanentError):
-                raise error
-        self.context.failed[table.name] = errors[0]
-        self.progress.failed(table, errors[0])
+        """One of them that ends the run goes before what is the table's own."""
+        error = next(filter(_ends_the_run, errors), errors[0])
+        _refuse(self.context, self.progress, table, error)
 
 
 def _wave_commit(before: TableState, after: TableState, change: Append) -> Build:

@@ -94,11 +94,20 @@ def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) ->
     assert planner.error is None
 
 
-def test_a_plan_that_breaks_off_ends_the_run(tmp_path: Path) -> None:
-    def breaks(_: Table, start: Bound) -> Iterator[Split]:
-        yield from itertools.islice(splits(2500), MAX_SPLITS)
-        raise fail(Reason.PRIVILEGE_MISSING, "no SELECT")
+def test_a_plan_that_breaks_off_leaves_the_rest_to_the_driver(tmp_path: Path) -> None:
+    """A zero date on the 1001st boundary is that table's fault alone: the other tables are planned, the run goes on."""
 
-    planner = planned(tmp_path, TablePlan(0, table("s.a"), None), make=breaks)
-    assert planner.error is not None
-    assert planner.error.reason is Reason.PRIVILEGE_MISSING
+    def breaks(table: Table, start: Bound) -> Iterator[Split]:
+        if table.id.name == "b":
+            yield from splits(3)
+            return
+        yield from itertools.islice(splits(2500), MAX_SPLITS)
+        raise fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key")
+
+    plans = (TablePlan(0, table("s.a"), None), TablePlan(1, table("s.b"), None))
+    planner = planned(tmp_path, *plans, make=breaks)
+    first, rest = (s for s in shards(tmp_path) if s.table == "s.a")
+    assert (first.last, len(first.splits)) == (False, MAX_SPLITS)
+    assert (rest.number, rest.frontier, rest.splits, rest.last) == (1, list(first.splits[-1].end or ()), (), True)
+    assert [s.splits for s in shards(tmp_path) if s.table == "s.b"] == [tuple(splits(3))]
+    assert planner.error is None

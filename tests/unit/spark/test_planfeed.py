@@ -133,3 +133,19 @@ def test_a_plan_of_what_the_target_has_already_does_not_count(plan: Plan, own: l
     assert feed.planned() == 0
     assert list(feed.splits((10,))) == [Split((10,), None)]
     assert feed.planned() == 1
+
+
+@pytest.mark.parametrize("begun", [None, (10,)])
+def test_a_plan_that_breaks_off_is_continued_here(plan: Plan, own: list[Bound], begun: Bound) -> None:
+    """What kept the planner from the rest is met here, by the table that it concerns."""
+    first = SECOND if begun else FIRST
+    plan.write(0, shard(0, first, frontier=list(begun) if begun else None))
+    plan.write(1, shard(1, frontier=list(first.end or ()), last=True))
+    assert list(plan.feed().splits(begun)) == [first, Split(first.end, None)]
+    assert own == [first.end]
+
+
+def test_a_whole_plan_is_not_continued(plan: Plan, own: list[Bound]) -> None:
+    plan.write(0, shard(0, FIRST, SECOND, LAST, last=True))
+    assert list(plan.feed().splits(None)) == [FIRST, SECOND, LAST]
+    assert own == []

@@ -23,7 +23,7 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark import snapshot
+from cdcsync_spark import planfeed, snapshot
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.progress import Reporter
 from cdcsync_spark.sinks.base import Append, Change, Commit, Replace, StagedFile, Stamp, check_successor
@@ -49,13 +49,17 @@ def at(offset: int) -> LogOffset:
 
 @dataclass
 class Fakes:
-    """The source and Spark. `place` is the end of the log; `lost` names tables whose LOW is gone."""
+    """The source and Spark. `place` is the end of the log; `lost` names tables whose LOW is gone.
+
+    `unplanned` are tables whose plan breaks off after its shards, with what the driver's own plan of them raises.
+    """
 
     place: int = 100
     log: str = LOG
     waves: list[list[SplitTask]] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     errors: dict[tuple[str, Split], CdcError] = field(default_factory=dict)
+    unplanned: dict[str, CdcError] = field(default_factory=dict)
     before_commit: Callable[[], None] = lambda: None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +69,8 @@ class Fakes:
         monkeypatch.setattr(snapshot.watermark, "low", lambda *_: FilePosition(self._next()))
         monkeypatch.setattr(snapshot.watermark, "high", lambda *_: self._next())
         monkeypatch.setattr(snapshot, "run_wave", self._run_wave)
+        monkeypatch.setattr(planfeed, "connect", self._connect)
+        monkeypatch.setattr(planfeed, "plan", self._plan)
 
     def _next(self) -> LogOffset:
         self.place += 100
@@ -77,6 +83,9 @@ class Fakes:
     def _prove(self, _: Any, facts: Any, log: str, position: Position | None) -> None:
         if facts.log != log or (isinstance(position, FilePosition) and position.at.offset in self.lost):
             raise fail(Reason.POSITION_LOST, f"the log is {facts.log}, or it lacks {position}")
+
+    def _plan(self, _: Any, table: Table, *__: Any) -> Iterator[Split]:
+        raise self.unplanned[table.id.name]
 
     def _run_wave(self, _: Any, tasks: Sequence[SplitTask], progress: Callable[[Any], None]) -> list[SplitResult]:
         self.waves.append(list(tasks))
@@ -120,6 +129,7 @@ class World:
             found = self.sink.target(definition(name).id, side=nonce).state
         frontier = found.finished.frontier if found and not found.snapshot_complete else None
         left = plan(count)[[s.start for s in plan(count)].index(frontier) :]
+        left = left[:-1] if name in self.fakes.unplanned else left
         shard = PlanShard(f"shop.{name}", 0, None if frontier is None else list(frontier), left, last=True)
         (plans / PlanShard.filename(index, 0)).write_text(shard.to_json())
 
@@ -292,6 +302,37 @@ def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> No
     assert state is not None
     assert state.snapshot_complete
     assert len([1 for name, _ in world.fakes.read() if name == "orders"]) == 4
+
+
+@pytest.mark.parametrize("splits", [1, 2, 4, 5, 6, 7])
+def test_a_table_whose_plan_breaks_off_leaves_the_others_alone(world: World, splits: int) -> None:
+    """Wherever in a wave that is: what else the wave holds is read, and so are the tables after it."""
+    world.fakes.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
+    context = world.run({"notes": 3, "orders": splits, "items": 2})
+    assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.TYPE_UNSUPPORTED}
+    for name, count in (("notes", 3), ("items", 2)):
+        state = world.target(name).state
+        assert state is not None
+        assert (state.snapshot_complete, state.splits) == (True, count)
+    assert all(wave for wave in world.fakes.waves)
+
+
+@pytest.mark.parametrize("reason", [Reason.SOURCE_UNREACHABLE, Reason.AUTHENTICATION_FAILED])
+def test_a_plan_that_fails_of_the_whole_source_ends_the_run(world: World, reason: Reason) -> None:
+    """No table is to blame for a source that does not answer, or for a login that is refused."""
+    world.fakes.unplanned["orders"] = fail(reason, "away")
+    with pytest.raises(CdcError, match="away"):
+        world.run({"orders": 3, "items": 2})
+
+
+def test_a_store_that_refuses_one_table_stops_that_one_only(world: World) -> None:
+    """Whatever the reason is, but that a newer run has the sync."""
+    world.target("orders").fail_next = PermanentError(Reason.PRIVILEGE_MISSING, "the folder is read-only")
+    context = world.run({"orders": 6, "items": 2})
+    assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.PRIVILEGE_MISSING}
+    items = world.target("items").state
+    assert items is not None
+    assert items.snapshot_complete
 
 
 def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:

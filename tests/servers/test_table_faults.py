@@ -1,0 +1,117 @@
+"""One table's fault is that table's: in planning, in reading, in what was asked for it. The others are read and stream (R5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.run import ExitCode
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.sync_process import Sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+_CHUNK = 50
+
+
+def fill(server: Server, database: str, *tables: str) -> None:
+    for table in tables:
+        server.run(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, word VARCHAR(20) NOT NULL)",
+            f"INSERT INTO {table} WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 120)"
+            " SELECT i, CONCAT('w', i) FROM n",
+            db=database,
+        )
+
+
+def fill_dates(server: Server, database: str, table: str) -> None:
+    """The 51st key, which begins the second split, is a date that no key may hold."""
+    days = ", ".join(f"('19{50 + i // 28:02d}-01-{1 + i % 28:02d}')" for i in range(_CHUNK))
+    server.run(
+        f"CREATE TABLE {table} (k DATE PRIMARY KEY)",
+        "SET SESSION sql_mode = ''",
+        f"INSERT INTO {table} VALUES {days}, ('2020-00-00'), ('2021-01-01')",
+        db=database,
+    )
+
+
+@pytest.fixture
+def sync(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> Iterator[Sync]:
+    """Of the tables `a` and `c` of a database of its own; a test adds what has the fault."""
+    database = fresh_database(any_server)
+    fill(any_server, database, "a", "c")
+    spec = {"snapshot": {"chunkSize": _CHUNK}}
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=spec) as found:
+        found.database = database  # type: ignore[attr-defined]
+        yield found
+
+
+def name_of(sync: Sync, table: str) -> str:
+    return f"{sync.database}.{table}"  # type: ignore[attr-defined]
+
+
+def entry(status: dict[str, Any], name: str) -> dict[str, Any]:
+    return next((t for t in status.get("tableStatus", []) if t["name"] == name), {})
+
+
+def streaming(status: dict[str, Any]) -> int:
+    return int(status.get("tables", {}).get("streaming", 0))
+
+
+def assert_equal(sync: Sync, table: str) -> None:
+    """Source and target, row for row."""
+    target = sync.target(name_of(sync, table)).select(["id", "word"]).sort_by("id").to_pylist()
+    source = sync.server.query(f"SELECT id, word FROM {name_of(sync, table)} ORDER BY id")
+    assert [(row["id"], row["word"]) for row in target] == list(source)
+
+
+def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
+    """Its fault stands under its name with its reason; what is written later reaches the others, too."""
+    bad = name_of(sync, "b")
+    fill_dates(sync.server, bad.partition(".")[0], "b")
+    sync.start("forever")
+    seen = sync.wait_for(lambda s: streaming(s) == 2)
+    assert (entry(seen, bad)["phase"], entry(seen, bad)["reason"]) == ("Failed", "TypeUnsupported")
+    assert "2020-00-00" in entry(seen, bad)["message"]
+    for good in ("a", "c"):
+        assert entry(seen, name_of(sync, good))["message"] == ""
+    assert seen["tables"]["failed"] == 1
+    assert sync.terminate() == ExitCode.DONE
+    sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9001, 'later')")
+    sync.start("caught-up")
+    assert sync.wait() == ExitCode.USER_MUST_ACT
+    assert_equal(sync, "a")
+    assert_equal(sync, "c")
+    output = sync.output(2).read_text()
+    assert "2020-00-00" in output
+    assert f"{bad}: " in output
+
+
+def test_a_plan_is_shown_of_the_tables_that_can_be_planned(sync: Sync) -> None:
+    fill_dates(sync.server, name_of(sync, "b").partition(".")[0], "b")
+    shown = sync.command("plan", "-o", "json")
+    assert shown.returncode == ExitCode.USER_MUST_ACT
+    tables = {t["name"]: len(t["splits"]) for t in json.loads(shown.stdout)["tables"]}
+    assert tables == {name_of(sync, "a"): 3, name_of(sync, "c"): 3}
+    assert "2020-00-00" in shown.stderr
+
+
+def test_a_dropped_table_that_is_asked_for_again_stops_no_other(sync: Sync) -> None:
+    """Not those that flow, nor one that is read for the first time beside it."""
+    sync.start("forever")
+    sync.wait_for(lambda s: streaming(s) == 2)
+    gone, new = name_of(sync, "c"), name_of(sync, "d")
+    sync.server.run(f"DROP TABLE {gone}")
+    sync.wait_for(lambda s: entry(s, gone).get("phase") not in ("Streaming", "CatchingUp"))
+    fill(sync.server, gone.partition(".")[0], "d")
+    sync.write_manifest(resnapshot=[{"table": gone, "nonce": 1}])
+    seen = sync.wait_for(lambda s: entry(s, new).get("phase") == "Streaming" and streaming(s) == 2)
+    assert entry(seen, gone)["reason"] == "NoSuchTable"
+    assert seen["restarts"]["consecutive"] == 0
+    assert sync.terminate() == ExitCode.DONE
+    assert_equal(sync, "a")
+    assert_equal(sync, "d")
