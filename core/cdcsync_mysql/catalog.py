@@ -195,11 +195,15 @@ def _check_excluded(table_id: TableId, excluded: frozenset[str], known: set[str]
 
 @dataclass
 class Index:
-    """A unique index; `usable` is False if it cannot order a plan: a prefix, an expression, a hash, or hidden from the optimizer."""
+    """A unique index; `faults` are why it cannot order a plan: a prefix, an expression, a hash, or hidden from the optimizer."""
 
     name: str
     columns: list[str] = field(default_factory=list)
-    usable: bool = True
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def usable(self) -> bool:
+        return not self.faults
 
 
 def read_indexes(connection: Connection, table_id: TableId) -> list[Index]:
@@ -214,15 +218,21 @@ def read_indexes(connection: Connection, table_id: TableId) -> list[Index]:
     for row in rows:
         index = indexes.setdefault(str(row["INDEX_NAME"]), Index(str(row["INDEX_NAME"])))
         index.columns.append(str(row["COLUMN_NAME"] or ""))
-        index.usable &= _orders(row)
+        index.faults += _faults(row)
     return sorted(indexes.values(), key=lambda i: i.name != "PRIMARY")
 
 
-def _orders(part: dict[str, Any]) -> bool:
-    """Whether this part of an index sorts by the column itself and is seen by the optimizer."""
-    hidden = part.get("IS_VISIBLE") == "NO" or part.get("IGNORED") == "YES"
-    sorts = part["COLUMN_NAME"] is not None and part["SUB_PART"] is None and part["INDEX_TYPE"] == "BTREE"
-    return sorts and not hidden and part["COLLATION"] is not None
+def _faults(part: dict[str, Any]) -> list[str]:
+    """Why this part of an index does not sort by the column itself, or is not seen by the optimizer."""
+    name = part["COLUMN_NAME"]
+    found = {
+        "is over an expression": name is None,
+        f"holds only the first {part['SUB_PART']} of {name}": part["SUB_PART"] is not None,
+        f"is of the kind {part['INDEX_TYPE']}": part["INDEX_TYPE"] != "BTREE",
+        "is hidden from the optimizer": part.get("IS_VISIBLE") == "NO" or part.get("IGNORED") == "YES",
+        f"does not sort by {name}": part["COLLATION"] is None and part["INDEX_TYPE"] == "BTREE",
+    }
+    return [fault for fault, is_so in found.items() if is_so]
 
 
 def _chunk_index(table_id: TableId, columns: dict[str, Column], indexes: list[Index]) -> Index:
@@ -241,10 +251,31 @@ def _chunk_index(table_id: TableId, columns: dict[str, Column], indexes: list[In
             remedy="add a unique index over NOT NULL columns of other types",
             table=str(table_id),
         )
-    raise fail(
+    raise _no_key(table_id, columns, indexes)
+
+
+def _no_key(table_id: TableId, columns: dict[str, Column], indexes: list[Index]) -> CdcError:
+    """Names each unique index that there is, with why it will not do."""
+    unfit = [f"{_named(i)} {', '.join(dict.fromkeys(_why_unfit(i, columns)))}" for i in indexes]
+    primary = any(i.name == "PRIMARY" for i in indexes)
+    return fail(
         Reason.NO_PRIMARY_KEY,
-        "no primary key and no unique index over NOT NULL columns",
-        needed="one of them",
-        remedy=f"ALTER TABLE {table_id.quoted} ADD PRIMARY KEY (...)",
+        "; ".join(unfit) or "no primary key and no unique index",
+        needed="a primary key, or a unique index, over whole NOT NULL columns",
+        remedy=f"ALTER TABLE {table_id.quoted} ADD {'UNIQUE' if primary else 'PRIMARY KEY'} (...)",
         table=str(table_id),
     )
+
+
+def _named(index: Index) -> str:
+    return "the primary key" if index.name == "PRIMARY" else f"the unique index {index.name}"
+
+
+def _why_unfit(index: Index, columns: dict[str, Column]) -> list[str]:
+    nullable = [c for c in index.columns if c in columns and columns[c].nullable]
+    unknown = [c for c in index.columns if c and c not in columns]
+    return [
+        *index.faults,
+        *(f"may hold NULL in {c}" for c in nullable),
+        *(f"is over {c}, which the account may not see" for c in unknown),
+    ]

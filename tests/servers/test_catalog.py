@@ -175,6 +175,27 @@ def test_choice_of_the_chunk_key(any_server: Server, fresh_database: FreshDataba
                 assert read_table(connection, TableId(d, f"k{number}")).key == expected, definition
 
 
+#: definition, what the refusal says of it
+_UNFIT = [
+    ("c TEXT NOT NULL, PRIMARY KEY (c(10))", "the primary key holds only the first 10 of c"),
+    ("c VARCHAR(50) NOT NULL, n INT, UNIQUE u (c(4)), UNIQUE w (n)", "the unique index w may hold NULL in n"),
+    ("c VARCHAR(50) NOT NULL, n INT, UNIQUE u (c(4)), UNIQUE w (n)", "the unique index u holds only the first 4 of c"),
+    ("n INT", "no primary key and no unique index"),
+]
+
+
+def test_a_refused_key_is_described(any_server: Server, fresh_database: FreshDatabase) -> None:
+    """Also what it is not: a table with a prefix as its primary key has a primary key."""
+    d = fresh_database(any_server)
+    for number, (definition, words) in enumerate(_UNFIT):
+        any_server.run(f"CREATE TABLE u{number} ({definition})", db=d)
+        refusal = _refusal(any_server, d, f"u{number}")
+        assert refusal.reason is Reason.NO_PRIMARY_KEY
+        assert words in refusal.found
+        assert ("no primary key" in refusal.found) == (definition == "n INT")
+        assert "UNIQUE" in refusal.remedy or "PRIMARY KEY" not in definition
+
+
 def test_hidden_indexes_are_no_keys(any_server: Server, fresh_database: FreshDatabase) -> None:
     """The optimizer does not use them: each split would scan the table."""
     d = fresh_database(any_server)
