@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Column, SourceType, Table, TableId
@@ -104,7 +105,7 @@ def compressed(plan: dict[str, Any]) -> dict[str, str]:
     return packed(gzip.compress(json.dumps(plan).encode()))
 
 
-SHARD = PlanShard("shop.orders", 0, None, (), last=True)
+SHARD = PlanShard("shop.orders", 0, None, (Split(),), last=True)
 WHOLE = {"shards": [{"index": 0, "shard": json.loads(SHARD.to_json())}], "last": True}
 
 
@@ -117,7 +118,7 @@ def in_pod(server: Server, folder: Path) -> tuple[RunContext, PlanMirror]:
 
 def test_a_plan_comes_as_soon_as_it_is_made(tmp_path: Path) -> None:
     run, mirror = in_pod(Server(compressed(WHOLE)), tmp_path)
-    assert list(feed(tmp_path, run).splits(None)) == []
+    assert list(feed(tmp_path, run).splits(None)) == [Split()]
     mirror.join(SECONDS)
     assert not mirror.is_alive()
     mirror.check()
