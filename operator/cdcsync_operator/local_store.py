@@ -7,7 +7,9 @@ beside the status, so that a change between two runs is a change, too.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +26,8 @@ from cdcsync_operator.assignment import asked_again
 from cdcsync_operator.state_folder import StateFolder, write_atomically
 from cdcsync_operator.table_shards import TableShards
 
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+#: characters that JSON takes as they are and YAML does not, or takes for line breaks
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -93,8 +96,7 @@ class LocalStore:
         data = self._resource.to_dict()
         self._stored_spec = data["spec"]
         shown = self._shards.write(status).to_dict()
-        text = yaml.dump(data | {"status": shown}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-        write_atomically(self._folder.state_file, text)
+        write_atomically(self._folder.state_file, _document(data | {"status": shown}))
 
     def refusal(self) -> str:
         """Everything is allowed on one's own machine."""
@@ -133,7 +135,7 @@ def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]
     if not folder.state_file.exists():
         return None, 0, Status()
     try:
-        data = yaml.load(folder.state_file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (a safe loader)
+        data = _parsed(folder.state_file.read_text(encoding="utf-8"))
         generation = int(data["metadata"].get("generation", 1))
         status = TableShards(folder.table_shards).read(Status.model_validate(data["status"]))
         return data["spec"], generation, status
@@ -143,6 +145,23 @@ def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]
             f"a state file that cannot be read: {folder.state_file} ({type(error).__name__})",
             remedy="delete it: everything in it is found again in the targets",
         ) from None
+
+
+def _document(data: dict[str, Any]) -> str:
+    """YAML in the form of JSON: a status of 500 tables is written in the fiftieth part of the time, twice a second while it changes.
+
+    YAML takes fewer characters than JSON as they are (YAML 1.1, 5.1 and 5.4); the others are escaped.
+    """
+    text = json.dumps(data, ensure_ascii=False, indent=1)
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def _parsed(text: str) -> Any:
+    """Also of a state file in YAML's own form, as earlier versions wrote it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
 
 
 def _asked_again(status: Status) -> Status:

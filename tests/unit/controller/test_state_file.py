@@ -1,0 +1,58 @@
+"""The state file: JSON that is YAML, too, and the YAML of earlier versions is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cdcsync_core.manifest import load_manifest
+from cdcsync_core.status import Status, TableStatus, with_tables
+from cdcsync_operator.local_store import LocalStore, ManifestFiles, read_state
+from cdcsync_operator.state_folder import StateFolder
+
+MANIFEST = """
+apiVersion: v1
+kind: Secret
+metadata: {name: login, labels: {cdcsync.io/source: "true"}}
+stringData: {username: cdc, password: secret}
+---
+apiVersion: cdcsync.io/v1alpha1
+kind: CdcSync
+metadata: {name: shop}
+spec:
+  source: {host: 127.0.0.1, credentialsSecretRef: {name: login}}
+  tables: {include: ['shop\\..*']}
+  sink: {delta: {path: ./lake}}
+"""
+#: what JSON leaves as it is: DEL, a C1 control, NEL, a byte order mark, no character, an emoji
+AWKWARD = "a\x7fb\x85c\x9bd\ufeffe\uffffé😀\n\"'"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> tuple[LocalStore, StateFolder]:
+    (tmp_path / "shop.yaml").write_text(MANIFEST)
+    folder = StateFolder(tmp_path, "default", "shop")
+    folder.create()
+    files = ManifestFiles([str(tmp_path / "shop.yaml")])
+    return LocalStore(
+        files, folder, load_manifest([MANIFEST]), lambda _: None, lambda error: pytest.fail(str(error))
+    ), folder
+
+
+def test_a_status_is_read_as_it_was_written_as_yaml_too(store: tuple[LocalStore, StateFolder]) -> None:
+    local, folder = store
+    status = with_tables(Status(), [TableStatus(name=f"shop.{AWKWARD}", message=AWKWARD)])
+    local.save(status)
+    assert read_state(folder)[2] == status
+    assert yaml.safe_load(folder.state_file.read_text())["status"] == status.to_dict()
+
+
+def test_a_state_file_of_an_earlier_version_is_read(store: tuple[LocalStore, StateFolder]) -> None:
+    local, folder = store
+    status = with_tables(Status(), [TableStatus(name="shop.orders")])
+    local.save(status)
+    data = yaml.safe_load(folder.state_file.read_text())
+    folder.state_file.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    assert read_state(folder)[2] == status
