@@ -39,6 +39,7 @@ class Reason(StrEnum):
     SCHEMA_CHANGE_REFUSED = "SchemaChangeRefused"
     TRANSACTION_TOO_LARGE = "TransactionTooLarge"
     SINK_CONFLICT = "SinkConflict"
+    NO_SUCH_BUCKET = "NoSuchBucket"
     # retried with backoff
     SOURCE_UNREACHABLE = "SourceUnreachable"
     SINK_UNREACHABLE = "SinkUnreachable"

@@ -1,4 +1,4 @@
-"""A preflight as `cdcsync check` shows it: the server's checks, then each table with its types and what they lose."""
+"""A preflight as `cdcsync check` shows it: the checks of server and sink, then each table with its types and what they lose."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from cdcsync_core.quantity import show_seconds
-from cdcsync_mysql.checks import Check, Level
+from cdcsync_lake.check import SinkCheck
+from cdcsync_mysql.checks import Check, Level, passed, refused
 from cdcsync_mysql.preflight import Preflight
 from cdcsync_mysql.tablecheck import TableCheck
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-def as_data(found: Preflight) -> dict[str, Any]:
+def as_data(found: Preflight, sink: SinkCheck) -> dict[str, Any]:
     """The preflight for programs."""
     return {
         "source": found.facts.to_dict() if found.facts else None,
         "checks": [_check_data(c) for c in found.checks],
+        "sink": {"uri": sink.uri, "checks": [_check_data(c) for c in _sink_checks(sink)]},
         "tables": [_table_data(t) for t in found.tables],
         "estimatedSeconds": round(found.estimated_seconds, 1),
     }
+
+
+def _sink_checks(sink: SinkCheck) -> list[Check]:
+    return [refused("sink", e) for e in sink.errors] or [passed("sink", f"{sink.uri} can be listed, written and read")]
 
 
 def _check_data(check: Check) -> dict[str, Any]:
@@ -48,11 +54,11 @@ def _table_data(table: TableCheck) -> dict[str, Any]:
     }
 
 
-def render(console: Console, found: Preflight) -> None:
+def render(console: Console, found: Preflight, sink: SinkCheck) -> None:
     """The preflight for people; failures in full follow on stderr."""
     if found.facts:
         console.print(f"[bold]{found.facts.flavor} {found.facts.version}[/], server id {found.facts.server_id}")
-    console.print(_checks(found.checks))
+    console.print(_checks((*found.checks, *_sink_checks(sink))))
     if found.tables:
         console.print(_tables(found.tables))
         console.print(_columns(found.tables))

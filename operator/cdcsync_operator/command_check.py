@@ -1,4 +1,7 @@
-"""`cdcsync check`: everything that can be known before a run, all failures at once. Changes nothing."""
+"""`cdcsync check`: everything that can be known before a run, all failures at once.
+
+It changes nothing but for an object of its own in the sink, which it removes again.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,15 @@ from cdcsync_operator.output import Output
 @manifest_option
 @reporting
 def check(output: Output, files: tuple[str, ...]) -> ExitCode:
-    """Check connection, privileges, settings, tables, keys and types, and what a type loses on its way."""
+    """Check connection, privileges, settings, tables, keys, types and what they lose on their way, and the sink."""
     from cdcsync_operator.check_view import as_data, render
+    from cdcsync_operator.sink_calls import check_sink
     from cdcsync_operator.source_calls import check_source
 
     with opened_manifest(files) as (resource, secrets):
-        found = check_source(resource, secrets)
-    output.data(as_data(found), lambda console: render(console, found))
-    failures = [*found.failures, *(t.error for t in found.tables if t.error)]
+        found, sink = check_source(resource, secrets), check_sink(resource, secrets)
+    output.data(as_data(found, sink), lambda console: render(console, found, sink))
+    failures = [*found.failures, *sink.errors, *(t.error for t in found.tables if t.error)]
     for warning in found.warnings:
         output.warn(warning)
     for failure in failures:

@@ -59,7 +59,8 @@ def summarise(draft: Draft) -> Status:
     draft.status = draft.status.with_(phase=phase, lag_seconds=lag)
     health = _health(draft, before)
     status = _with_health(draft.status, health, draft.now)
-    for kind, value, reason, message in (_source_ready(draft), _snapshot_complete(draft), _consistent(draft)):
+    judged = (_source_ready(draft), _sink_ready(draft), _snapshot_complete(draft), _consistent(draft))
+    for kind, value, reason, message in judged:
         status = with_condition(status, kind, value, reason, message, draft.now)
     return status
 
@@ -198,7 +199,7 @@ def _with_health(status: Status, health: Health, now: float) -> Status:
     return with_condition(status, "Stalled", health.stalled, health.reason, stalled, now)
 
 
-# ---- SourceReady, SnapshotComplete, Consistent
+# ---- SourceReady, SinkReady, SnapshotComplete, Consistent
 
 Verdict = tuple[str, bool | None, str, str]
 
@@ -214,6 +215,20 @@ def _source_ready(draft: Draft) -> Verdict:
         message = "\n".join(e.message for e in preflight.errors)
         return ("SourceReady", False, preflight.errors[0].reason.value, message)
     return ("SourceReady", True, "PreflightPassed", "\n".join(preflight.warnings[:_SHOWN_FAILURES]))
+
+
+def _sink_ready(draft: Draft) -> Verdict:
+    """Unknown where the operator has not the driver's identity, so that nothing is claimed that was not tried."""
+    preflight, before = draft.seen.preflight, draft.status.condition("SinkReady")
+    if preflight is None or preflight.generation != draft.resource.metadata.generation:
+        known = {"True": True, "False": False}.get(before.status)
+        return ("SinkReady", known, before.reason, before.message)
+    if preflight.sink_errors:
+        message = "\n".join(e.message for e in preflight.sink_errors)
+        return ("SinkReady", False, preflight.sink_errors[0].reason.value, message)
+    if preflight.sink_unchecked:
+        return ("SinkReady", None, "CheckedByDriver", f"not checked here: {preflight.sink_unchecked}")
+    return ("SinkReady", True, "PreflightPassed", "")
 
 
 def _snapshot_complete(draft: Draft) -> Verdict:

@@ -226,13 +226,12 @@ def _take_preflight(draft: Draft) -> None:
     preflight = draft.seen.preflight
     if draft.seen.refusal or preflight is None or preflight.generation != draft.resource.metadata.generation:
         return
-    if preflight.errors:
+    if preflight.failures:
         _take_preflight_errors(draft)
         return
     if any(_leaves_a_table_out(draft, run) for run in draft.live()):
         return
-    source_was_unfit = draft.status.condition("SourceReady").status == "False"
-    unfailed = draft.status.phase is Phase.FAILED and source_was_unfit and not _is_exhausted(draft)
+    unfailed = draft.status.phase is Phase.FAILED and _was_unready(draft) and not _is_exhausted(draft)
     take_new = draft.changed or unfailed or not assigned(draft.status)
     if draft.changed:
         _try_all_again(draft)
@@ -269,8 +268,8 @@ def _take_preflight_errors(draft: Draft) -> None:
     assert preflight
     if draft.live():
         return
-    first = next((e for e in preflight.errors if not e.reason.retried), preflight.errors[0])
-    message = "\n".join(e.message for e in preflight.errors)
+    first = next((e for e in preflight.failures if not e.reason.retried), preflight.failures[0])
+    message = "\n".join(e.message for e in preflight.failures)
     next_attempt = unix_time(draft.status.restarts.next_attempt_at)
     if not first.reason.retried:
         draft.failure = (first.reason.value, message)
@@ -295,16 +294,23 @@ def _is_fit(draft: Draft) -> bool:
 
 
 def _is_looked_at(draft: Draft) -> bool:
-    """Whether the last look was for this generation, and found the source fit."""
+    """Whether the last preflight was for this generation, and found source and sink ready."""
     preflight = draft.seen.preflight
-    return preflight is not None and preflight.generation == draft.resource.metadata.generation and not preflight.errors
+    return (
+        preflight is not None and preflight.generation == draft.resource.metadata.generation and not preflight.failures
+    )
+
+
+def _was_lost_to_the_sink(draft: Draft) -> bool:
+    """What a driver retries may be permanent, like a bucket that was removed: the next preflight knows."""
+    return draft.status.restarts.reason == Reason.SINK_UNREACHABLE.value and not draft.live()
 
 
 def _look_every(draft: Draft, preflight: PreflightSeen) -> float:
     """Seconds. What is retried waits by `restarts` already, but where drivers live or the sync has failed."""
-    if not preflight.errors:
-        return PREFLIGHT_EVERY
-    waits = all(e.reason.retried for e in preflight.errors) and not draft.live()
+    if not preflight.failures:
+        return PREFLIGHT_RETRY if _was_lost_to_the_sink(draft) else PREFLIGHT_EVERY
+    waits = all(e.reason.retried for e in preflight.failures) and not draft.live()
     return 0.0 if waits and draft.status.phase is not Phase.FAILED else PREFLIGHT_RETRY
 
 
@@ -346,7 +352,12 @@ def _is_exhausted(draft: Draft) -> bool:
 def _source_was_unfit(draft: Draft) -> bool:
     """By the last preflight; by the status where this controller has not looked yet."""
     preflight = draft.seen.preflight
-    return bool(preflight.errors) if preflight else draft.status.condition("SourceReady").status == "False"
+    return bool(preflight.failures) if preflight else _was_unready(draft)
+
+
+def _was_unready(draft: Draft) -> bool:
+    """By the last status."""
+    return any(draft.status.condition(kind).status == "False" for kind in ("SourceReady", "SinkReady"))
 
 
 def _is_outdated(draft: Draft, run: RunSeen) -> bool:

@@ -112,7 +112,7 @@ class LocalController:
         stream = next((r for r in self.drivers.seen(status) if ref and r.id == ref.id), None)
         return Progress(
             status,
-            looked=outcome is not None and not outcome.errors and outcome.generation == status.observed_generation,
+            looked=outcome is not None and not outcome.failures and outcome.generation == status.observed_generation,
             heard=stream is not None and stream.reported_at is not None,
             log_end=self.source.log_end,
         )

@@ -77,7 +77,10 @@ class TableSeen:
 
 @dataclass(frozen=True)
 class PreflightSeen:
-    """The outcome of a preflight for one generation of the resource; `errors` concern the whole source."""
+    """The outcome of a preflight for one generation of the resource; `errors` concern the whole source.
+
+    `sink_errors` concern the sink; `sink_unchecked` says why it was not checked here.
+    """
 
     generation: int
     at: float
@@ -85,6 +88,13 @@ class PreflightSeen:
     tables: tuple[TableSeen, ...] = ()
     warnings: tuple[str, ...] = ()
     source: dict[str, Any] = field(default_factory=dict)
+    sink_errors: tuple[CdcError, ...] = ()
+    sink_unchecked: str = ""
+
+    @property
+    def failures(self) -> tuple[CdcError, ...]:
+        """Of source and sink: what forbids to start a run."""
+        return self.errors + self.sink_errors
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ Each call makes its own connection and reads the credentials again, so a rotated
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.table import Table
+from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect, source_from_spec
 from cdcsync_mysql.planner import plan
@@ -22,6 +23,7 @@ from cdcsync_operator.driver_pod import tasks_at_once
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.preflight import Look
 from cdcsync_operator.seen import PreflightSeen, TableSeen
+from cdcsync_operator.sink_calls import check_sink, check_sink_from_cluster
 
 
 def check_source(
@@ -36,12 +38,22 @@ def check_source(
 
 def look_from_cluster(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
     """A preflight for a snapshot with executors, which may be fewer than the spec's parallelism."""
-    return look(resource, secrets, unread, tasks_at_once(resource.spec))
+    return _look(resource, secrets, unread, check_sink_from_cluster, tasks_at_once(resource.spec))
 
 
-def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None, readers: int = 0) -> Look:
+def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
     """A preflight as the controller sees it."""
-    found = check_source(resource, secrets, unread, readers)
+    return _look(resource, secrets, unread, check_sink)
+
+
+def _look(
+    resource: CdcSync,
+    secrets: Path,
+    unread: Collection[str] | None,
+    check: Callable[[CdcSync, Path], SinkCheck],
+    readers: int = 0,
+) -> Look:
+    found, sink = check_source(resource, secrets, unread, readers), check(resource, secrets)
     seen = PreflightSeen(
         resource.metadata.generation,
         time.time(),
@@ -49,6 +61,8 @@ def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None
         tuple(TableSeen(str(t.id), t.error, t.unlogged_cascades) for t in found.tables),
         found.warnings,
         found.facts.to_dict() if found.facts else {},
+        sink.errors,
+        sink.unchecked,
     )
     return Look(seen, {str(t.id): t.table for t in found.tables if t.table is not None})
 

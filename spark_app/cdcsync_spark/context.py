@@ -16,7 +16,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.progress import Reports, failed_entry
-from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.base import Sink
 
 #: how long a run that waits says nothing
@@ -63,10 +63,11 @@ class RunContext:
 def open_context(
     config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
 ) -> RunContext:
-    """Reaches the source once; raises CdcError."""
+    """Reaches sink and source once; raises CdcError."""
     resource = CdcSync.model_validate(config.resource)
     secrets = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets)
+    refuse_unready(resource.spec.sink, secrets)
     sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name)
     with connect(source) as connection:
         facts = read_facts(connection)

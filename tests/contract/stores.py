@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
+import urllib.request
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pyarrow.fs as pafs
 
 from cdcsync_spark.sinks.place import Place
@@ -75,3 +80,57 @@ def _port(log: Path, process: subprocess.Popen[bytes]) -> int:
             return int("".join(c for c in rest.split("\n")[0] if c.isdigit()))
         time.sleep(0.05)
     raise RuntimeError(f"the S3 server did not start: {log.read_text()}")
+
+
+_EVERYTHING = ("s3:*", "iam:*")
+
+
+@dataclass(frozen=True)
+class GuardedServer:
+    """A store that judges every request by the rights of its account; `admin` are the keys of one that may do all."""
+
+    server: S3Server
+    admin: tuple[str, str]
+
+    def place_with(self, bucket: str, folder: Path, *rights: str) -> Place:
+        """A lake in a bucket, reached by a new account with these rights."""
+        with suppress(self._client("s3").exceptions.BucketAlreadyOwnedByYou):
+            self._client("s3").create_bucket(Bucket=bucket)
+        key, value = _account(self._client("iam"), uuid.uuid4().hex, rights)
+        (folder / "AWS_ACCESS_KEY_ID").write_text(key)
+        (folder / "AWS_SECRET_ACCESS_KEY").write_text(value)
+        return Place.parse(f"s3://{bucket}/cdc", self.server.endpoint, REGION, str(folder))
+
+    def _client(self, service: str) -> Any:
+        return _client(self.server, service, self.admin)
+
+
+@contextmanager
+def guarded_server(folder: Path) -> Iterator[GuardedServer]:
+    with s3_server(folder) as server:
+        admin = _account(_client(server, "iam", (ACCESS_KEY, SECRET_KEY)), "admin", _EVERYTHING)
+        judge = urllib.request.Request(
+            f"{server.endpoint}/moto-api/reset-auth", data=b"0", headers={"Content-Type": "text/plain"}
+        )
+        urllib.request.urlopen(judge).close()
+        yield GuardedServer(server, admin)
+
+
+def _client(server: S3Server, service: str, keys: tuple[str, str]) -> Any:
+    return boto3.client(
+        service,
+        endpoint_url=server.endpoint,
+        region_name=REGION,
+        aws_access_key_id=keys[0],
+        aws_secret_access_key=keys[1],
+    )
+
+
+def _account(iam: Any, name: str, rights: tuple[str, ...]) -> tuple[str, str]:
+    """A new account's keys."""
+    allowed = {"Effect": "Allow", "Action": list(rights or ["s3:ListAllMyBuckets"]), "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    iam.create_user(UserName=name)
+    iam.put_user_policy(UserName=name, PolicyName="rights", PolicyDocument=policy)
+    made = iam.create_access_key(UserName=name)["AccessKey"]
+    return made["AccessKeyId"], made["SecretAccessKey"]

@@ -34,7 +34,7 @@ def test_a_sync_comes_to_flow_and_its_status_says_so(sync: PlayedSync) -> None:
     assert [t.phase for t in status.table_status] == ["Streaming", "Streaming"]
     assert [t.finished for t in status.table_status] == [tuple(WHOLE)] * 2, "nulls in state are kept by the server"
     assert {c.type for c in status.conditions} == {
-        "Ready", "Reconciling", "Stalled", "SourceReady", "SnapshotComplete", "Consistent",
+        "Ready", "Reconciling", "Stalled", "SourceReady", "SinkReady", "SnapshotComplete", "Consistent",
     }  # fmt: skip
     assert sync.passwords[0] == PASSWORD
     reasons = [e["reason"] for e in sync.api.items(f"{sync.base}/events")]

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cdcsync_core.spec import Sink as SinkSpec
+from cdcsync_lake.check import check_lake
 from cdcsync_spark.sinks.base import Sink
 from cdcsync_spark.sinks.delta import DeltaSink
 from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.store_errors import of_the_run
 
 
 def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
@@ -19,11 +21,20 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
     return _SINKS[sink.type](sink, secrets_dir, sync)
 
 
+def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
+    """The check of a sink that only the driver can make: with an identity, or in a folder, of its own. Raises CdcError."""
+    if sink.delta.credentials_secret_ref is None:
+        for error in check_lake(_place(sink, secrets_dir)).errors:
+            raise of_the_run(error)
+
+
 def _delta(sink: SinkSpec, secrets_dir: Path, sync: str) -> DeltaSink:
+    return DeltaSink(_place(sink, secrets_dir), sync, sink.delta.options.deletion_vectors)
+
+
+def _place(sink: SinkSpec, secrets_dir: Path) -> Place:
     ref, options = sink.delta.credentials_secret_ref, sink.delta.options
-    secret = str(secrets_dir / ref.name) if ref else ""
-    place = Place.parse(sink.delta.path, options.endpoint, options.region, secret)
-    return DeltaSink(place, sync, options.deletion_vectors)
+    return Place.parse(sink.delta.path, options.endpoint, options.region, str(secrets_dir / ref.name) if ref else "")
 
 
 _SINKS: dict[str, Callable[[SinkSpec, Path, str], Sink]] = {"delta": _delta}

@@ -1,10 +1,11 @@
 """Where a lake is: names to paths, credentials at use, files on a disk or in an object store.
 
-A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes `@` and two
-hexadecimal digits; so does the first of `_delta_log`, which inside a lake means something else. The escape is not `%`, because
-delta-rs decodes percent signs in a table's place, twice for some of its requests: a database called `..` would leave the lake. For
-the same reason a lake whose own path holds a `%` is refused. On a store that ignores case `Orders` and `orders` meet in one folder;
-then the second one finds a table of another identity and stops with `SinkConflict`: nothing is mixed.
+A table's folder is injective in its name: letters, digits, `_` and `-` stay, every other byte of the UTF-8 name becomes
+`@` and two hexadecimal digits; so does the first of `_delta_log`, which inside a lake means something else. The escape
+is not `%`, because delta-rs decodes percent signs in a table's location, twice for some of its requests: a database
+called `..` would leave the lake. For the same reason a lake whose own path holds a `%` is refused (`Location`). On a
+store that ignores case `Orders` and `orders` meet in one folder; then the second one finds a table of another identity
+and stops with `SinkConflict`: nothing is mixed.
 
 Credentials are read from their files whenever a store is asked, so a rotated key is taken up, by a client of its own; clients are
 kept, because each has its own connections.
@@ -20,10 +21,9 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import obstore
 import pyarrow.fs as pafs
@@ -33,11 +33,12 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.store_errors import one_line, store_error
+from cdcsync_lake.check import PROBES
+from cdcsync_lake.location import Location
+from cdcsync_spark.sinks.store_errors import sink_error
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _LOG = "_delta_log"
-_CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 #: names longer than this are cut and closed with their hash; file systems allow 255 bytes
 _LONGEST = 180
 #: files beyond this are sent in parts of it
@@ -62,70 +63,17 @@ def segment(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A lake's root. `scheme` is `file` or `s3`; `root` an absolute folder or `bucket/prefix`; `secret_dir` a folder
-    with a file per credential variable, empty where the environment's own credentials serve."""
-
-    scheme: str
-    root: str
-    endpoint: str = ""
-    region: str = ""
-    secret_dir: str = ""
-
-    @classmethod
-    def parse(cls, path: str, endpoint: str = "", region: str = "", secret_dir: str = "") -> Place:
-        """Raises `SpecInvalid` for a store that is not supported."""
-        if "%" in path:
-            raise _bad_path(path, "a path without percent signs")
-        if "://" not in path:
-            return cls("file", _absolute(path))
-        parts = urlsplit(path, allow_fragments=False)
-        if parts.query or parts.username or parts.password or any(s in (".", "..") for s in parts.path.split("/")):
-            raise _bad_path(path, "a plain URL: no query, no credentials, no . or .. segments")
-        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-            return cls("file", _absolute(parts.path))
-        if parts.scheme in ("s3", "s3a") and parts.netloc:
-            return cls("s3", f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/"), endpoint, region, secret_dir)
-        raise _bad_path(path, "a folder, file:///folder or s3://bucket/prefix")
-
-    @property
-    def local(self) -> bool:
-        return self.scheme == "file"
+class Place(Location):
+    """A lake's root with its files, or a folder of it."""
 
     def below(self, relative: str) -> Place:
         """The folder `relative` of this place, as a place."""
-        return Place(self.scheme, f"{self.root}/{relative}", self.endpoint, self.region, self.secret_dir)
-
-    @property
-    def uri(self) -> str:
-        """What delta-rs opens."""
-        return self.root if self.local else f"s3://{self.root}"
-
-    def credentials(self) -> dict[str, str]:
-        """Variable -> value, read now; empty where the environment's own serve."""
-        if not self.secret_dir:
-            return {}
-        folder = Path(self.secret_dir)
-        if not folder.is_dir():
-            raise fail(
-                Reason.SPEC_INVALID,
-                f"no Secret {folder.name!r} for the sink",
-                remedy="create the Secret named in spec.sink",
-            )
-        return {f.name: f.read_text().strip() for f in folder.iterdir() if _CREDENTIAL.fullmatch(f.name)}
+        return replace(self, root=f"{self.root}/{relative}")
 
     def storage_options(self) -> dict[str, str]:
         """What delta-rs needs for the store. A commit is a conditional put: the second of two writers of one version
         fails."""
-        if self.local:
-            return {}
-        options = {"AWS_CONDITIONAL_PUT": "etag"} | self.credentials()
-        if self.region:
-            options["AWS_REGION"] = self.region
-        if self.endpoint:
-            options["AWS_ENDPOINT_URL"] = self.endpoint
-            options["AWS_ALLOW_HTTP"] = str(self.endpoint.startswith("http://")).lower()
-        return options
+        return {} if self.local else {"AWS_CONDITIONAL_PUT": "etag"} | self.store_config()
 
     def files(self) -> pafs.FileSystem:
         """The place as a file system whose paths are relative to it, for Arrow to read from. Remote ones go through
@@ -264,7 +212,7 @@ class Place:
         access = self._access()
         if access in _PROVEN:
             return
-        store, key = _client(*access), self._key(f"_cdcsync_probe-{uuid.uuid4().hex}")
+        store, key = _client(*access), self._key(f"{PROBES}/{uuid.uuid4().hex}")
         obstore.put(store, key, b"1", mode="create", use_multipart=False)
         try:
             obstore.put(store, key, b"2", mode="create", use_multipart=False)
@@ -308,16 +256,7 @@ class Place:
             raise self.error(error, table, doing) from None
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
-        return store_error(error, self._without_secrets(one_line(error)), f"{doing} in {self.uri}", table)
-
-    def _without_secrets(self, text: str) -> str:
-        try:
-            values = self.credentials().values()
-        except (CdcError, OSError):
-            return "the credentials cannot be read"
-        for value in values:
-            text = text.replace(value, "***") if len(value) > 3 else text
-        return text
+        return sink_error(error, self.without_secrets(str(error)), f"{doing} in {self.uri}", table)
 
 
 @contextmanager
@@ -339,11 +278,6 @@ def _client(bucket: str, options: tuple[tuple[str, str], ...]) -> S3Store:
 @lru_cache(maxsize=_CLIENTS)
 def _file_system(uri: str, options: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
     return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
-
-
-def _absolute(folder: str) -> str:
-    """Without following links: they may change, and a lake is named by its user's path."""
-    return os.path.abspath(Path(folder).expanduser())  # noqa: PTH100
 
 
 def _listed(folder: Path) -> dict[str, float | None]:
@@ -373,7 +307,3 @@ def sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _bad_path(path: str, needed: str) -> CdcError:
-    return fail(Reason.SPEC_INVALID, f"spec.sink.delta.path {path!r}", needed=needed, remedy="give such a path")

@@ -23,7 +23,7 @@ def test_an_unseen_resource_gets_a_preflight_and_every_condition() -> None:
     assert world.status.phase is Phase.PENDING
     assert world.status.observed_generation == -1
     assert {c.type for c in world.status.conditions} == {
-        "Ready", "Reconciling", "Stalled", "SourceReady", "SnapshotComplete", "Consistent",
+        "Ready", "Reconciling", "Stalled", "SourceReady", "SinkReady", "SnapshotComplete", "Consistent",
     }  # fmt: skip
     assert world.condition("Reconciling")[0] == "True"
 

@@ -60,6 +60,8 @@ class World:
     runs: dict[str, RunSeen] = field(default_factory=dict)
     preflight: PreflightSeen | None = None
     errors: tuple[Any, ...] = ()
+    sink_errors: tuple[Any, ...] = ()
+    sink_unchecked: str = ""
     table_errors: dict[str, Any] = field(default_factory=dict)
     closing: bool = False
     log: list[Action] = field(default_factory=list)
@@ -81,7 +83,14 @@ class World:
     def _do(self, action: Action) -> None:
         if isinstance(action, RunPreflight):
             found = tuple(TableSeen(t, self.table_errors.get(t)) for t in self.tables)
-            self.preflight = PreflightSeen(action.generation, self.now, self.errors, () if self.errors else found)
+            self.preflight = PreflightSeen(
+                action.generation,
+                self.now,
+                self.errors,
+                () if self.errors else found,
+                sink_errors=self.sink_errors,
+                sink_unchecked=self.sink_unchecked,
+            )
         elif isinstance(action, StartRun):
             ref = self.status.runs.get(action.kind)
             assert ref is not None, "the id must be in the status before the run is made"

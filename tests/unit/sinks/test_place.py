@@ -122,6 +122,8 @@ def test_a_missing_secret_is_named(tmp_path: Path) -> None:
         (OSError(errno.EACCES, "Permission denied"), Reason.PRIVILEGE_MISSING, "grant"),
         (OSError(errno.EROFS, "Read-only file system"), Reason.PRIVILEGE_MISSING, "grant"),
         (OSError("Generic S3 error: ... <Code>AccessDenied</Code>"), Reason.PRIVILEGE_MISSING, "grant"),
+        (OSError("404: <Code>NoSuchBucket</Code>"), Reason.SINK_UNREACHABLE, "create the bucket"),
+        (OSError("400: <Code>AuthorizationHeaderMalformed</Code>"), Reason.SPEC_INVALID, "options.region"),
         (OSError("status: 403 Forbidden: <Code>RequestTimeTooSkewed</Code>"), Reason.SINK_UNREACHABLE, "reachable"),
         (OSError("status: 403 Forbidden: <Code>ExpiredToken</Code>"), Reason.SINK_UNREACHABLE, "reachable"),
         (OSError("Generic S3 error: error sending request: connection refused"), Reason.SINK_UNREACHABLE, "reachable"),

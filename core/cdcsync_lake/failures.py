@@ -1,0 +1,78 @@
+"""The errors of object stores and file systems in the product's words. Pure.
+
+Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. A client's text is
+cut to what the store itself answered (S3's code and message) or to its first sentence: clients append a dump of their
+own data structures, which nobody can read in a condition; what is left is quoted.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+
+_NO_BUCKET = re.compile(r"NoSuchBucket")
+_DENIED = re.compile(
+    r"AccessDenied|access denied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch|Unauthorized"
+    r"|permission denied|ACCESS_DENIED|status: 40[13]",
+    re.I,
+)
+#: refusals that pass by themselves: a clock that is to be set, a token that is to be renewed
+_PASSING = re.compile("RequestTimeTooSkewed|ExpiredToken|TokenRefreshRequired|RequestExpired", re.I)
+_ELSEWHERE = re.compile("PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
+#: delta-rs colours its errors for terminals
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: what S3 answers with
+_CODE = re.compile(r"<Code>([^<]*)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+#: where a client's dump of its own data begins, and what of it is worth keeping
+_DUMP = re.compile(r"\s*Debug source:")
+_CAUSE = re.compile(r'message: "([^"]+)"|error: "([^"]+)"')
+
+
+def brief(text: str) -> str:
+    """What a store or its client says, quoted, without the client's dump."""
+    text = _COLOURS.sub("", text)
+    code, message = _CODE.search(text), _MESSAGE.search(text)
+    if code:
+        return quoted(f"{code[1]}: {message[1]}" if message and message[1] else code[1])
+    head, _, dump = text.partition("Debug source:")
+    cause = _CAUSE.search(dump)
+    said = " ".join(head.split())
+    return quoted(f"{said}: {cause[1] or cause[2]}" if cause else said)
+
+
+def store_error(error: Exception, text: str, doing: str, table: str = "") -> CdcError:
+    """`text` is the error's text without secrets; `doing` what failed, and where."""
+    found = f"{doing} failed: {brief(text)}"
+    code = getattr(error, "errno", None)
+    if _NO_BUCKET.search(text):
+        return fail(
+            Reason.NO_SUCH_BUCKET,
+            found,
+            needed="a bucket that exists",
+            remedy="create the bucket, or correct spec.sink.delta.path and options.endpoint",
+            table=table,
+        )
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS) or (_DENIED.search(text) and not _PASSING.search(text)):
+        return denied(found, table)
+    if _ELSEWHERE.search(text):
+        remedy = "set spec.sink.delta.options.region to the bucket's region"
+        return fail(Reason.SPEC_INVALID, found, needed="the bucket's own region", remedy=remedy, table=table)
+    full = code in _FULL or _FULL_TEXT.search(text)
+    remedy = "free space there" if full else "check that the store is up and reachable"
+    return fail(Reason.SINK_UNREACHABLE, found, remedy=remedy, table=table)
+
+
+def denied(found: str, table: str = "") -> CdcError:
+    return fail(
+        Reason.PRIVILEGE_MISSING,
+        found,
+        needed="the right to list, read, write and delete there",
+        remedy="grant it, or correct spec.sink.delta.credentialsSecretRef",
+        table=table,
+    )

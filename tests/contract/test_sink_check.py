@@ -1,0 +1,137 @@
+"""The check of a sink before any pod is made: each thing that a commit needs, on a disk and on a store with rights."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+
+from cdcsync_core.errors import Reason
+from cdcsync_lake.check import PROBES, check_lake
+from cdcsync_lake.location import Location
+from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, GuardedServer, S3Server, guarded_server
+
+ALL = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+
+
+def objects(place: Location) -> list[str]:
+    store = obstore.store.S3Store(place.bucket, config=place.store_config())
+    return [o["path"] for part in obstore.list(store) for o in part]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
+    with guarded_server(tmp_path_factory.mktemp("guarded")) as server:
+        yield server
+
+
+def test_a_bucket_that_takes_commits_is_ready_and_keeps_nothing_of_the_check(s3: S3Server, tmp_path: Path) -> None:
+    s3.make_bucket("ready")
+    place = s3.place("ready", tmp_path)
+    assert check_lake(place).errors == ()
+    assert objects(place) == []
+
+
+def test_a_missing_bucket_is_no_store_that_does_not_answer(s3: S3Server, tmp_path: Path) -> None:
+    (error,) = check_lake(s3.place("nowhere", tmp_path)).errors
+    assert error.reason is Reason.NO_SUCH_BUCKET
+    assert not error.reason.retried
+    assert error.found == ('listing in s3://nowhere/cdc failed: "NoSuchBucket: The specified bucket does not exist"')
+    assert "create the bucket" in error.remedy
+
+
+def test_a_store_that_is_gone_is_retried_and_said_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        for name, value in (("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)):
+            (tmp_path / name).write_text(value)
+        (error,) = check_lake(Location.parse("s3://lake/cdc", endpoint, REGION, str(tmp_path))).errors
+    assert error.reason is Reason.SINK_UNREACHABLE
+    assert "Connection refused" in error.found
+    assert "Debug" not in error.message
+    assert "\n" not in error.message
+    assert len(error.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("missing", "doing"),
+    [
+        ("s3:ListBucket", "listing"),
+        ("s3:PutObject", "writing"),
+        ("s3:GetObject", "reading"),
+        ("s3:DeleteObject", "deleting"),
+    ],
+)
+def test_each_right_that_is_missing_is_named(missing: str, doing: str, guarded: GuardedServer, tmp_path: Path) -> None:
+    place = guarded.place_with("rights", tmp_path, *(right for right in ALL if right != missing))
+    (error,) = check_lake(place).errors
+    assert error.reason is Reason.PRIVILEGE_MISSING
+    assert error.found.startswith(f"{doing} in s3://rights/cdc failed")
+    assert "credentialsSecretRef" in error.remedy
+    assert SECRET_KEY not in error.message
+
+
+def test_all_rights_that_are_missing_are_named_at_once(guarded: GuardedServer, tmp_path: Path) -> None:
+    errors = check_lake(guarded.place_with("none", tmp_path)).errors
+    assert [e.found.split()[0] for e in errors] == ["listing", "writing"]
+
+
+def test_what_a_check_that_died_left_is_removed_later(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.make_bucket("leftover")
+    place = s3.place("leftover", tmp_path)
+    store = obstore.store.S3Store("leftover", config=place.store_config())
+    left, other = f"cdc/{PROBES}/{'a' * 32}", f"cdc/{PROBES}/a-file-of-others"
+    obstore.put(store, left, b"")
+    obstore.put(store, other, b"")
+    assert check_lake(place).errors == ()
+    assert sorted(objects(place)) == sorted([left, other])  # it may be another check's
+    monkeypatch.setattr("cdcsync_lake.check._LEFTOVER", -1e9)
+    assert check_lake(place).errors == ()
+    assert objects(place) == [other]
+
+
+@pytest.mark.parametrize("table", ["cdc/_delta_log/0.json", "_delta_log/0.json"])
+def test_a_lake_inside_a_table_is_refused(table: str, s3: S3Server, tmp_path: Path) -> None:
+    """The VACUUM of that table would remove the lake's files."""
+    bucket = f"nested-{table.count('/')}"
+    s3.make_bucket(bucket)
+    place = s3.place(bucket, tmp_path)
+    obstore.put(obstore.store.S3Store(bucket, config=place.store_config()), table, b"{}")
+    (error,) = check_lake(place).errors
+    assert error.reason is Reason.SINK_CONFLICT
+    assert "VACUUM" in error.needed
+    local = tmp_path / "disk"
+    (local / table).parent.mkdir(parents=True)
+    (error,) = check_lake(Location.parse(str(local / "cdc"))).errors
+    assert error.reason is Reason.SINK_CONFLICT
+
+
+def test_a_folder_is_ready_there_or_not_yet(tmp_path: Path) -> None:
+    assert check_lake(Location.parse(str(tmp_path))).errors == ()
+    assert check_lake(Location.parse(str(tmp_path / "not/yet"))).errors == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in ("file", "file/lake"):
+        (error,) = check_lake(Location.parse(str(tmp_path / path))).errors
+        assert (error.reason, error.remedy) == (
+            Reason.SINK_CONFLICT,
+            "create the sync again with another spec.sink.delta.path",
+        )
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (error,) = check_lake(Location.parse(str(tmp_path / "dangling/lake"))).errors
+    assert error.reason is Reason.SINK_CONFLICT
+
+
+def test_a_folder_that_may_not_be_written() -> None:
+    """One in which not even root may."""
+    (error,) = check_lake(Location.parse("/sys/lake")).errors
+    assert error.reason is Reason.PRIVILEGE_MISSING

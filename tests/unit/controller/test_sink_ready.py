@@ -1,0 +1,109 @@
+"""A sink is judged before a run is started, like the source; what is wrong with it is checked again until it is fixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import RunKind
+from cdcsync_core.status import Phase
+from cdcsync_operator.decide import PREFLIGHT_RETRY
+from cdcsync_operator.seen import RunPreflight
+from cdcsync_operator.sink_calls import check_sink, check_sink_from_cluster
+from unit.controller.world import World, resource
+
+NO_BUCKET = fail(Reason.NO_SUCH_BUCKET, "no bucket lake", remedy="create the bucket")
+NO_ANSWER = fail(Reason.SINK_UNREACHABLE, "no answer", remedy="see to it")
+
+
+def test_a_missing_bucket_starts_nothing_and_is_found_again_when_it_is_made() -> None:
+    world = World(sink_errors=(NO_BUCKET,))
+    world.steps()
+    assert world.status.phase is Phase.FAILED
+    assert world.condition("Stalled") == ("True", "NoSuchBucket")
+    assert world.condition("SinkReady") == ("False", "NoSuchBucket")
+    assert world.condition("SourceReady") == ("True", "PreflightPassed")
+    assert "create the bucket" in world.status.condition("Stalled").message
+    assert world.started() == []
+    world.sink_errors = ()
+    world.step(PREFLIGHT_RETRY + 1)
+    world.steps()
+    assert world.condition("SinkReady") == ("True", "PreflightPassed")
+    assert [run.kind for run in world.started()] == [RunKind.SNAPSHOT]
+
+
+def test_another_controller_checks_a_failed_sink_again() -> None:
+    """What the last one found is in the status only."""
+    world = World(sink_errors=(NO_BUCKET,))
+    world.steps()
+    world.preflight, world.sink_errors = None, ()
+    world.steps()
+    assert [run.kind for run in world.started()] == [RunKind.SNAPSHOT]
+
+
+def test_a_sink_that_does_not_answer_is_retried() -> None:
+    world = World(sink_errors=(NO_ANSWER,))
+    world.steps()
+    assert world.condition("Stalled")[0] == "False"
+    assert world.condition("SinkReady") == ("False", "SinkUnreachable")
+    assert world.status.restarts.consecutive >= 1
+    assert world.started() == []
+
+
+def test_faults_of_source_and_sink_are_reported_at_once() -> None:
+    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),), sink_errors=(NO_BUCKET,))
+    world.steps()
+    message = world.status.condition("Stalled").message
+    assert "log_bin is OFF" in message
+    assert "no bucket lake" in message
+
+
+def test_a_live_stream_goes_on_and_the_condition_reports_the_sink() -> None:
+    world = World()
+    world.to_streaming()
+    world.sink_errors = (NO_ANSWER,)
+    world.step(400)
+    world.flow(*world.tables)
+    world.steps()
+    assert world.condition("SinkReady") == ("False", "SinkUnreachable")
+    assert world.kinds() == {"stream"}
+
+
+def test_a_bucket_that_is_removed_while_a_driver_writes_becomes_permanent() -> None:
+    """The driver's retry is preceded by a preflight that is not as old as 300 seconds."""
+    world = World()
+    world.to_streaming()
+    world.sink_errors = (NO_BUCKET,)
+    for _ in range(20):
+        if RunKind.STREAM.value in world.kinds():
+            world.end(RunKind.STREAM, 1, "SinkUnreachable", "NoSuchBucket")
+        world.step(5)
+    assert world.condition("Stalled") == ("True", "NoSuchBucket")
+
+
+def test_what_only_the_driver_can_check_is_not_claimed(tmp_path: Path) -> None:
+    unchecked = check_sink_from_cluster(resource(sink={"delta": {"path": "s3://lake/x"}}), tmp_path)
+    assert (unchecked.errors, "credentialsSecretRef" in unchecked.unchecked) == ((), True)
+    folder = check_sink_from_cluster(resource(sink={"delta": {"path": "/lake"}}), tmp_path)
+    assert folder.unchecked
+    world = World(sink_unchecked=unchecked.unchecked)
+    world.steps()
+    assert world.condition("SinkReady") == ("Unknown", "CheckedByDriver")
+    assert world.started() != []
+
+
+def test_a_path_that_is_no_lake_is_an_error_of_the_sink(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, reason in (("gs://bucket/x", Reason.SPEC_INVALID), (str(tmp_path / "file"), Reason.SINK_CONFLICT)):
+        found = check_sink(resource(sink={"delta": {"path": path}}), tmp_path)
+        assert [e.reason for e in found.errors] == [reason]
+    (bad,) = check_sink_from_cluster(resource(sink={"delta": {"path": "gs://b/x"}}), tmp_path).errors
+    assert bad.reason is Reason.SPEC_INVALID
+
+
+def test_the_preflight_is_asked_for_once() -> None:
+    world = World(sink_errors=(NO_BUCKET,))
+    world.steps()
+    before = len([a for a in world.log if isinstance(a, RunPreflight)])
+    world.steps(5)
+    assert len([a for a in world.log if isinstance(a, RunPreflight)]) == before
