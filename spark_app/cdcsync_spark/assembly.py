@@ -4,11 +4,15 @@ Theory of operation. Rows are kept until their transaction ends. Then, and only 
 belong to: a table that has it already (its snapshot's LOW, or its last commit, covers it) drops its rows, so that rows of
 an older definition of the table are never looked at. Savepoints and rollbacks drop rows before the end.
 
-What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML as a statement, a prepared
-XA transaction with its rows, an event that cannot be used. A stopped table keeps everything before the transaction that
-stopped it; the other tables flow on. An incident stops all of them, and so does the commit of an XA transaction whose
-beginning was not seen. A table may have the XA PREPARE and not the XA COMMIT: prepared rows are in the log before LOW and
-invisible to its SELECT, so such a commit stops it, too.
+What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML as a statement, an event that
+cannot be used. A stopped table keeps everything before the transaction that stopped it; the other tables flow on. An incident
+stops all of them.
+
+What an XA PREPARE brings is kept beside until its end: with XA COMMIT it counts as if it were a part of that transaction, at
+its position and for the tables that lack it; with XA ROLLBACK it never counts. The PREPARE's own position says nothing about
+its rows, because no SELECT sees them before the commit. A commit whose PREPARE was not read (it is before the start of this
+reader) asks for it by `PrepareNeeded` and changes nothing; the transaction is read again when `learn` has been called. Where the
+PREPARE is in no binlog file any more its rows may be anything, and every table stops.
 
 What is kept is bounded by `size`, which counts all that costs memory; a transaction without rows of ours leaves its GTID only, and those
 are joined to a set, thousands at a time.
@@ -20,13 +24,14 @@ set, so that everything before the furthest place stays known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.table import Table, TableId
+from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.wire import facts
 from cdcsync_spark.wire.statement import is_dml, touches
@@ -60,17 +65,12 @@ class Sealed:
     stops: dict[TableId, Stop]
 
 
-@dataclass(slots=True)
-class _Open:
-    """The transaction that is being read."""
+class PrepareNeeded(Exception):
+    """The transaction that ends at `end` commits the XA transaction `xid`, whose PREPARE this reader has not read."""
 
-    rows: list[Spooled] = field(default_factory=list)
-    savepoints: dict[str, int] = field(default_factory=dict)
-    #: rows before this index may be kept when those after it are dropped
-    barrier: int = 0
-    statements: list[facts.Statement] = field(default_factory=list)
-    prepared: str | None = None
-    ended: list[facts.XaEnd] = field(default_factory=list)
+    def __init__(self, xid: str, end: LogOffset) -> None:
+        super().__init__(xid)
+        self.xid, self.end = xid, end
 
 
 class Assembly:
@@ -83,8 +83,8 @@ class Assembly:
         self._spool = spool
         self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
-        #: the XA transactions that were prepared, and the tables that had the prepared rows already
-        self._prepared: dict[str, frozenset[TableId]] = {}
+        #: what XA transactions prepared, or why it cannot be known
+        self._prepared: dict[str, OpenTransaction | str] = {}
         self._sealed_at = start
         #: grows with each step of the place, and with each word that it is still the same one
         self.steps = 0
@@ -99,7 +99,7 @@ class Assembly:
         self._transactions: list[TransactionId] = []
         self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
         self._stops: dict[TableId, Stop] = {}
-        self._open = _Open()
+        self._open = OpenTransaction()
         #: the memory that was asked for since the last batch, in bytes: events as the log has them, and what Python keeps of each
         self.size = 0
         self.moved = False
@@ -120,7 +120,7 @@ class Assembly:
 
     def abandon(self) -> None:
         """Drops the transaction that is being read: the connection is lost and it will come again."""
-        self._open = _Open()
+        self._open = OpenTransaction()
         self._spool.rotate()
 
     def seal(self) -> Sealed:
@@ -142,11 +142,11 @@ class Assembly:
         _READERS[type(fact)](self, fact)
 
     def _row_event(self, event: facts.RowsEvent) -> None:
-        self._spool.add_to(self._open.rows, event, self._open.barrier)
+        self._open.add(event, self._spool)
         self.size += event.size + EVENT_BYTES
 
     def _begin(self, _: facts.TransactionBegin) -> None:
-        self._open = _Open()
+        self._open = OpenTransaction()
 
     def _statement(self, statement: facts.Statement) -> None:
         self._open.statements.append(statement)
@@ -167,16 +167,27 @@ class Assembly:
 
     def _end(self, end: facts.TransactionEnd) -> None:
         self._sealed_at.covers(end.id)  # a transaction of the other kind is refused before anything of it is kept
-        done, self._open = self._open, _Open()
-        self._stop_tables(done, end.id)
-        self._keep_rows(done.rows, end.id)
+        self._check_prepared(self._open.ended, end.id)
+        done, self._open = self._open, OpenTransaction()
+        if done.prepared is None:
+            self._commit(done, end.id)
+        else:
+            self._hold(done.prepared, done)
         if end.id.gtid:
             self._add_gtid(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
         self._mark = end.mark
 
+    def _commit(self, done: OpenTransaction, transaction: TransactionId) -> None:
+        """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""
+        prepared = [part for end in done.ended for part in self._settle(end, transaction)]
+        self.size += sum(part.size for part in prepared)
+        for part in (*prepared, done):
+            self._stop_tables(part.statements, transaction)
+        self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction)
+
     def _rollback(self, rollback: facts.TransactionRollback) -> None:
-        self._open = _Open()
+        self._open = OpenTransaction()
         if rollback.id is None:
             return
         if rollback.id.gtid:
@@ -185,21 +196,10 @@ class Assembly:
         self._mark = rollback.mark
 
     def _savepoint(self, savepoint: facts.Savepoint) -> None:
-        self._open.savepoints[savepoint.name.lower()] = self._open.barrier = len(self._open.rows)
+        self._open.set_savepoint(savepoint)
 
     def _rollback_to(self, rollback: facts.RollbackTo) -> None:
-        """Savepoints are compared without case; which letters with accents are equal only the server knows."""
-        name, known = rollback.name, self._open.savepoints
-        unclear = len(known) > 1 and not all(n.isascii() for n in (name, *known))
-        if name.lower() not in known or unclear:
-            raise PermanentError(
-                Reason.LOG_INCOMPLETE,
-                f"ROLLBACK TO SAVEPOINT {name} after the savepoints {', '.join(known) or '(none)'}",
-                needed="one of them, by a name of ASCII letters where there are several",
-                remedy="read the tables again: spec.resnapshot",
-            )
-        self._open.barrier = known[name.lower()]
-        del self._open.rows[self._open.barrier :]
+        self._open.roll_back_to(rollback)
 
     def begin_file(self, created: int) -> None:
         """The file that the reader stands in was begun at `created` (seconds since 1970), as its first event says."""
@@ -254,33 +254,49 @@ class Assembly:
         self._stopped.add(table)
         self._stops[table] = Stop(error, self.position)
 
-    def _stop_tables(self, done: _Open, transaction: TransactionId) -> None:
-        for statement in done.statements:
+    def _stop_tables(self, statements: list[facts.Statement], transaction: TransactionId) -> None:
+        for statement in statements:
             for table in self._flowing(transaction):
                 if touches(statement.sql, statement.database, table):
                     self._stop(table, _statement_error(statement, table))
-        if done.prepared is not None:
-            self._prepare_xa(done.prepared, {item.head.table for item in done.rows}, transaction)
-        for end in done.ended:
-            self._end_xa(end, transaction)
-
-    def _prepare_xa(self, xid: str, tables: set[TableId], transaction: TransactionId) -> None:
-        flowing = tables.intersection(self._flowing(transaction))
-        self._prepared[xid] = frozenset(tables - flowing)
-        for table in sorted(flowing):
-            self._stop(table, _xa_error(f"an XA PREPARE ({xid}) with its rows", table))
-
-    def _end_xa(self, end: facts.XaEnd, transaction: TransactionId) -> None:
-        """A table that has the PREPARE and not the COMMIT was read before its rows could be seen."""
-        missed = self._prepared.pop(end.xid, None)
-        if not end.committed:
-            return
-        for table in self._flowing(transaction):
-            if missed is None or table in missed:
-                self._stop(table, _xa_error(f"an XA COMMIT ({end.xid}) whose XA PREPARE was not read", table))
 
     def _flowing(self, transaction: TransactionId) -> list[TableId]:
         return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+
+    # -- XA
+
+    def learn(self, xid: str, prepared: OpenTransaction | str) -> None:
+        """The answer to `PrepareNeeded`; a text says why there is none, which stops the tables at the commit."""
+        if isinstance(prepared, str):
+            self._prepared[xid] = prepared
+        else:
+            self._hold(xid, prepared)
+
+    def _hold(self, xid: str, prepared: OpenTransaction) -> None:
+        """Until its end. After a crash of the server an application may prepare again what the log has as prepared."""
+        self._drop(xid)
+        prepared.rows = self._spool.hold(prepared.rows)
+        self._prepared[xid] = prepared
+
+    def _drop(self, xid: str) -> OpenTransaction | str | None:
+        found = self._prepared.pop(xid, None)
+        if isinstance(found, OpenTransaction):
+            self._spool.release(found.rows)
+        return found
+
+    def _check_prepared(self, ended: list[facts.XaEnd], transaction: TransactionId) -> None:
+        """Raises PrepareNeeded while everything is still as it was."""
+        for end in ended:
+            if end.committed and end.xid not in self._prepared and self._flowing(transaction):
+                raise PrepareNeeded(end.xid, transaction.end)
+
+    def _settle(self, end: facts.XaEnd, transaction: TransactionId) -> list[OpenTransaction]:
+        """What counts now, and is prepared no more."""
+        found = self._drop(end.xid)
+        if isinstance(found, str) and end.committed:
+            for table in self._flowing(transaction):
+                self._stop(table, _xa_error(end.xid, found, table))
+        return [found] if isinstance(found, OpenTransaction) and end.committed else []
 
 
 _READERS: dict[type, Callable[[Assembly, Any], None]] = {
@@ -324,11 +340,11 @@ def _statement_error(statement: facts.Statement, table: TableId) -> CdcError:
     )
 
 
-def _xa_error(found: str, table: TableId) -> CdcError:
+def _xa_error(xid: str, why: str, table: TableId) -> CdcError:
     return PermanentError(
         Reason.XA_UNSUPPORTED,
-        found,
-        needed="no XA transactions on captured tables",
-        remedy=f"after XA COMMIT or XA ROLLBACK read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        f"an XA COMMIT ({xid}) whose XA PREPARE {why}",
+        needed="binlog files that go back to the XA PREPARE of every transaction that is still to be committed",
+        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
         table=str(table),
     )

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pymysql
+from pymysql.cursors import Cursor
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, fail
 from cdcsync_core.gtid import GtidSet
@@ -68,7 +69,8 @@ class BinlogClient:
     """One dump. Use as a context manager; `events` or `arrivals` once.
 
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from where: a
-    `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set). `replica_id` is the same for successive runs.
+    `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set). `replica_id` is the same for successive runs;
+    with 0 the dump is of no replica: it ends no other one and no other one ends it.
     With `nonblocking` the stream ends at the end of the log. A connection that is silent for `silence_seconds` (by default the
     `patience`) is lost; one whose first packet takes longer than `begin_seconds` (by default as long) has not begun.
     """
@@ -134,19 +136,22 @@ class BinlogClient:
         self._connection._force_close()  # type: ignore[attr-defined]
 
     def _ask(self) -> None:
-        identity = uuid.uuid5(_IDENTITY, str(self._replica_id))
         period = int(self._heartbeat * 1e9)
         with self._connection.cursor() as cursor:
             for name, value in (("heartbeat_period", period), ("binlog_checksum", "CRC32")):
                 cursor.execute(f"SET @master_{name} = %s, @source_{name} = %s", (value, value))
-            cursor.execute(
-                "SET @slave_uuid = %s, @replica_uuid = %s, @mariadb_slave_capability = 4", (str(identity),) * 2
-            )
+            cursor.execute("SET @mariadb_slave_capability = 4")
+            if self._replica_id:
+                self._register(cursor)
+        self._connection._execute_command(*self._dump())  # type: ignore[attr-defined]
+
+    def _register(self, cursor: Cursor) -> None:
+        identity = str(uuid.uuid5(_IDENTITY, str(self._replica_id)))
+        cursor.execute("SET @slave_uuid = %s, @replica_uuid = %s", (identity, identity))
         host = b"cdcsync"
         register = struct.pack("<IB", self._replica_id, len(host)) + host + struct.pack("<BBHII", 0, 0, 0, 0, 0)
         self._connection._execute_command(_COM_REGISTER_REPLICA, register)  # type: ignore[attr-defined]
         self._connection._read_packet()
-        self._connection._execute_command(*self._dump())  # type: ignore[attr-defined]
 
     def _dump(self) -> tuple[int, bytes]:
         flags = (_NON_BLOCKING if self._nonblocking else 0) | (_HEARTBEAT_V2 if self._flavor == "mysql" else 0)

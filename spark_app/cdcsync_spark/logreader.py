@@ -20,20 +20,22 @@ from pathlib import Path
 
 import structlog
 
-from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
-from cdcsync_spark.assembly import Assembly
+from cdcsync_spark.assembly import Assembly, PrepareNeeded
 from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.binlog import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
 from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.replicaid import ReplicaIds
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.parser import EventParser
+from cdcsync_spark.xasearch import Stopped, XaSearch
 
 _log = structlog.get_logger()
 #: how long a lost source is tried again before the run ends
@@ -83,6 +85,8 @@ class Dump:
 
 #: settings, where to go on, whose rows are wanted; raises CdcError
 OpenDump = Callable[[ReaderSettings, Position, Callable[[TableId], bool]], AbstractContextManager[Dump]]
+#: an xid, where its XA COMMIT ends, whose rows are wanted, where they are kept; None where no binlog file has its PREPARE
+FindPrepared = Callable[[str, LogOffset, Callable[[TableId], bool], Spool], OpenTransaction | None]
 
 
 @contextmanager
@@ -111,10 +115,13 @@ def _sent_again(start: Position) -> LogOffset | None:
 class LogReader:
     """`start()` once, then `take()` as often as wanted, `stop()` at the end."""
 
-    def __init__(self, settings: ReaderSettings, open_dump: OpenDump = open_dump) -> None:
+    def __init__(
+        self, settings: ReaderSettings, open_dump: OpenDump = open_dump, find_prepared: FindPrepared | None = None
+    ) -> None:
         self._settings = settings
         self._open_dump = open_dump
         self._ids = ReplicaIds((settings.replica_id, *settings.spare_ids))
+        self._find_prepared = find_prepared or XaSearch(settings.source, settings.log, self._has_ended).prepared
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
@@ -208,7 +215,7 @@ class LogReader:
         while not self._has_ended():
             before, began = self._assembly.position, time.monotonic()
             try:
-                self._follow()
+                self._follow_with_prepared()
             except TransientError as e:
                 now = time.monotonic()
                 if isinstance(e, DumpNotBegun):
@@ -224,6 +231,32 @@ class LogReader:
     def _take_next_id(self, error: DumpNotBegun) -> None:
         self._ids = self._ids.after()
         _log.warning("the next replica id is taken", error=error.message, replica_id=self._ids.current)
+
+    def _follow_with_prepared(self) -> None:
+        """The dump is left for a search: a server that cannot send gives it up after a while."""
+        needed: PrepareNeeded | None = None
+        while not self._has_ended():
+            if needed is not None:
+                self._learn(needed)
+            try:
+                self._follow()
+            except PrepareNeeded as e:
+                needed = e
+            else:
+                return
+
+    def _learn(self, needed: PrepareNeeded) -> None:
+        spool = Spool(str(self._settings.folder), self._settings.max_batch_bytes // _SPARE_PART)
+        why = "is in no binlog file of the server"
+        found: OpenTransaction | None = None
+        try:
+            found = self._find_prepared(needed.xid, needed.end, self._assembly.wanted, spool)
+        except Stopped:
+            return
+        except PermanentError as e:
+            why = f"cannot be read: {e.found}"
+        with self._changed:
+            self._assembly.learn(needed.xid, why if found is None else found)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:

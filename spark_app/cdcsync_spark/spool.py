@@ -28,6 +28,10 @@ class _Segment:
         self._end = 0
         weakref.finalize(self, self._file.close)
 
+    @property
+    def size(self) -> int:
+        return self._end
+
     def append(self, data: bytes) -> int:
         """The offset of `data`; after an error the segment is as before."""
         offset, rest = self._end, memoryview(data)
@@ -48,6 +52,12 @@ EVENT_BYTES = 400
 #: events on disk are joined up to this size, or this part of what lies before them: small ones are decoded in step, and few are kept
 _JOINED_BYTES = 1 << 16
 _JOINED_PART = 1 << 14
+
+
+#: the part of the memory that rows may take which wait for longer than their batch
+_HELD_PART = 8
+#: those on disk share a file up to this size: a file takes a descriptor, and its space until the last of them is gone
+_HELD_SEGMENT_BYTES = 64 << 20
 
 
 class Spooled(NamedTuple):
@@ -82,6 +92,10 @@ class Spooled(NamedTuple):
         return self._replace(length=self.length + other.length)
 
 
+def _in_memory(rows: list[Spooled]) -> int:
+    return sum(item.size + EVENT_BYTES for item in rows if item.segment is None)
+
+
 class Spool:
     """Holds about `memory_bytes` of events in memory, the rest in `folder`."""
 
@@ -90,6 +104,8 @@ class Spool:
         self._memory_bytes = memory_bytes
         self._in_memory = 0
         self._segment: _Segment | None = None
+        self._held = 0
+        self._held_segment: _Segment | None = None
 
     def add_to(self, rows: list[Spooled], event: RowsEvent, barrier: int = 0) -> None:
         """Appends to `rows`, of which those before index `barrier` stay as they are; raises TransactionTooLarge for a full disk."""
@@ -106,12 +122,36 @@ class Spool:
             rows[-1] = joined
 
     def _written(self, event: RowsEvent) -> Spooled:
+        self._segment = self._segment or self._new_segment()
+        return self._write(event, self._segment)
+
+    def _new_segment(self) -> _Segment:
         try:
-            self._segment = self._segment or _Segment(self._folder)
-            offset = self._segment.append(event.body)
+            return _Segment(self._folder)
         except OSError as e:
             raise disk_error(e, self._folder) from e
-        return Spooled(event._replace(body=b""), self._segment, offset, len(event.body))
+
+    def _write(self, event: RowsEvent, segment: _Segment) -> Spooled:
+        try:
+            offset = segment.append(event.body)
+        except OSError as e:
+            raise disk_error(e, self._folder) from e
+        return Spooled(event._replace(body=b""), segment, offset, len(event.body))
+
+    def hold(self, rows: list[Spooled]) -> list[Spooled]:
+        """Rows that wait for longer than their batch (XA): a part of the memory is theirs, beyond it they go to disk."""
+        needed = _in_memory(rows)
+        if self._held + needed <= self._memory_bytes // _HELD_PART:
+            self._held += needed
+            return rows
+        if self._held_segment is None or self._held_segment.size > _HELD_SEGMENT_BYTES:
+            self._held_segment = self._new_segment()
+        segment = self._held_segment
+        return [item if item.segment else self._write(item.head, segment) for item in rows]
+
+    def release(self, rows: list[Spooled]) -> None:
+        """The end of what `hold` returned."""
+        self._held -= _in_memory(rows)
 
     def rotate(self) -> None:
         """What is added from now on does not share a file with what was added before."""

@@ -1,8 +1,9 @@
 """Whatever the log, however it is cut into batches, wherever the reader or the driver dies: the targets end as the source.
 
 The pieces are the real ones from facts to targets: assembly, spool, batch files, fold, applier. The server, Spark and the lake
-are imagined: a log of transactions over two tables, of which each target has another prefix when the first run begins. After every commit
-the target equals the source as of the position that the commit carries (the promise, rules R2, R4, R5, R8, R9).
+are imagined: a log of transactions over two tables, of which each target has another prefix when the first run begins; some
+are prepared (XA) and end in a later transaction or never. After every commit the target equals the source as of the position that
+the commit carries (the promise, rules R2, R4, R5, R8, R9).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.assembly import Assembly
+from cdcsync_spark.assembly import Assembly, PrepareNeeded
 from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.facts import (
     Fact,
@@ -39,6 +41,8 @@ from cdcsync_spark.wire.facts import (
     TransactionBegin,
     TransactionEnd,
     TransactionRollback,
+    XaEnd,
+    XaPrepare,
 )
 from support.memory_target import MemoryTarget
 
@@ -74,6 +78,8 @@ class Source:
     transactions: list[list[Fact]] = field(default_factory=list)
     contents: list[dict[str, Content]] = field(default_factory=lambda: [{n: {} for n in NAMES}])
     ddl: dict[str, int] = field(default_factory=dict)
+    #: by xid, where it was prepared and what its commit makes of the tables
+    prepared: dict[str, tuple[int, list[RowsEvent]]] = field(default_factory=dict)
 
     def id(self, index: int) -> TransactionId:
         """GTIDs come in another order than the log has them, so that every prefix of it is a set with gaps."""
@@ -91,6 +97,16 @@ class Source:
         assert covered == sorted(covered, reverse=True)
         return sum(covered)
 
+    def prepared_before(self, xid: str, end: LogOffset, spool: Spool) -> OpenTransaction:
+        """What the last PREPARE of `xid` in the log before `end` brings."""
+        before = [t for i, t in enumerate(self.transactions) if not self.id(i).end.covers(end)]
+        last = next(t for t in reversed(before) if XaPrepare(xid) in t)
+        found = OpenTransaction()
+        for fact in last:
+            if isinstance(fact, RowsEvent):
+                found.add(fact, spool)
+        return found
+
     def sent(self, start: Position) -> Iterator[tuple[int, Fact]]:
         """What a server sends to a reader that starts there, with the transaction's index."""
         for index, inside in enumerate(self.transactions):
@@ -103,6 +119,11 @@ def place(number: int) -> LogOffset:
     return LogOffset(f"binlog.{number // 3 + 999_998:06d}", number % 3 * 100 + 100)
 
 
+#: each has keys of its own, which nothing else changes while it is prepared: the server's locks
+XIDS = {"X'61',X'',1": range(4, 7), "X'62',X'',1": range(7, 10)}
+ENDINGS = ("commit", "commit", "commit", "rollback", "savepoint", "prepare", "xa commit", "xa commit", "xa rollback")
+
+
 @st.composite
 def sources(draw: st.DrawFn) -> Source:
     count = draw(st.integers(1, 10))
@@ -110,32 +131,70 @@ def sources(draw: st.DrawFn) -> Source:
     for index in range(count):
         before = source.contents[-1]
         after = {n: dict(c) for n, c in before.items()}
-        inside: list[Fact] = [TransactionBegin(source.id(index).gtid)]
-        ending = draw(st.sampled_from(("commit", "commit", "commit", "rollback", "savepoint")))
-        inside += [_change(draw, after) for _ in range(draw(st.integers(0, 3)))]
+        ending = draw(st.sampled_from(ENDINGS))
+        if ending == "prepare":
+            inside = _prepare(draw, source, index, after)
+            after = before
+        elif ending.startswith("xa"):
+            inside = _end_xa(draw, source, ending == "xa commit", after)
+        else:
+            inside = [_change(draw, after, _free(source)) for _ in range(draw(st.integers(0, 3)))]
         if ending == "savepoint":
             scratch = {n: dict(c) for n, c in after.items()}
-            inside += [Savepoint("s"), _change(draw, scratch), _change(draw, scratch), RollbackTo("s")]
+            lost = [_change(draw, scratch, _free(source)) for _ in range(2)]
+            inside += [Savepoint("s"), *lost, RollbackTo("s")]
         if ending == "rollback":
             after = before
             inside.append(TransactionRollback(source.id(index), 1.0))
         else:
             inside.append(TransactionEnd(source.id(index), 1.0))
-        source.transactions.append(inside)
+        source.transactions.append([TransactionBegin(source.id(index).gtid), *inside])
         source.contents.append(after)
     _maybe_ddl(draw, source)
     return source
 
 
-def _change(draw: st.DrawFn, content: dict[str, Content]) -> RowsEvent:
+def _free(source: Source) -> list[int]:
+    return [*range(4), *(key for xid, keys in XIDS.items() if xid not in source.prepared for key in keys)]
+
+
+def _prepare(draw: st.DrawFn, source: Source, index: int, scratch: dict[str, Content]) -> list[Fact]:
+    free = [xid for xid in XIDS if xid not in source.prepared]
+    if not free:
+        return []
+    xid = draw(st.sampled_from(free))
+    changes = [_change(draw, scratch, list(XIDS[xid])) for _ in range(draw(st.integers(0, 3)))]
+    source.prepared[xid] = (index, changes)
+    return [*changes, XaPrepare(xid)]
+
+
+def _end_xa(draw: st.DrawFn, source: Source, committed: bool, after: dict[str, Content]) -> list[Fact]:
+    if not source.prepared:
+        return []
+    xid = draw(st.sampled_from(sorted(source.prepared)))
+    _, changes = source.prepared.pop(xid)
+    for change in changes if committed else ():
+        _redo(change, after[change.table.name])
+    return [XaEnd(xid, committed)]
+
+
+def _redo(change: RowsEvent, table: Content) -> None:
+    images = [struct.unpack_from("<ii", change.body, i + 1) for i in range(0, len(change.body), 9)]
+    if change.operation is not Operation.WRITE:
+        del table[images[0][0]]
+    if change.operation is not Operation.DELETE:
+        table[images[-1][0]] = images[-1][1]
+
+
+def _change(draw: st.DrawFn, content: dict[str, Content], keys: list[int]) -> RowsEvent:
     """A legal change of one table, made in `content`."""
     name = draw(st.sampled_from(NAMES))
-    table, key, value = content[name], draw(st.integers(0, 3)), draw(st.integers(0, 9))
+    table, key, value = content[name], draw(st.sampled_from(keys)), draw(st.integers(0, 9))
     if key not in table:
         table[key] = value
         return rows(name, Operation.WRITE, (key, value))
     old = (key, table.pop(key))
-    target = draw(st.integers(0, 3))
+    target = draw(st.sampled_from(keys))
     if target in table or draw(st.booleans()):
         return rows(name, Operation.DELETE, old)
     table[target] = value
@@ -195,6 +254,7 @@ class Run:
     def __init__(self, source: Source, lake: Lake, folder: Path, epoch: int, memory: int) -> None:
         self.source = source
         self.lake = lake
+        self.folder = str(folder)
         states = {n: t.state for n, t in lake.targets.items() if t.state}
         tables = {f"shop.{n}": StreamTable(f"shop.{n}", lake.targets[n], s, 0.0) for n, s in states.items()}  # type: ignore[arg-type]
         positions = {s.table.id: s.position for s in states.values() if s.position}
@@ -212,7 +272,12 @@ class Run:
             return False
         fact = found[1]
         if not isinstance(fact, RowsEvent) or self.assembly.wanted(fact.table):
-            self.assembly.feed(fact)
+            try:
+                self.assembly.feed(fact)
+            except PrepareNeeded as needed:
+                spool = Spool(self.folder, 100)
+                self.assembly.learn(needed.xid, self.source.prepared_before(needed.xid, needed.end, spool))
+                self.reconnect()
         return True
 
     def reconnect(self) -> None:

@@ -29,6 +29,8 @@ from support.mysql97 import EmbeddedMySQL97
 Flavor = Literal["mariadb", "mysql"]
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 _PURGE_SECONDS = 60
+_DETACH_SECONDS = 60
+_XA_NOT_KNOWN = 1397
 
 
 class _Embedded(Protocol):
@@ -111,6 +113,17 @@ class Server:
         with self.connect(db=db) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+
+    def run_until_known(self, statement: str) -> None:
+        """An XA statement about a transaction of a connection that was closed: the server may see that a moment later."""
+        deadline = time.monotonic() + _DETACH_SECONDS
+        while True:
+            try:
+                return self.run(statement)
+            except pymysql.MySQLError as e:
+                if e.args[0] != _XA_NOT_KNOWN or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
     def create_user(self, name: str, password: str, grants: Sequence[str] = ("ALL",), on: str = "*.*") -> None:
         """Creates the account `name`@`%` anew, with `grants` on `on`; nothing of it goes into the binlog."""

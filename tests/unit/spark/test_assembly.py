@@ -13,7 +13,8 @@ from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark import assembly
-from cdcsync_spark.assembly import TRANSACTION_BYTES, Assembly, Sealed
+from cdcsync_spark.assembly import TRANSACTION_BYTES, Assembly, PrepareNeeded, Sealed
+from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.spool import EVENT_BYTES, Spool
 from cdcsync_spark.wire import facts
 from cdcsync_spark.wire.facts import Fact, Progress, RollbackTo, Savepoint, Statement, TransactionRollback
@@ -398,31 +399,65 @@ def test_an_incident_stops_everything(reader: Reader) -> None:
 # -- XA
 
 
-def test_prepared_rows_of_a_captured_table_stop_it(reader: Reader) -> None:
-    """Rule R1: prepared rows are in the log before anybody knows whether they count."""
+def test_prepared_rows_count_with_their_commit(reader: Reader) -> None:
+    """Rule R9: at the place of the commit, in the order of the log, however many batches lie between."""
     reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
+    prepared = reader.seal()
+    assert (prepared.rows, prepared.stops, prepared.end) == ({}, {}, file(200))
+    reader.transaction(rows(ORDERS, b"2")).transaction(facts.XaEnd(XID, True)).transaction(rows(ORDERS, b"3"))
     sealed = reader.seal()
-    assert bodies(sealed, ORDERS) == []
-    assert {t: s.error.reason for t, s in sealed.stops.items()} == {ORDERS: Reason.XA_UNSUPPORTED}
-    assert sealed.stops[ORDERS].upto == file(100)
+    assert bodies(sealed, ORDERS) == [(0, b"2"), (1, b"1"), (2, b"3")]
+    assert sealed.transactions[1] == TransactionId(at(400))
 
 
-@pytest.mark.parametrize("committed", [True, False])
-def test_xa_transactions_of_other_tables_harm_nobody(reader: Reader, committed: bool) -> None:
-    reader.transaction(facts.XaPrepare(XID))
-    reader.seal()
-    reader.transaction(rows(ORDERS, b"1"))
-    reader.transaction(facts.XaEnd(XID, committed))
-    sealed = reader.seal()
-    assert sealed.stops == {}
-    assert bodies(sealed, ORDERS) == [(0, b"1")]
+def test_rows_that_are_rolled_back_never_count(reader: Reader) -> None:
+    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID)).transaction(facts.XaEnd(XID, False))
+    assert reader.seal().rows == {}
 
 
-def test_an_xa_commit_whose_beginning_was_not_read_stops_all_tables(reader: Reader) -> None:
-    """Its rows may be anything."""
-    reader.transaction(facts.XaPrepare(OTHER_XID))
+def test_a_later_prepare_of_one_name_replaces_the_earlier(reader: Reader) -> None:
+    """A server that crashed may have forgotten the first."""
+    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
+    reader.transaction(rows(ORDERS, b"2"), facts.XaPrepare(XID)).transaction(facts.XaEnd(XID, True))
+    assert bodies(reader.seal(), ORDERS) == [(0, b"2")]
+
+
+def test_what_a_prepared_transaction_cannot_show_stops_with_its_commit(reader: Reader) -> None:
+    """Rule R10: a statement, or an event that cannot be used."""
+    defect = fail(Reason.ROW_IMAGE_NOT_FULL, "an image without all columns")
+    ddl = Statement("shop", "ALTER TABLE items ADD x INT")
+    reader.transaction(ddl, rows(ORDERS, b"", defect=defect), facts.XaPrepare(XID))
+    assert reader.seal().stops == {}
     reader.transaction(facts.XaEnd(XID, True))
-    assert set(reader.seal().stops) == {ORDERS, ITEMS}
+    assert {t: s.upto for t, s in reader.seal().stops.items()} == {ORDERS: file(200), ITEMS: file(200)}
+
+
+def test_a_commit_whose_prepare_was_not_read_asks_for_it_and_changes_nothing(reader: Reader, tmp_path: Path) -> None:
+    reader.transaction(rows(ORDERS, b"1"))
+    number = reader.pen.number, reader.pen.offset
+    with pytest.raises(PrepareNeeded) as needed:
+        reader.transaction(facts.XaEnd(XID, True))
+    assert (needed.value.xid, needed.value.end) == (XID, at(300))
+    assert reader.assembly.position == file(200)
+    reader.assembly.abandon()
+    found = OpenTransaction()
+    found.add(rows(ITEMS, b"a"), Spool(str(tmp_path), 0))
+    reader.assembly.learn(XID, found)
+    reader.pen.number, reader.pen.offset = number
+    reader.transaction(facts.XaEnd(XID, True))
+    sealed = reader.seal()
+    assert (bodies(sealed, ORDERS), bodies(sealed, ITEMS)) == ([(0, b"1")], [(1, b"a")])
+    assert sealed.end == file(300)
+
+
+def test_a_commit_whose_prepare_is_nowhere_stops_all_tables(reader: Reader) -> None:
+    """Its rows may be anything."""
+    reader.assembly.learn(XID, "is in no binlog file of the server")
+    reader.transaction(facts.XaPrepare(OTHER_XID)).transaction(facts.XaEnd(XID, True))
+    stops = reader.seal().stops
+    assert {t: (s.error.reason, s.upto) for t, s in stops.items()} == {
+        t: (Reason.XA_UNSUPPORTED, file(200)) for t in (ORDERS, ITEMS)
+    }
 
 
 def test_an_xa_rollback_whose_beginning_was_not_read_harms_nobody(reader: Reader) -> None:
@@ -431,31 +466,46 @@ def test_an_xa_rollback_whose_beginning_was_not_read_harms_nobody(reader: Reader
 
 
 def test_one_name_may_be_prepared_again_after_its_end(reader: Reader) -> None:
-    for _ in range(2):
-        reader.transaction(facts.XaPrepare(XID))
+    for number in (b"1", b"2"):
+        reader.transaction(rows(ORDERS, number), facts.XaPrepare(XID)).transaction(facts.XaEnd(XID, True))
+    assert bodies(reader.seal(), ORDERS) == [(0, b"1"), (1, b"2")]
+    with pytest.raises(PrepareNeeded):
         reader.transaction(facts.XaEnd(XID, True))
-    reader.transaction(facts.XaEnd(XID, True))
-    assert set(reader.seal().stops) == {ORDERS, ITEMS}
 
 
-@pytest.mark.parametrize(("ahead", "stopped"), [(200, True), (300, False)])
-def test_a_table_that_was_read_between_prepare_and_commit_stops(tmp_path: Path, ahead: int, stopped: bool) -> None:
+@pytest.mark.parametrize(("ahead", "counts"), [(200, True), (300, False)])
+def test_a_table_that_was_read_between_prepare_and_commit(tmp_path: Path, ahead: int, counts: bool) -> None:
     """Rule R1: its LOW covers the PREPARE, whose rows its SELECT could not see; at 300 LOW covers the COMMIT too."""
     reader = Reader(tmp_path, file(100), {ORDERS: file(ahead)})
-    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
+    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID)).transaction(facts.XaEnd(XID, True))
+    sealed = reader.seal()
+    assert sealed.stops == {}
+    assert bodies(sealed, ORDERS) == ([(0, b"1")] if counts else [])
+
+
+def test_prepared_rows_outlive_batches_in_bounded_memory(tmp_path: Path) -> None:
+    """Many that never end take disk, and few files."""
+    reader = Reader(tmp_path, memory=64 << 10)
+    for number in range(100):
+        reader.transaction(rows(ORDERS, bytes([number]) * 4000), facts.XaPrepare(f"X'{number:02x}',X'',1"))
+        reader.seal()
+    tracemalloc.start()
+    for number in range(100):
+        reader.transaction(rows(ORDERS, bytes([number]) * 4000), facts.XaPrepare(f"X'{number:02x}',X'',2"))
+        reader.seal()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 200_000
+    assert len(list(Path("/proc/self/fd").iterdir())) < 100
+    reader.transaction(facts.XaEnd("X'07',X'',1", True))
+    assert bodies(reader.seal(), ORDERS) == [(0, b"\7" * 4000)]
+
+
+def test_a_commit_fills_its_batch_as_its_rows_do(reader: Reader) -> None:
+    reader.transaction(rows(ORDERS, b"1" * 5000), facts.XaPrepare(XID))
+    reader.seal()
     reader.transaction(facts.XaEnd(XID, True))
-    stops = reader.seal().stops
-    assert set(stops) == ({ORDERS} if stopped else set())
-    if stopped:
-        assert stops[ORDERS].error.reason is Reason.XA_UNSUPPORTED
-        assert stops[ORDERS].upto == file(200)
-
-
-def test_a_table_that_was_read_between_prepare_and_rollback_flows_on(tmp_path: Path) -> None:
-    reader = Reader(tmp_path, file(100), {ORDERS: file(200)})
-    reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
-    reader.transaction(facts.XaEnd(XID, False))
-    assert reader.seal().stops == {}
+    assert reader.assembly.size >= 5000
 
 
 # -- lost connections

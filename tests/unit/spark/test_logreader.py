@@ -18,8 +18,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.errors import DecodeError, PermanentError, Reason, TransientError, fail
-from cdcsync_core.position import FilePosition, Position
+from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark import logreader
@@ -27,8 +27,9 @@ from cdcsync_spark.assembly import TRANSACTION_BYTES
 from cdcsync_spark.binlog import DumpTakenOver
 from cdcsync_spark.logbatch import LogBatch, read_transactions
 from cdcsync_spark.logreader import Dump, LogReader, ReaderSettings
-from cdcsync_spark.spool import EVENT_BYTES
-from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap
+from cdcsync_spark.opentransaction import OpenTransaction
+from cdcsync_spark.spool import EVENT_BYTES, Spool
+from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap, XaEnd
 from support.facts import Pen, at
 
 ORDERS = TableId("shop", "orders")
@@ -490,3 +491,53 @@ def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings
     batches = [b for b in iter(taken.get, None) if b is not None]
     assert [k for b in batches for k in keys_of(b)] == list(range(count))
     assert all(b.start == a.end for a, b in pairwise(batches))
+
+
+# -- XA
+
+
+def test_what_a_commit_needs_is_searched_for_while_no_dump_is_open(settings: ReaderSettings) -> None:
+    """The server would give up a dump that it cannot send to; a batch can be taken meanwhile."""
+    pen = Pen()
+    before = transactions(pen, range(2))
+    commit: list[list[Fact]] = [[fact] for fact in pen.transaction(XaEnd("X'61',X'',1", True))]
+    script = Script([Connection([*before, *commit]), Connection(commit)])
+    found = OpenTransaction()
+    found.add(insert(7), Spool(str(settings.folder), 1000))
+    asked: list[tuple[str, LogOffset]] = []
+
+    def find(xid: str, end: LogOffset, wanted: Callable[[TableId], bool], _: Spool) -> OpenTransaction:
+        assert keys_of(take(reader)) == [0, 1]
+        assert wanted(ORDERS)
+        asked.append((xid, end))
+        return found
+
+    reader = LogReader(settings, script.open, find)
+    reader.start()
+    try:
+        keys, _ = everything(reader, 400)
+    finally:
+        reader.stop()
+    assert keys == [7]
+    assert asked == [("X'61',X'',1", at(400))]
+    assert script.opened == [FilePosition(at(100)), FilePosition(at(300))]
+
+
+@pytest.mark.parametrize("lost", [None, fail(Reason.POSITION_LOST, "the file was purged")])
+def test_a_prepare_that_cannot_be_found_stops_the_tables(settings: ReaderSettings, lost: CdcError | None) -> None:
+    commit: list[list[Fact]] = [[fact] for fact in Pen().transaction(XaEnd("X'61',X'',1", True))]
+
+    def find(*_: object) -> None:
+        if lost is not None:
+            raise lost
+
+    reader = LogReader(settings, Script([Connection(commit), Connection(commit)]).open, find)
+    reader.start()
+    try:
+        batch = take(reader)
+    finally:
+        reader.stop()
+    [part] = batch.tables
+    assert part.stop is not None
+    assert part.stop.reason is Reason.XA_UNSUPPORTED
+    assert (lost.found if lost else "no binlog file") in part.stop.found
