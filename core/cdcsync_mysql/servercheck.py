@@ -205,7 +205,7 @@ def _triggers_on_replica(server: Server) -> Iterator[Check]:
 
 
 def _prepared_transactions(server: Server) -> Iterator[Check]:
-    """The commit of a transaction that was prepared before the low watermark stops its tables (rule R1, XA)."""
+    """What is prepared is read from the binlog when it is committed, however long that takes (rule R9, XA)."""
     try:
         prepared = fetch(server.connection, "XA RECOVER")
     except CdcError as e:
@@ -216,9 +216,9 @@ def _prepared_transactions(server: Server) -> Iterator[Check]:
     if prepared:
         yield warned(
             "XA RECOVER",
-            f"{len(prepared)} prepared transactions; the commit of one with rows of a captured table stops that table",
-            "none while a snapshot begins",
-            "XA COMMIT or XA ROLLBACK them",
+            f"{len(prepared)} prepared transactions, whose rows are read from the binlog at XA COMMIT",
+            "binlog files that go back to their XA PREPARE by then",
+            "XA COMMIT or XA ROLLBACK those that are forgotten",
         )
     else:
         yield passed("XA RECOVER", "none prepared")
