@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections import Counter
-from functools import lru_cache
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, Self
 
 import re2
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -61,6 +62,13 @@ class Part(BaseModel):
     """A frozen piece of the resource: camelCase in YAML, snake_case in Python, no unknown field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=False)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Without what was derived from the fields of the original."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys():
+            del copy.__dict__[name]
+        return copy
 
 
 class CredentialsRef(Part):
@@ -159,7 +167,12 @@ class Tables(Part):
 
     def override(self, name: str) -> Override:
         """The settings of one table; the defaults where none are given."""
-        return next((o for o in self.overrides if o.table == name), Override(table=name))
+        return self._by_name.get(name) or Override(table=name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Override]:
+        """A scan of ten thousand overrides for each of ten thousand tables takes seconds of every reconciliation."""
+        return {o.table: o for o in self.overrides}
 
 
 class Snapshot(Part):
@@ -294,7 +307,11 @@ class Spec(Part):
 
     def nonce(self, table: str) -> int:
         """The resnapshot nonce asked for `database.table`; 0 where none is."""
-        return next((r.nonce for r in self.resnapshot if r.table == table), 0)
+        return self._nonces.get(table, 0)
+
+    @cached_property
+    def _nonces(self) -> dict[str, int]:
+        return {r.table: r.nonce for r in self.resnapshot}
 
 
 class Metadata(Part):

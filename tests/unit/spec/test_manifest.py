@@ -6,7 +6,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
-from cdcsync_core.spec import replica_id
+from cdcsync_core.spec import Tables, replica_id
 
 SECRET = """
 apiVersion: v1
@@ -201,3 +201,14 @@ def test_replica_ids_are_stable_and_in_range() -> None:
     assert len(ids) == 1000
     assert all(2**31 <= i < 2**32 for i in ids)
     assert replica_id("default", "shop") == replica_id("default", "shop")
+
+
+def test_settings_of_a_table_are_those_of_its_name_and_of_this_spec() -> None:
+    """Looked up by name; a copy with other entries has its own."""
+    overrides = [{"table": f"shop.t{n}", "acceptUnloggedCascades": n % 2 == 0} for n in range(1000)]
+    tables = Tables.model_validate({"include": ["shop\\..*"], "overrides": overrides})
+    assert [tables.override(f"shop.t{n}").accept_unlogged_cascades for n in (0, 1, 998)] == [True, False, True]
+    assert not tables.override("shop.other").accept_unlogged_cascades
+    copy = tables.model_copy(update={"overrides": ()})
+    assert not copy.override("shop.t0").accept_unlogged_cascades
+    assert copy != tables
