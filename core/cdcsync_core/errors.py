@@ -55,6 +55,11 @@ class Reason(StrEnum):
     def retried(self) -> bool:
         return self in _RETRIED
 
+    @property
+    def revocable(self) -> bool:
+        """Whether it is a right that an administrator may take and give back: a password being changed, a grant being rewritten."""
+        return self in (Reason.AUTHENTICATION_FAILED, Reason.PRIVILEGE_MISSING)
+
 
 _RETRIED = frozenset(
     {

@@ -58,12 +58,21 @@ def _tls_cause(error: BaseException) -> str | None:
     return None
 
 
-def _tls_failure(found: str, _text: str = "") -> CdcError:
+def _tls_failure(found: str) -> CdcError:
     return fail(
         Reason.AUTHENTICATION_FAILED,
         found,
         needed="a TLS connection as spec.source.tls asks for",
         remedy="correct spec.source.tls (mode, caSecretRef, clientCertSecretRef) or the server's certificate",
+    )
+
+
+def _no_tls(found: str, _text: str) -> CdcError:
+    return fail(
+        Reason.SPEC_INVALID,
+        found,
+        needed="a server with TLS, as spec.source.tls.mode asks for",
+        remedy="switch TLS on at the server, or spec.source.tls: {mode: disabled} where the network is trusted",
     )
 
 
@@ -157,8 +166,9 @@ def _no_binlog(found: str, _text: str) -> CdcError:
 _RULES: dict[int, Callable[[str, str], CdcError]] = {
     # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin; 1820, 1862: password expired;
     # 3118, 4151: account locked; 4055: access denied by ed25519 or unix_socket of MariaDB
+    # 2026: the client asks for TLS and the server has none (a handshake that fails is an error of `ssl`)
     **dict.fromkeys((1045, 1698, 1130, 1251, 2049, 2059, 2061, 1820, 1862, 3118, 4151, 4055), _authentication),
-    2026: _tls_failure,
+    2026: _no_tls,
     3159: _plain_refused,
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370, 1401), _privilege),
     # 1040, 1203, 1226: too many connections; 1053, 1077-1079, 1927, 3169: shutdown, killed; 1152-1161, 1184: broken connection;

@@ -64,7 +64,7 @@ from cdcsync_operator.seen import (
 #: seconds between two looks at a source that is fit (new tables, changed settings) and at one that is not
 PREFLIGHT_EVERY = 300.0
 PREFLIGHT_RETRY = 30.0
-#: failures in a row up to which a refused login of a driver is tried again
+#: failures in a row up to which rights that worked before are tried again
 _ROTATIONS = 3
 
 
@@ -137,7 +137,7 @@ def _book(draft: Draft, run: RunSeen, outcome: Exit, lasted: float) -> None:
     if run.stop_asked:
         draft.drained.add(run.kind)
         return
-    if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE) and not _may_be_rotated(draft, outcome):
+    if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE) and not _may_come_back(draft, outcome.reason):
         _book_permanent(draft, run, outcome)
         return
     if (outcome.code == ExitCode.DONE or run.kind is RunKind.SNAPSHOT) and _is_complete(draft, run):
@@ -147,10 +147,14 @@ def _book(draft: Draft, run: RunSeen, outcome: Exit, lasted: float) -> None:
     _book_trouble(draft, reason, outcome.message or unexplained, lasted)
 
 
-def _may_be_rotated(draft: Draft, outcome: Exit) -> bool:
-    """A password that was changed reaches a running driver late, and the next one has it; a wrong one stays wrong."""
-    refused = outcome.reason == Reason.AUTHENTICATION_FAILED.value
-    return refused and draft.status.restarts.consecutive < _ROTATIONS
+def _may_come_back(draft: Draft, reason: str) -> bool:
+    """Whether a right that a driver lacks may be there soon: a password that was changed reaches it late, a grant was revoked for a
+    moment. What is still missing a few attempts later stays so."""
+    return _is_revocable(reason) and draft.status.restarts.consecutive < _ROTATIONS
+
+
+def _is_revocable(reason: str) -> bool:
+    return reason in set(Reason) and Reason(reason).revocable
 
 
 def _is_complete(draft: Draft, run: RunSeen) -> bool:
@@ -271,7 +275,10 @@ def _take_preflight_errors(draft: Draft) -> None:
     first = next((e for e in preflight.failures if not e.reason.retried), preflight.failures[0])
     message = "\n".join(e.message for e in preflight.failures)
     next_attempt = unix_time(draft.status.restarts.next_attempt_at)
-    if not first.reason.retried:
+    restarts = draft.status.restarts
+    # a driver had the right before: the attempts that its loss allows are not cut short by a look at the source
+    lost = restarts.consecutive > 0 and _is_revocable(restarts.reason) and _may_come_back(draft, first.reason.value)
+    if not first.reason.retried and not lost:
         draft.failure = (first.reason.value, message)
         if draft.changed:
             _try_all_again(draft)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pymysql
 import pytest
 from click.testing import CliRunner
 
@@ -15,7 +17,7 @@ from cdcsync_core.run import ExitCode
 from cdcsync_operator.cli import cli
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
-from support.sync_process import Sync
+from support.sync_process import GRANTS, Sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 ROWS = 3000
@@ -225,6 +227,26 @@ def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
     assert sync.status()["restarts"]["reason"] == "SourceUnreachable"
     sync.write_manifest(source={"port": port})
     assert sync.wait(timeout=400) == ExitCode.DONE
+    assert_equal(sync, "a")
+
+
+@pytest.mark.parametrize("sync", ["mariadb1011", "mysql97_gtid"], indirect=True)
+def test_rights_that_are_revoked_for_a_moment_end_no_run(sync: Sync) -> None:
+    """An account is granted anew while its stream is connected anew: the run waits for it as for a source that is away."""
+    server, database = sync.server, database_of(sync)
+    sync.start("forever")
+    sync.wait_for(is_streaming, timeout=400)
+    server.run("SET sql_log_bin = 0", "REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'cdc'@'%'")
+    for (connection,) in server.query("SELECT id FROM information_schema.processlist WHERE user = 'cdc'"):
+        with suppress(pymysql.err.OperationalError):  # it has ended by itself
+            server.run(f"KILL {connection}")
+    status = sync.wait_for(lambda s: s.get("restarts", {}).get("consecutive", 0) >= 1, timeout=400)
+    assert status["restarts"]["reason"] == "PrivilegeMissing"
+    server.run("SET sql_log_bin = 0", f"GRANT {', '.join(GRANTS[server.flavor])} ON *.* TO 'cdc'@'%'")
+    server.run("INSERT INTO a VALUES (100000, 'again')", db=database)
+    sync.wait_for(is_streaming, timeout=400)
+    assert sync.terminate() == ExitCode.DONE
+    sync.run_to_completion()
     assert_equal(sync, "a")
 
 

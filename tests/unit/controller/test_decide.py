@@ -550,6 +550,36 @@ def test_a_driver_with_an_old_password_gets_a_successor_and_one_with_a_wrong_one
     assert world.kinds() == set()
 
 
+def _lose_rights(world: World) -> None:
+    """The next look at the source is due, and misses what the driver missed."""
+    world.errors = (fail(Reason.PRIVILEGE_MISSING, "no REPLICATION SLAVE"),)
+    world.end(STREAM, 3, "PrivilegeMissing", "you need the REPLICATION SLAVE privilege")
+    world.preflight = None
+
+
+def test_rights_that_were_lost_are_waited_for_though_a_look_misses_them_too() -> None:
+    """Revoked for a moment: the driver ends, the preflight before its successor finds the same, and then they are back."""
+    world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
+    world.to_streaming()
+    _lose_rights(world)
+    world.steps(8)
+    assert world.preflight is not None
+    assert world.preflight.errors
+    assert world.condition("Stalled")[0] == "False"
+    assert world.condition("Ready") == ("False", "PrivilegeMissing")
+    world.errors = ()
+    world.steps(80)
+    assert world.kinds() == {STREAM}
+
+
+def test_rights_that_stay_away_stall() -> None:
+    world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
+    world.to_streaming()
+    _lose_rights(world)
+    world.steps(200)
+    assert world.condition("Stalled") == ("True", "PrivilegeMissing")
+
+
 def test_the_starts_of_a_step_have_ids_of_their_own() -> None:
     world = World()
     world.to_streaming()

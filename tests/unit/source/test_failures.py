@@ -22,7 +22,7 @@ def _mapped(code: int, text: str = "said the server") -> CdcError:
         (1698, Reason.AUTHENTICATION_FAILED),
         (1130, Reason.AUTHENTICATION_FAILED),
         (2059, Reason.AUTHENTICATION_FAILED),
-        (2026, Reason.AUTHENTICATION_FAILED),
+        (2026, Reason.SPEC_INVALID),
         (3159, Reason.AUTHENTICATION_FAILED),
         (1044, Reason.PRIVILEGE_MISSING),
         (1142, Reason.PRIVILEGE_MISSING),
