@@ -23,6 +23,7 @@ import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.secret_hosts import misdirected
 from cdcsync_core.spec import API_VERSION, KIND, CdcSync, required_secrets
 
 SECRET_LABEL = "cdcsync.io/source"
@@ -49,7 +50,8 @@ def load_manifest(texts: Iterable[str]) -> Manifest:
         raise _invalid([f"{len(syncs)} documents of kind {KIND}; needed: exactly one"])
     resource = parse_resource(syncs[0])
     by_name = _read_secrets(secrets, resource.metadata.namespace)
-    faults = missing_secrets(resource, by_name)
+    annotations = {d["metadata"]["name"]: _annotations(d) for d in secrets}
+    faults = [*missing_secrets(resource, by_name), *misdirected(resource, annotations).values()]
     if faults:
         raise _invalid(faults)
     return Manifest(resource, by_name)
@@ -128,6 +130,15 @@ def _secret_name(document: dict[str, Any], namespace: str) -> str:
     if unknown:
         raise _invalid([f"Secret {name}: the unknown field {unknown[0]}; needed: data or stringData"])
     return name
+
+
+def _annotations(document: dict[str, Any]) -> dict[str, str]:
+    found = document["metadata"].get("annotations") or {}
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise _invalid(
+            [f"Secret {document['metadata']['name']}: annotations that are no texts; needed: a mapping of texts"]
+        )
+    return found
 
 
 def _secret_values(name: str, document: dict[str, Any]) -> dict[str, SecretStr]:

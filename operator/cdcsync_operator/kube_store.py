@@ -20,6 +20,7 @@ from pydantic import SecretStr, ValidationError
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets, parse_resource
+from cdcsync_core.secret_hosts import misdirected
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
@@ -61,7 +62,7 @@ class KubeStore:
         self._resource: CdcSync | None = None
         self._written: Object | None = None
         self._saved: Status | None = None
-        self._complete: dict[str, set[str]] | None = None
+        self._complete: tuple[dict[str, set[str]], str] | None = None
         self._complete_at = 0.0
 
     def load(self) -> tuple[CdcSync, Status]:
@@ -117,20 +118,25 @@ class KubeStore:
         self._written, self._saved = self._object.get("status"), status
 
     def missing_secrets(self) -> tuple[str, ...]:
-        """Asked again after a while where all were there: a changed one is read in time, and looks stay cheap."""
+        """Asked again after a while where all were there: a changed one is read in time, and reconciling stays cheap. A Secret that is
+        not for the source's host counts as missing, and no file of it is made."""
         assert self._resource is not None
         wanted = required_secrets(self._resource.spec)
-        if self._complete == wanted and self._clock() - self._complete_at < _SECRETS_SECONDS:
+        asked = (wanted, self._resource.spec.source.host)
+        if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
             return ()
         found: Secrets = {}
+        annotations = {}
         path = f"/api/v1/namespaces/{self.namespace}/secrets"
         for secret in self._api.items(path, labelSelector=f"{SECRET_LABEL}=true"):
             name = secret["metadata"]["name"]
             if name in wanted:
                 found[name] = _texts(secret.get("data") or {})
-        self._on_secrets(found)
-        missing = tuple(missing_secrets(self._resource, found))
-        self._complete, self._complete_at = (None if missing else wanted), self._clock()
+                annotations[name] = secret["metadata"].get("annotations") or {}
+        refused = misdirected(self._resource, annotations)
+        self._on_secrets({n: values for n, values in found.items() if n not in refused})
+        missing = (*missing_secrets(self._resource, found), *refused.values())
+        self._complete, self._complete_at = (None if missing else asked), self._clock()
         return missing
 
 
