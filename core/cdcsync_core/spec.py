@@ -89,9 +89,12 @@ class ClientCertRef(Part):
 
 
 class Tls(Part):
+    """`allow_unverified`: a server that is not verified may get the password itself."""
+
     mode: Literal["disabled", "required", "verify-ca", "verify-identity"]
     ca_secret_ref: CaRef | None = None
     client_cert_secret_ref: ClientCertRef | None = None
+    allow_unverified: Flag = False
 
     @model_validator(mode="before")
     @classmethod
@@ -104,6 +107,8 @@ class Tls(Part):
     def _verification_needs_a_ca(self) -> Tls:
         if self.mode in ("verify-ca", "verify-identity") and self.ca_secret_ref is None:
             raise ValueError(f"caSecretRef, because mode is {self.mode}")
+        if self.allow_unverified and self.ca_secret_ref is not None and self.mode != "disabled":
+            raise ValueError("caSecretRef or allowUnverified, because a given authority verifies the server")
         return self
 
 
@@ -127,11 +132,12 @@ class Source(Part):
     @model_validator(mode="before")
     @classmethod
     def _tls_by_host(cls, data: Any) -> Any:
-        """Encrypted unless the server is this machine."""
+        """Verified where an authority is given; else encrypted unless the server is this machine."""
         if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
             return data
+        tls = data.get("tls", {})
         mode = "disabled" if is_loopback(str(data.get("host"))) else "required"
-        return data | {"tls": {"mode": mode} | data.get("tls", {})}
+        return data | {"tls": {"mode": "verify-identity" if tls.get("caSecretRef") else mode} | tls}
 
 
 def _once_a_table(entries: tuple[Any, ...]) -> tuple[Any, ...]:

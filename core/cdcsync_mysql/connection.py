@@ -1,24 +1,26 @@
 """Connections to the source: authenticated, encrypted as asked, with a session that inherits nothing that matters.
 
 Why it is right: credentials are read from their files at each connect, so a rotated secret works at the next one and no object
-here holds a secret that could be printed; TLS that is asked for is never given up silently; LOCAL INFILE and the plugins that send
-the password itself are off, so that a server in the middle gets neither files nor passwords; every session has the
-profile of rule R1 and every error comes in the product's words.
+here holds a secret that could be printed; TLS that is asked for is never given up silently, and a given authority is always used;
+LOCAL INFILE is off, and the password itself goes to no server that is not verified, save where the spec accepts it (`authentication`), so
+that a server in the middle gets neither files nor passwords; every session has the profile of rule R1 and every error comes in the
+product's words.
 """
 
 from __future__ import annotations
 
 import ssl
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pymysql
-from pymysql.constants import CR
 from pymysql.cursors import Cursor, DictCursor, SSCursor
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import map_error
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
@@ -32,17 +34,25 @@ Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 TlsMode = Literal["disabled", "required", "verify-ca", "verify-identity"]
 _CONNECT_SECONDS = 10
 _WRITE_SECONDS = 60
+#: what PyMySQL raises at bytes that are no protocol of a server
+_UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, struct.error)
 
 
 @dataclass(frozen=True)
 class Tls:
-    """`ca`, `cert` and `key` are PEM files. `required` encrypts without knowing whom it talks to; `verify-ca` checks the
-    certificate's issuer; `verify-identity` also the host's name in it."""
+    """`ca`, `cert` and `key` are PEM files. `verify-ca` checks the certificate's issuer, and so does `required` where there is a `ca`;
+    `verify-identity` also the host's name in it. `required` without a `ca` encrypts and knows no peer. `allow_unverified`: such a peer, and
+    one without TLS, may get the password itself."""
 
     mode: TlsMode = "required"
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+    allow_unverified: bool = False
+
+    @property
+    def verified(self) -> bool:
+        return self.mode in ("verify-ca", "verify-identity") or (self.mode == "required" and self.ca is not None)
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,9 @@ class Source:
 
 
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
-    """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files."""
+    """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files. On loopback no other machine can answer."""
+    from cdcsync_core.spec import is_loopback
+
     account, tls = source.credentials_secret_ref, source.tls
     ca, pair = tls.ca_secret_ref, tls.client_cert_secret_ref
     return Source(
@@ -70,6 +82,7 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
             ca=secrets_dir / ca.name / ca.key if ca else None,
             cert=secrets_dir / pair.name / "tls.crt" if pair else None,
             key=secrets_dir / pair.name / "tls.key" if pair else None,
+            allow_unverified=tls.allow_unverified or is_loopback(source.host),
         ),
     )
 
@@ -78,6 +91,15 @@ class SourceConnection(pymysql.connections.Connection):
     """A connection that knows how to make another one like it."""
 
     source: Source
+
+    def _request_authentication(self) -> None:
+        """A server that names `sha256_password` in its greeting would get the password in the first answer: it gets a challenge's
+        response, and has to ask."""
+        named = cast(Any, self)._auth_plugin_name
+        tls = self.source.tls
+        if named == SHA256 and not (tls.verified or tls.allow_unverified):
+            cast(Any, self)._auth_plugin_name = CACHING_SHA2
+        cast(Any, super())._request_authentication()
 
 
 def connect(
@@ -105,7 +127,7 @@ def connect(
             read_timeout=cast(Any, read_timeout or max_seconds + 30),
             write_timeout=_WRITE_SECONDS,
             local_infile=False,
-            auth_plugin_map=dict.fromkeys(_REVEALING, _Refused),
+            auth_plugin_map=plugins(reveal=source.tls.verified or source.tls.allow_unverified),
             program_name="cdcsync",
             ssl=cast(Any, context),
             ssl_disabled=context is None,
@@ -115,6 +137,13 @@ def connect(
         _open(connection, max_seconds)
     except (pymysql.MySQLError, OSError) as e:
         raise map_error(e, doing) from e
+    except _UNINTELLIGIBLE as e:
+        raise fail(
+            Reason.SOURCE_UNREACHABLE,
+            f"{doing}: an answer that cannot be understood ({type(e).__name__})",
+            needed="a MySQL or MariaDB server",
+            remedy="check spec.source.host and port",
+        ) from e
     return connection
 
 
@@ -168,16 +197,16 @@ def _tls_context(tls: Tls) -> ssl.SSLContext | None:
     if tls.mode == "disabled":
         return None
     try:
-        if tls.mode == "required" and not tls.ca:
+        if not tls.verified:
             context = ssl.SSLContext(
                 ssl.PROTOCOL_TLS_CLIENT
-            )  # nobody is verified: to load the system's authorities costs 45 ms of CPU
+            )  # no peer is verified: to load the system's authorities costs 45 ms of CPU
         else:
             context = ssl.create_default_context(cafile=tls.ca)
         # The certificates that MySQL makes for itself lack what strict X.509 asks for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = tls.mode == "verify-identity"
-        context.verify_mode = ssl.CERT_NONE if tls.mode == "required" else ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_REQUIRED if tls.verified else ssl.CERT_NONE
         if tls.cert:
             context.load_cert_chain(tls.cert, tls.key)
     except OSError as e:
@@ -188,20 +217,3 @@ def _tls_context(tls: Tls) -> ssl.SSLContext | None:
             remedy="correct the Secrets of caSecretRef and clientCertSecretRef",
         ) from e
     return context
-
-
-#: plugins in which the client would send the password itself
-_REVEALING = ("mysql_clear_password", "dialog", "mysql_old_password")
-
-
-class _Refused:
-    """In the place of a plugin that is off."""
-
-    def __init__(self, _connection: Connection) -> None:
-        """PyMySQL gives its connection; nothing is to be done with it."""
-
-    def authenticate(self, _packet: object) -> NoReturn:
-        raise pymysql.err.OperationalError(
-            CR.CR_AUTH_PLUGIN_CANNOT_LOAD,
-            "the server asks for the password in clear text or by an obsolete plugin, which this client never sends",
-        )

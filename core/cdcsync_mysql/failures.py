@@ -33,7 +33,7 @@ def map_error(error: BaseException, doing: str) -> CdcError:
     if isinstance(error, CdcError):
         return error
     if (tls := _tls_cause(error)) is not None:
-        return _tls_failure(f"{doing}: {tls}")
+        return _tls_failure(f"{doing}: {tls}", tls)
     code, text = _told(error)
     found = f"{doing}: {text} ({code})" if code else f"{doing}: {text}"
     rule = _RULES.get(code)
@@ -50,15 +50,26 @@ def _told(error: BaseException) -> tuple[int, str]:
     return 0, str(error) or type(error).__name__
 
 
-def _tls_cause(error: BaseException) -> str | None:
+def _tls_cause(error: BaseException) -> ssl.SSLError | None:
     """What went wrong in the handshake; None for a connection that merely broke in it."""
     cause = getattr(error, "original_exception", error)
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return str(cause)
+        return cause
     return None
 
 
-def _tls_failure(found: str) -> CdcError:
+#: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
+_OTHER_NAME = (62, 64)
+
+
+def _tls_failure(found: str, cause: ssl.SSLError) -> CdcError:
+    if getattr(cause, "verify_code", 0) in _OTHER_NAME:
+        return fail(
+            Reason.AUTHENTICATION_FAILED,
+            found,
+            needed="a certificate that names spec.source.host",
+            remedy="correct spec.source.host or the certificate, or tls.mode: verify-ca where the authority is the server's own",
+        )
     return fail(
         Reason.AUTHENTICATION_FAILED,
         found,

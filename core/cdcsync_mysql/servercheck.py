@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.spec import is_loopback
 from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
@@ -69,6 +70,22 @@ def _version(server: Server) -> Iterator[Check]:
         yield warned("version", found, f"a version that is tested: {tested}")
     else:
         yield passed("version", found)
+
+
+def _verification(server: Server) -> Iterator[Check]:
+    """Who answers in the place of a server that is not verified reads and forges what is copied."""
+    source = server.source
+    if source.tls.verified:
+        yield passed("tls", f"the server is verified ({source.tls.mode})")
+    elif is_loopback(source.host):
+        yield passed("tls", "not verified, on this machine")
+    else:
+        yield warned(
+            "tls",
+            f"the server is not verified (tls.mode: {source.tls.mode}); another one in its place could read and forge what is copied",
+            "a certificate that is checked",
+            "spec.source.tls.caSecretRef with the server's authority",
+        )
 
 
 def _setting(name: str, reason: Reason, needed: str, remedy: str = "") -> Callable[[Server], Iterator[Check]]:
@@ -286,6 +303,7 @@ def _id_taken(name: str, found: str) -> Check:
 
 CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
     _version,
+    _verification,
     _setting("log_bin", Reason.BINLOG_DISABLED, "ON", "start the server with --log-bin"),
     _setting("binlog_format", Reason.BINLOG_FORMAT_NOT_ROW, "ROW"),
     _setting("binlog_row_image", Reason.ROW_IMAGE_NOT_FULL, "FULL"),

@@ -4,7 +4,9 @@
 |---|---|---|
 | host, port | the server | port 3306 |
 | usernameFile, passwordFile | files with the credentials: an option's value would show up in plans and logs | |
-| tlsMode | disabled, required, verify-ca, verify-identity; with tlsCa (and tlsCert, tlsKey) as files | required, on loopback disabled |
+| tlsMode | disabled, required, verify-ca, verify-identity | verify-identity with tlsCa; else required, on loopback disabled |
+| tlsCa, tlsCert, tlsKey | PEM files | |
+| tlsAllowUnverified | true: a server that is not verified may get the password itself | false, on loopback true |
 | table | database.table | |
 | excludeColumns | comma separated names | |
 """
@@ -41,6 +43,7 @@ class SourceOptions:
         tls = Tls(
             _tls_mode(options, host),
             *(Path(options[k]) if k in options else None for k in ("tlsCa", "tlsCert", "tlsKey")),
+            allow_unverified=is_loopback(host) or _flag(options, "tlsAllowUnverified"),
         )
         source = Source(
             host,
@@ -58,7 +61,8 @@ class SourceOptions:
 
 
 def _tls_mode(options: Mapping[str, str], host: str) -> TlsMode:
-    given = options.get("tlsMode", "disabled" if is_loopback(host) else "required")
+    encrypted = "disabled" if is_loopback(host) else "required"
+    given = options.get("tlsMode", "verify-identity" if "tlsCa" in options else encrypted)
     modes: tuple[TlsMode, ...] = get_args(TlsMode)
     if given not in modes:
         raise _invalid("tlsMode", given, " | ".join(modes))
@@ -70,6 +74,13 @@ def required(options: Mapping[str, str], name: str) -> str:
     if not value:
         raise _invalid(name, "nothing", "a value")
     return str(value)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = str(options.get(name, "false")).lower()
+    if value not in ("true", "false"):
+        raise _invalid(name, value, "true | false")
+    return value == "true"
 
 
 def whole(options: Mapping[str, str], name: str, default: int) -> int:

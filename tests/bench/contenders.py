@@ -25,7 +25,13 @@ _INTERVAL_SECONDS = 0.2
 
 
 def _source(port: str, folder: str) -> Source:
-    return Source("127.0.0.1", int(port), Path(folder) / "username", Path(folder) / "password", Tls("disabled"))
+    return Source(
+        "127.0.0.1",
+        int(port),
+        Path(folder) / "username",
+        Path(folder) / "password",
+        Tls("disabled", allow_unverified=True),
+    )
 
 
 def cdcsync_snapshot_arrow(port: str, folder: str, table: str) -> int:

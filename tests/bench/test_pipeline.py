@@ -39,7 +39,9 @@ def test_pipeline(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: 
     server.create_user("bench", "bench", ["ALL"])
     (tmp_path / "username").write_text("bench")
     (tmp_path / "password").write_text("bench")
-    source = Source(server.host, server.port, tmp_path / "username", tmp_path / "password", Tls("disabled"))
+    source = Source(
+        server.host, server.port, tmp_path / "username", tmp_path / "password", Tls("disabled", allow_unverified=True)
+    )
     table = TableId(database, "customer")
     customers.fill(server, database, ROWS)
     snapshot(source, tmp_path, table)

@@ -171,7 +171,9 @@ def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: Fres
 
 def _now(server: Server, folder: Path) -> str:
     """The position of the log's end, as JSON."""
-    source = Source(server.host, server.port, folder / "username", folder / "password", Tls("disabled"))
+    source = Source(
+        server.host, server.port, folder / "username", folder / "password", Tls("disabled", allow_unverified=True)
+    )
     with connect(source) as connection:
         return json.dumps(low(source, read_facts(connection)).to_dict())
 

@@ -31,6 +31,7 @@ BROKEN = [
     ("metadata.name", "shop.orders", "metadata.name has no dot"),
     ("spec.source.tls", {"mode": "verify-ca"}, "tls.caSecretRef is needed where tls.mode is"),
     ("spec.source.tls", {"mode": "verify-identity", "caSecretRef": {}}, "tls.caSecretRef is needed where tls.mode is"),
+    ("spec.source.tls", {"caSecretRef": {"name": "ca"}, "allowUnverified": True}, "tls.allowUnverified and tls.caSecretRef contradict"),
     ("spec.source.tls", {"caSecretRef": {"key": "ca"}}, "caSecretRef.name is needed where caSecretRef.key is given"),
     ("spec.source.heartbeatInterval", "11m", "heartbeatInterval is between 1s and 10m"),
     ("spec.source.heartbeatInterval", 0, "heartbeatInterval is between 1s and 10m"),

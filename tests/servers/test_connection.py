@@ -263,6 +263,7 @@ def test_tls_with_the_servers_own_certificate(mysql97_gtid: Server) -> None:
     assert _is_encrypted(source_of(mysql97_gtid, tls=Tls("verify-ca", ca)))
     refused = _refusal(source_of(mysql97_gtid, tls=Tls("verify-identity", ca)))
     assert (refused.reason, refused.reason.retried) == (Reason.AUTHENTICATION_FAILED, False)
+    assert "verify-ca" in refused.remedy
     client = {"cert": mysql97_gtid.datadir / "client-cert.pem", "key": mysql97_gtid.datadir / "client-key.pem"}
     assert _is_encrypted(source_of(mysql97_gtid, tls=Tls("verify-ca", ca, **client)))
 

@@ -154,7 +154,7 @@ def source_part(node: Node, server: Server) -> Object:
         "host": node.address,
         "port": server.port,
         "credentialsSecretRef": {"name": "source"},
-        "tls": {"mode": "disabled"},
+        "tls": {"mode": "disabled", "allowUnverified": True},
     }
 
 

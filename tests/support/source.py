@@ -17,7 +17,13 @@ def source_of(server: Server, user: str = "root", password: str = "", tls: Tls |
     folder = Path(tempfile.mkdtemp(prefix="account-", dir=_folder()))
     (folder / "username").write_text(user)
     (folder / "password").write_text(password)
-    return Source(server.host, server.port, folder / "username", folder / "password", tls or Tls("disabled"))
+    return Source(
+        server.host,
+        server.port,
+        folder / "username",
+        folder / "password",
+        tls or Tls("disabled", allow_unverified=True),
+    )
 
 
 @contextmanager

@@ -48,7 +48,9 @@ class Stepwise:
         username, password = self.folder / "username", self.folder / "password"
         username.write_text(_ACCOUNT)
         password.write_text(_PASSWORD)
-        self.source = Source(self.server.host, self.server.port, username, password, Tls("disabled"))
+        self.source = Source(
+            self.server.host, self.server.port, username, password, Tls("disabled", allow_unverified=True)
+        )
         with connect(self.source) as connection:
             self.facts: ServerFacts = read_facts(connection)
         self._numbers = itertools.count()

@@ -31,6 +31,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "source.credentialsSecretRef.passwordKey": ("word", ALL),
     "source.tls.mode": ("required", ALL),
     "source.tls.caSecretRef": ({"name": "ca"}, ALL),
+    "source.tls.allowUnverified": (True, ALL),
     "source.tls.clientCertSecretRef": ({"name": "cert"}, ALL),
     "source.serverId": (7, FLOWING),
     "source.heartbeatInterval": ("5s", FLOWING),

@@ -15,7 +15,7 @@ from cdcsync_core.spec import Spec
 from cdcsync_core.table import TableId
 from cdcsync_mysql.catalog import check_spelling
 from cdcsync_mysql.checks import Level
-from cdcsync_mysql.connection import Tls, source_from_spec
+from cdcsync_mysql.connection import Source, Tls, source_from_spec
 from cdcsync_mysql.preflight import _estimate, _outlives
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.servercheck import CHECKS, Server
@@ -197,6 +197,47 @@ def test_tls_by_host(host: str, mode: str) -> None:
     spec = {"host": host, "credentialsSecretRef": {"name": "account"}}
     data = {"source": spec, "tables": {"include": ["a"]}, "sink": {"delta": {"path": "/lake"}}}
     assert source_from_spec(Spec.model_validate(data).source, Path("/s")).tls.mode == mode
+
+
+def _source(host: str, **tls: object) -> Source:
+    spec = {"host": host, "credentialsSecretRef": {"name": "account"}, "tls": tls}
+    data = {"source": spec, "tables": {"include": ["a"]}, "sink": {"delta": {"path": "/lake"}}}
+    return source_from_spec(Spec.model_validate(data).source, Path("/s"))
+
+
+def test_a_given_authority_means_verification() -> None:
+    """On loopback, too; and where the mode only asks for encryption, as a server's own clients have it."""
+    ca = {"name": "ca"}
+    for host in ("db.example", "127.0.0.1"):
+        given = _source(host, caSecretRef=ca).tls
+        assert (given.mode, given.verified) == ("verify-identity", True)
+    assert _source("db.example", caSecretRef=ca, mode="required").tls.verified
+    assert not _source("db.example", caSecretRef=ca, mode="disabled").tls.verified
+    assert not _source("db.example").tls.verified
+
+
+def test_who_may_get_the_password_itself_without_verification() -> None:
+    assert not _source("db.example").tls.allow_unverified
+    assert not _source("127.0.0.1.example").tls.allow_unverified
+    assert _source("127.0.0.1").tls.allow_unverified, "no other machine answers there"
+    assert _source("db.example", allowUnverified=True).tls.allow_unverified
+    with pytest.raises(ValueError, match="a given authority verifies"):
+        _source("db.example", allowUnverified=True, caSecretRef={"name": "ca"})
+
+
+@pytest.mark.parametrize(
+    ("tls", "host", "level"),
+    [
+        (Tls("required"), "db.example", Level.WARN),
+        (Tls("required", allow_unverified=True), "db.example", Level.WARN),
+        (Tls("disabled"), "127.0.0.1", Level.OK),
+        (Tls("verify-ca", Path("/ca")), "db.example", Level.OK),
+    ],
+)
+def test_a_server_that_is_not_verified_is_warned_of(tls: Tls, host: str, level: Level) -> None:
+    source = Source(host, 3306, Path("/u"), Path("/p"), tls)
+    check = next(c for c in CHECKS if c.__name__ == "_verification")
+    assert [c.level for c in check(replace(_server(MYSQL), source=source))] == [level]
 
 
 def test_the_second_of_a_files_beginning_travels_with_the_position() -> None:
