@@ -15,7 +15,8 @@ Sources: MySQL source documentation, "caching_sha2_password information", "sha25
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pymysql
 from pymysql import _auth
@@ -76,9 +77,12 @@ class NoSha256(ChallengeOnly):
         return self._answer(b"")
 
 
-def plugins(*, reveal: bool) -> dict[str, type]:
+Plugins: TypeAlias = dict[str, Callable[["pymysql.connections.Connection[Any]"], Any]]
+
+
+def plugins(*, reveal: bool) -> Plugins:
     """PyMySQL's `auth_plugin_map`; with `reveal` the password itself may be sent by a plugin that knows a challenge, too."""
-    never = dict.fromkeys(("mysql_clear_password", "dialog", "mysql_old_password"), Refused)
+    never: Plugins = dict.fromkeys(("mysql_clear_password", "dialog", "mysql_old_password"), Refused)
     return never if reveal else {**never, CACHING_SHA2: ChallengeOnly, SHA256: NoSha256}
 
 

@@ -40,11 +40,9 @@ class SourceOptions:
         if not (database and separator and name):
             raise _invalid("table", required(options, "table"), "database.table")
         host = required(options, "host")
-        tls = Tls(
-            _tls_mode(options, host),
-            *(Path(options[k]) if k in options else None for k in ("tlsCa", "tlsCert", "tlsKey")),
-            allow_unverified=is_loopback(host) or _flag(options, "tlsAllowUnverified"),
-        )
+        ca, cert, key = (Path(options[k]) if k in options else None for k in ("tlsCa", "tlsCert", "tlsKey"))
+        unverified = is_loopback(host) or _flag(options, "tlsAllowUnverified")
+        tls = Tls(_tls_mode(options, host), ca, cert, key, allow_unverified=unverified)
         source = Source(
             host,
             whole(options, "port", 3306),
