@@ -48,6 +48,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     DRIVER_LOST = "DriverLost"
     EXECUTORS_LOST = "ExecutorsLost"
+    EXECUTORS_UNSCHEDULABLE = "ExecutorsUnschedulable"
     QUOTA_EXCEEDED = "QuotaExceeded"
     INTERNAL_ERROR = "InternalError"
 
@@ -70,10 +71,15 @@ _RETRIED = frozenset(
         Reason.OUT_OF_MEMORY,
         Reason.DRIVER_LOST,
         Reason.EXECUTORS_LOST,
+        Reason.EXECUTORS_UNSCHEDULABLE,
         Reason.QUOTA_EXCEEDED,
         Reason.INTERNAL_ERROR,
     }
 )
+
+
+#: the end of a remedy for what stopped for good: nothing tries that again by itself
+RUN_AGAIN = "then run again (on a cluster: raise spec.restartNonce)"
 
 
 class CdcError(Exception):

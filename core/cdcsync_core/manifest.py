@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, ClassVar, Literal, get_args, get_origin
@@ -76,10 +76,14 @@ def _causes(error: ValidationError) -> list[dict[str, Any]]:
     return [dict(f) for f in faults if not any(p[: len(f["loc"])] == f["loc"] and p != f["loc"] for p in places)]
 
 
-def missing_secrets(resource: CdcSync, secrets: Secrets) -> list[str]:
-    """A phrase per Secret or key that the resource names and nobody gave."""
+def missing_secrets(resource: CdcSync, secrets: Secrets, unlabelled: Collection[str] = ()) -> list[str]:
+    """A phrase per Secret or key that the resource names and that was not given; `unlabelled` are there without the label."""
     faults = []
     for name, keys in required_secrets(resource.spec).items():
+        if name in unlabelled:
+            remedy = f"kubectl label secret -n {resource.metadata.namespace} {name} {SECRET_LABEL}=true"
+            faults.append(f'Secret {name} has no label {SECRET_LABEL}: "true", so it is not read; remedy: {remedy}')
+            continue
         if name not in secrets:
             faults.append(f'no Secret {name}; needed: one with the label {SECRET_LABEL}: "true" beside the resource')
             continue

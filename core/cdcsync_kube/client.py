@@ -71,9 +71,9 @@ class Api:
     def get(self, path: str, **query: str) -> Object:
         return self._call("GET", path, query)
 
-    def metadata(self, path: str) -> Iterator[Object]:
+    def metadata(self, path: str, **query: str) -> Iterator[Object]:
         """Of the objects of a list, without the objects."""
-        return (found["metadata"] for found in self.items(path, _METADATA_ONLY))
+        return (found["metadata"] for found in self.items(path, _METADATA_ONLY, **query))
 
     def items(self, path: str, accept: str = _JSON, **query: str) -> Iterator[Object]:
         """The objects of a list, page by page."""

@@ -58,7 +58,7 @@ def summarise(draft: Draft) -> Status:
     before = draft.status
     draft.status = draft.status.with_(phase=phase, lag_seconds=lag)
     health = _health(draft, before)
-    status = _with_health(draft.status, health, draft.now)
+    status = _with_health(draft.status, health, _waiting(draft), draft.now)
     judged = (_source_ready(draft), _sink_ready(draft), _snapshot_complete(draft), _consistent(draft))
     for kind, value, reason, message in judged:
         status = with_condition(status, kind, value, reason, message, draft.now)
@@ -163,15 +163,22 @@ def _health_of_work(draft: Draft, before: Status) -> Health:
     if draft.trouble:
         return Health(False, False, False, *draft.trouble)
     stream = draft.named(RunKind.STREAM)
-    if restarts.reason and not (stream and stream.live):
+    if restarts.reason and not (stream and stream.live) and not _waiting(draft)[0]:
         kept = ready.message if ready.reason == restarts.reason else f"failure {restarts.consecutive} in a row"
         return Health(False, False, False, restarts.reason, kept)
     if stream is None or not stream.live or draft.status.phase is not Phase.STREAMING:
-        return Health(False, False, False, draft.status.phase.value, _work(draft))
+        reason, words = _waiting(draft)
+        message = "; ".join(filter(None, (_work(draft), words)))
+        return Health(False, False, False, reason or draft.status.phase.value, message)
     silence = _SILENCE + 3 * draft.spec.stream.interval
     if stream.reported_at is None or draft.now - stream.reported_at > silence:
         return Health(False, False, False, "Starting" if stream.reported_at is None else "Silent", _work(draft))
     return Health(True, False, all_consistent(draft.status), "Streaming", _work(draft))
+
+
+def _waiting(draft: Draft) -> tuple[str, str]:
+    """Reason and words of a run whose pods no node takes."""
+    return next((run.waiting for run in draft.live() if run.waiting[0]), ("", ""))
 
 
 def _work(draft: Draft) -> str:
@@ -191,10 +198,11 @@ def _failures(failed: list[TableStatus]) -> str:
     return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
 
 
-def _with_health(status: Status, health: Health, now: float) -> Status:
+def _with_health(status: Status, health: Health, waiting: tuple[str, str], now: float) -> Status:
     status = with_condition(status, "Ready", health.ready, health.reason, health.message, now)
     reconciling = not health.stalled and not health.settled
-    status = with_condition(status, "Reconciling", reconciling, health.reason, "", now)
+    hindrance = waiting if reconciling and waiting[0] else (health.reason, "")
+    status = with_condition(status, "Reconciling", reconciling, *hindrance, now)
     stalled = health.message if health.stalled else ""
     return with_condition(status, "Stalled", health.stalled, health.reason, stalled, now)
 

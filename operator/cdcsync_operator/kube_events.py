@@ -34,6 +34,9 @@ def news(before: Status, after: Status) -> Iterator[Told]:
     was = before.condition("Stalled")
     if stalled.status == "True" and (was.status, was.message) != (stalled.status, stalled.message):
         yield ("Warning", stalled.reason, stalled.message)
+    waits, waited = after.condition("Reconciling"), before.condition("Reconciling")
+    if waits.message and waits.reason != waited.reason:
+        yield ("Warning", waits.reason, waits.message)
     if after.restarts.consecutive > before.restarts.consecutive:
         ready = after.condition("Ready")
         again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""

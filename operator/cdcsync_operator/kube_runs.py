@@ -14,7 +14,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
-from cdcsync_operator.pod_outcome import outcome
+from cdcsync_operator.pod_outcome import outcome, waiting
 from cdcsync_operator.run_objects import (
     KIND_LABEL,
     PART_LABEL,
@@ -28,11 +28,12 @@ from cdcsync_operator.seen import Exit, RunSeen, RunState
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run's traces; `reports` are its shards in order."""
+    """One run's traces; `reports` are its shards in order, `pending` its executors' pods that wait."""
 
     id: str
     pod: Object | None = None
     reports: tuple[Object, ...] = ()
+    pending: tuple[Object, ...] = ()
 
     @property
     def about(self) -> Object:
@@ -85,6 +86,7 @@ class FoundRun:
             self.stop_asked,
             self.head.get("at"),
             ended,
+            ("", "") if ended or draining else waiting(self.pod, self.pending, now),
         )
 
     def _exit(self, now: float) -> Exit | None:
@@ -137,10 +139,20 @@ class RunFinder:
         maps: dict[str, list[Object]] = {}
         for found in self.api.items(f"{base}/configmaps", labelSelector=f"{mine}=report"):
             maps.setdefault(_run(found), []).append(found)
-        return {
+        found = {
             run: FoundRun(run, pods.get(run), tuple(sorted(maps.get(run, []), key=_shard_number)))
             for run in sorted(pods.keys() | maps.keys())
         }
+        return {name: self._with_pending(run) for name, run in found.items()}
+
+    def _with_pending(self, run: FoundRun) -> FoundRun:
+        """Only a snapshot that has begun has executors."""
+        if run.kind is not RunKind.SNAPSHOT or ((run.pod or {}).get("status") or {}).get("phase") != "Running":
+            return run
+        executors = f"{RUN_LABEL}={run.id},{PART_LABEL}=executor"
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        pending = self.api.items(path, labelSelector=executors, fieldSelector="status.phase=Pending")
+        return replace(run, pending=tuple(pending))
 
 
 def _run(found: Object) -> str:

@@ -1,10 +1,11 @@
 """The port `Store` on a cluster: the resource as the API server has it, its status, and its labelled Secrets.
 
-Why it is right: this is the only writer of `status`, and each write names the version that it was decided on, so that a write on an
-old view is refused and decided again. A status that somebody else wrote (or wiped) is noticed before anything is decided on the one in
-memory. Secrets are listed by their label, so others are not even read. Many tables lie in owned ConfigMaps, written before the
-status that counts on them (see `table_shards`); while the stored status is the one that was written here, all its tables are in
-memory, so whoever begins from it begins from all of them.
+Why it is right: this is the only writer of `status`, and each write names the version that it was decided on, so that a
+write on an old view is refused and decided again. A status that somebody else wrote (or wiped) is noticed before
+anything is decided on the one in memory. Secrets are listed by their label, so the content of others is not even read.
+Many tables lie in owned ConfigMaps, written before the status that counts on them (see `table_shards`); while the
+stored status is the one that was written here, all its tables are in memory, so whoever begins from it begins from all
+of them.
 """
 
 from __future__ import annotations
@@ -135,9 +136,14 @@ class KubeStore:
                 annotations[name] = secret["metadata"].get("annotations") or {}
         refused = misdirected(self._resource, annotations)
         self._on_secrets({n: values for n, values in found.items() if n not in refused})
-        missing = (*missing_secrets(self._resource, found), *refused.values())
+        unlabelled = {name for name in wanted.keys() - found.keys() if self._is_there(path, name)}
+        missing = (*missing_secrets(self._resource, found, unlabelled), *refused.values())
         self._complete, self._complete_at = (None if missing else asked), self._clock()
         return missing
+
+    def _is_there(self, secrets: str, name: str) -> bool:
+        """Whether there is a Secret of this name, whatever its labels; its content is not read."""
+        return any(self._api.metadata(secrets, fieldSelector=f"metadata.name={name}"))
 
 
 def _known(found: Object) -> Object:

@@ -8,11 +8,12 @@ containers of the pod, a proxy or a shipper of logs, may go on until the pod is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.quoting import quoted
 from cdcsync_core.run import ExitCode
 from cdcsync_operator.seen import Exit
 
@@ -20,6 +21,8 @@ Object = dict[str, Any]
 
 #: seconds that a pod may wait for a node (a cluster may have to grow), and for its image
 UNSCHEDULABLE_PATIENCE = 300.0
+#: seconds after which a pod that no node takes is reported, with the scheduler's words, while it is waited for
+UNSCHEDULED_SHOWN = 10.0
 IMAGE_PATIENCE = 60.0
 #: seconds until a pod must run that has its node: for large images, slow volumes, and containers that come before the driver's
 START_PATIENCE = 900.0
@@ -40,6 +43,32 @@ def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | Non
         silent = f"the driver's pod does not end: its node does not answer{_disruption(status)}"
         return reported or _retry(Reason.DRIVER_LOST, silent)
     return _stuck(pod, now)
+
+
+def waiting(driver: Object | None, executors: Iterable[Object], now: float) -> tuple[str, str]:
+    """The reason and the scheduler's words of pods that no node takes; ("", "") where all have one.
+
+    Nothing has failed yet: a cluster may have to grow.
+    """
+    if driver and (words := _scheduler_words([driver], now)):
+        return Reason.DRIVER_UNSCHEDULABLE.value, f"no node takes the driver's pod: {'; '.join(words)}"
+    waits = [pod for pod in executors if _scheduler_words([pod], now)]
+    if not waits:
+        return "", ""
+    all_words = "; ".join(_scheduler_words(waits, now))
+    return Reason.EXECUTORS_UNSCHEDULABLE.value, f"no node takes {len(waits)} of the executors' pods: {all_words}"
+
+
+def _scheduler_words(pods: Iterable[Object], now: float) -> list[str]:
+    """Each once."""
+    refused = [
+        found
+        for pod in pods
+        if now - (_seconds(pod["metadata"].get("creationTimestamp")) or now) > UNSCHEDULED_SHOWN
+        and (pod.get("status") or {}).get("phase") == "Pending"
+        and (found := _unscheduled(pod["status"]))
+    ]
+    return list(dict.fromkeys(quoted(str(found.get("message", ""))) for found in refused))
 
 
 def in_grace(pod: Object, now: float) -> bool:

@@ -37,7 +37,7 @@ class RunSeen:
     """A driver as it is found; times are unix seconds.
 
     `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has not said anything yet;
-    `exit` is set once it ended.
+    `exit` is set once it ended. `waiting` are reason and words where pods of it wait for a node.
     """
 
     kind: RunKind
@@ -49,6 +49,7 @@ class RunSeen:
     stop_asked: bool = False
     reported_at: float | None = None
     exit: Exit | None = None
+    waiting: tuple[str, str] = ("", "")
 
     @property
     def live(self) -> bool:

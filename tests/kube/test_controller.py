@@ -171,7 +171,7 @@ def test_a_secret_without_the_label_is_not_there(sync: PlayedSync) -> None:
     sync.create_secret(labelled=False)
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.condition("Ready").status == "False")
-    assert 'no Secret login; needed: one with the label cdcsync.io/source: "true"' in status.condition("Ready").message
+    assert "Secret login has no label" in status.condition("Ready").message
     assert not sync.pods()
     sync.api.delete(f"{sync.base}/secrets/login")
     sync.create_secret(labelled=True)
@@ -255,3 +255,19 @@ def test_an_api_server_that_fails_is_waited_for(sync: PlayedSync, monkeypatch: p
     after = sync.until(controller, lambda s: s.position and s.position["offset"] == 500)
     assert after.runs == before.runs.model_copy(update={"stream": after.runs.stream})
     assert after.restarts.consecutive == 0
+
+
+def test_a_secret_without_its_label_is_told_apart_from_none(sync: PlayedSync) -> None:
+    """Its content is not read; what helps is a label, and following the remedy starts the sync."""
+    sync.api.delete(f"{sync.base}/secrets/login")
+    controller = sync.create().operator()
+    none = sync.until(controller, lambda s: s.condition("SourceReady").status == "False")
+    assert "no Secret login" in none.condition("SourceReady").message
+    sync.create_secret(labelled=False)
+    there = sync.until(controller, lambda s: "has no label" in s.condition("SourceReady").message)
+    remedy = there.condition("SourceReady").message.partition("; remedy: ")[2]
+    assert remedy == f"kubectl label secret -n {sync.namespace} login cdcsync.io/source=true"
+    assert sync.passwords == []
+    sync.api.merge(f"{sync.base}/secrets/login", {"metadata": {"labels": {"cdcsync.io/source": "true"}}})
+    sync.until(controller, lambda s: s.runs.snapshot is not None)
+    assert sync.passwords == [PASSWORD]

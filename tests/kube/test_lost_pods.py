@@ -129,3 +129,43 @@ def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_the
     told(sync, controller, Reason.EXECUTORS_LOST, "no executor has been there")
     left = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=executor")
     assert [p["metadata"]["name"] for p in left] == ["ended"]
+
+
+def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(
+    sync: PlayedSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after five minutes, when the run is given up: at once, with the scheduler's words, and nothing fails."""
+    monkeypatch.setattr(pod_outcome, "UNSCHEDULED_SHOWN", 0.0)
+    controller = sync.create().operator()
+    status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
+    assert status.runs.snapshot
+    run = status.runs.snapshot.id
+    sync.show(RunKind.SNAPSHOT, phase="Running")
+    for number in (1, 2):
+        sync.executor(run, number)
+        words = "0/1 nodes are available: 1 Insufficient memory; remedy: none."
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+        sync.api.merge(f"{sync.base}/pods/{run}-exec-{number}/status", {"status": {"conditions": [refused]}})
+    status = sync.until(controller, lambda s: s.condition("Ready").reason == "ExecutorsUnschedulable")
+    message = status.condition("Ready").message
+    assert f'no node takes 2 of the executors\' pods: "{words}"' in message
+    assert status.condition("Reconciling").reason == "ExecutorsUnschedulable"
+    assert (status.restarts.consecutive, status.condition("Stalled").status) == (0, "False")
+    assert sync.stored.runs.snapshot
+    events = [e for e in sync.api.items(f"{sync.base}/events") if e["reason"] == "ExecutorsUnschedulable"]
+    assert [("Insufficient memory" in e["message"], e["type"]) for e in events] == [(True, "Warning")]
+    for number in (1, 2):
+        sync.gone(f"{run}-exec-{number}")
+    status = sync.until(controller, lambda s: s.condition("Ready").reason != "ExecutorsUnschedulable")
+    assert status.condition("Reconciling").message == ""
+
+
+def test_a_driver_that_no_node_takes_is_reported_at_once(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_outcome, "UNSCHEDULED_SHOWN", 0.0)
+    controller = sync.create().operator()
+    sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: no memory"}
+    sync.show(RunKind.SNAPSHOT, conditions=[refused])
+    status = sync.until(controller, lambda s: s.condition("Ready").reason == "DriverUnschedulable")
+    assert '"0/1 nodes: no memory"' in status.condition("Ready").message
+    assert status.restarts.consecutive == 0

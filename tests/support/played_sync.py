@@ -162,6 +162,13 @@ class PlayedSync:
         self.api.merge(f"{self.base}/pods/{ref.pod}/status", {"status": status})
         return ref.pod
 
+    def executor(self, run: str, number: int) -> None:
+        """A pod as Spark makes it from the run's template."""
+        labels = {"cdcsync.io/sync": "shop", "cdcsync.io/run": run, "cdcsync.io/part": "executor"}
+        body: Object = {"metadata": {"name": f"{run}-exec-{number}", "labels": labels}}
+        container = {"name": "executor", "image": "cdcsync/spark:test"}
+        self.api.create(f"{self.base}/pods", body | {"spec": {"containers": [container]}})
+
     def bind(self, pod: str, node: str) -> None:
         """To a node that nobody runs: what is deleted there waits for a kubelet to say that it ended."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}

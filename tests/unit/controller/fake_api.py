@@ -61,8 +61,11 @@ class FakeApi(Api):
 
     def _selected(self, folder: str, query: dict[str, str]) -> Iterator[Object]:
         wanted = [term.split("=", 1) for term in query.get("labelSelector", "").split(",") if term]
+        field, _, named = query.get("fieldSelector", "").partition("=")
         for path, found in sorted(self.objects.items()):
             labels = found["metadata"].get("labels", {})
+            if field == "metadata.name" and path.rpartition("/")[2] != named:
+                continue
             if path.rpartition("/")[0] == folder and all(labels.get(key) == value for key, value in wanted):
                 yield found
 
