@@ -100,7 +100,8 @@ def refused(table: TableStatus, error: CdcError) -> TableStatus:
 
 
 def retried(spec: Spec, table: TableStatus) -> TableStatus:
-    """A failed table after the resource changed: where it can go on, it does; else the snapshot run asks its target.
+    """A failed table after the resource changed, or in a run that a person started again. Where it can go on, it does; else the
+    snapshot run asks its target.
 
     What is known of a table with a nonce may be of content that was staged beside it and never published.
     """
@@ -109,13 +110,6 @@ def retried(spec: Spec, table: TableStatus) -> TableStatus:
     goes_on = table.position is not None and table.nonce == spec.nonce(table.name) == 0
     phase = TablePhase.CATCHING_UP if goes_on else TablePhase.PENDING
     return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
-
-
-def asked_again(table: TableStatus) -> TableStatus:
-    """A table that was refused before it had any data, when a person runs the sync again: it is looked at again."""
-    if not table.failed or table.low is not None:
-        return table
-    return table.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
 
 
 def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:

@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.manifest import Manifest, load_manifest
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_core.status import Phase, Restarts, Status, only_tables
-from cdcsync_operator.assignment import asked_again
+from cdcsync_operator.assignment import retried
 from cdcsync_operator.state_folder import StateFolder, write_atomically
 from cdcsync_operator.table_shards import TableShards
 
@@ -83,7 +83,7 @@ class LocalStore:
         self._on_secrets, self._on_fault = on_secrets, on_fault
         self._shards = TableShards(folder.table_shards)
         self._stored_spec, self._generation, self._status = read_state(folder)
-        self._status = _asked_again(self._status)
+        self._status = _asked_again(manifest.resource.spec, self._status)
         self._take(manifest)
 
     def load(self) -> tuple[CdcSync, Status]:
@@ -164,8 +164,8 @@ def _parsed(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
 
 
-def _asked_again(status: Status) -> Status:
+def _asked_again(spec: Spec, status: Status) -> Status:
     """A person who runs the sync again asks for another attempt, whatever became of the last one."""
-    tables = [asked_again(t) for t in status.table_status]
+    tables = [retried(spec, t) for t in status.table_status]
     phase = Phase.PENDING if status.phase is Phase.FAILED else status.phase
     return only_tables(status, tables).with_(phase=phase, restarts=Restarts())

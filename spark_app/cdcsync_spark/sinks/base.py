@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.errors import PermanentError, Reason, fail
-from cdcsync_core.state import TableState
+from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
+from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Table, TableId
 
 
@@ -259,7 +259,7 @@ def refuse_superseded(found: TableState, epoch: int) -> None:
             Reason.SINK_CONFLICT,
             f"superseded by epoch {found.epoch}; this run has epoch {epoch}",
             needed="one run of a sync at a time",
-            remedy="nothing to do where the other run goes on; else start this one again",
+            remedy=f"nothing to do where the other run goes on; else end it, {RUN_AGAIN}",
             table=found.identity.table,
         )
 
@@ -274,15 +274,22 @@ def refuse_other_identity(found: TableState, wanted: TableState) -> None:
         if mine != theirs
     ]
     if differing:
-        server_changed = replace(found.identity, log=wanted.identity.log) == wanted.identity
-        again = f"read the table again: spec.resnapshot: [{{table: {wanted.identity.table}, nonce: N+1}}]"
         raise fail(
             Reason.SINK_CONFLICT,
             f"the target table was written for another copy: {'; '.join(differing)}",
             needed="a target that this sync made from this source, or none",
-            remedy=again if server_changed else "give another sink path, or remove the target table and run again",
+            remedy=_continuation(found.identity, wanted.identity),
             table=wanted.identity.table,
         )
+
+
+def _continuation(found: Identity, wanted: Identity) -> str:
+    """What belongs to another sync is never to be removed for this one."""
+    if found.sync != wanted.sync:
+        return f"create this sync again with another sink path: the table is the sync {found.sync}'s"
+    if found.table != wanted.table:
+        return f"leave one out (tables.exclude): {found.table} and {wanted.table} have one folder in this store"
+    return f"resnapshot the table: spec.resnapshot: [{{table: {wanted.table}, nonce: N+1}}]"
 
 
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:

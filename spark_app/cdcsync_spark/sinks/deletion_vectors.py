@@ -24,7 +24,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 
 #: reads `size` bytes at `offset` of the file at a path relative to the table
 ReadRange = Callable[[str, int, int], bytes]
@@ -169,5 +169,5 @@ def _unreadable(descriptor: Descriptor, found: str) -> CdcError:
         Reason.SINK_CONFLICT,
         f"the deletion vector {descriptor.to_dict()} has {found}",
         needed="a whole vector beside the table",
-        remedy="restore the file, or read the table again (spec.resnapshot)",
+        remedy=f"resnapshot the table (spec.resnapshot); or restore the file, {RUN_AGAIN}",
     )

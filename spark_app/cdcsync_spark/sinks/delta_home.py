@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import StagedFile
@@ -21,7 +21,7 @@ from cdcsync_spark.sinks.delta_features import (
     never_null,
     unfit_for_files,
 )
-from cdcsync_spark.sinks.delta_log import Log
+from cdcsync_spark.sinks.delta_log import OWN_TABLE, Log
 from cdcsync_spark.sinks.delta_open import open_view
 from cdcsync_spark.sinks.delta_snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta_view import TableView
@@ -104,7 +104,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"{self.place.uri} holds {len(strangers)} entries that are no Delta table, such as {strangers[0]!r}",
                 needed="an empty folder",
-                remedy="give another sink path, or move them away",
+                remedy=f"move them away, {RUN_AGAIN}; or create the sync again with another sink path",
                 table=str(self.table),
             )
 
@@ -120,7 +120,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"{len(missing)} of {len(files)} staged files are not whole in {self.place.uri}, such as {missing[0]}",
                 needed="a sink path that the driver and all executors share, and nobody who removes files there",
-                remedy="correct spec.sink.delta.path; the rows are read again",
+                remedy=f"mount a shared volume there, {RUN_AGAIN}; or create the sync again in an object store",
                 table=str(self.table),
             )
 
@@ -134,7 +134,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"the target's column {changed[0]!r} is missing or has another type",
                 needed="the columns that the table was made with",
-                remedy="undo the change of the target table, or read the table again (spec.resnapshot)",
+                remedy=f"resnapshot the table (spec.resnapshot); or undo the change of the target table, {RUN_AGAIN}",
                 table=str(self.table),
             )
         self._refuse_never_null(view, table)
@@ -146,7 +146,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"the target's column {full[0]!r} was made NOT NULL",
                 needed="columns that take NULL, except for the key: a zero date of the source is one, whatever it declares",
-                remedy=f"ALTER TABLE ... ALTER COLUMN {full[0]} DROP NOT NULL, or read the table again (spec.resnapshot)",
+                remedy=f"resnapshot the table (spec.resnapshot); or ALTER COLUMN {full[0]} DROP NOT NULL there, {RUN_AGAIN}",
                 table=str(self.table),
             )
 
@@ -165,7 +165,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"the target table was partitioned by {', '.join(view.partitions)}",
                 needed="a table without partitions to be read here: the files do not hold those columns",
-                remedy="compare with Spark, or remove the table there and run again",
+                remedy=f"compare with Spark; or remove the table's folder, {RUN_AGAIN}",
                 table=str(self.table),
             )
 
@@ -177,7 +177,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"{unfit}, and rows that were read from the source would be misread in it",
                 needed="a table without partitions and column mapping: files are added to it as they are",
-                remedy="undo that, or remove the table there and run again",
+                remedy=f"undo that, or remove the table's folder, {RUN_AGAIN}",
                 table=str(self.table),
             )
 
@@ -189,7 +189,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 f"the target's key column {hidden[0]!r} is not in its files: the table was partitioned by it, or maps its name",
                 needed="key columns that are in the files under their names",
-                remedy="undo that, or remove the table there and run again",
+                remedy=f"undo that, or remove the table's folder, {RUN_AGAIN}",
                 table=str(self.table),
             )
 
@@ -199,7 +199,7 @@ class DeltaHome:
                 Reason.SINK_CONFLICT,
                 "the target table was given delta.appendOnly=true, and rows of it change or go",
                 needed="a table whose rows may change",
-                remedy="set delta.appendOnly to false there",
+                remedy=f"set delta.appendOnly to false there, {RUN_AGAIN}",
                 table=str(self.table),
             )
 
@@ -211,7 +211,7 @@ class DeltaHome:
             Reason.SINK_CONFLICT,
             f"rows break a rule of the target table ({which})",
             needed="a table whose rules the source's rows keep",
-            remedy="take the rule from the target table",
+            remedy=f"take the rule from the target table, {RUN_AGAIN}",
             table=str(self.table),
         )
 
@@ -220,7 +220,7 @@ class DeltaHome:
             Reason.SINK_CONFLICT,
             f"delta-rs refused to commit to {self.place.uri}, where nobody else committed: {why}",
             needed="a table whose rules the commit keeps",
-            remedy="take the rule from the target table, or remove the table there and run again",
+            remedy=f"take the rule from the target table, or remove the table's folder, {RUN_AGAIN}",
             table=str(self.table),
         )
 
@@ -237,7 +237,7 @@ class DeltaHome:
             Reason.SINK_CONFLICT,
             f"{self.place.uri} holds no state of {self.sync}: another program's table, or its log was cleaned up by hand",
             needed="a table that this sync made, or none",
-            remedy="give another sink path, or remove the table there and run again",
+            remedy=f"create the sync again with another sink path; or, {OWN_TABLE}, {RUN_AGAIN}",
             table=str(self.table),
         )
 
@@ -246,6 +246,6 @@ class DeltaHome:
             Reason.SINK_CONFLICT,
             f"{obstacle}, and neither we nor delta-rs write such tables",
             needed="a table without it; where the lake is on a disk, Spark writes most of them while the stream runs",
-            remedy="take the feature from the target table, or remove the table there and run again",
+            remedy=f"take the feature from the target table, or remove the table's folder, {RUN_AGAIN}",
             table=str(self.table),
         )

@@ -21,13 +21,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.state import STATE_VERSION, TableState
 
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"
 _ENGINE = "cdcsync"
 _MOST_FOREIGN_COMMITS = 10_000
+#: where nothing says whose table it is, nobody is to be asked to remove it
+OWN_TABLE = "where the table is this sync's own, move its folder away"
 
 
 class LostRace(Exception):
@@ -55,7 +57,7 @@ def parsing(path: str) -> Iterator[None]:
             Reason.SINK_CONFLICT,
             f"the file {path} cannot be read: {' '.join(str(broken).split())[:200] or type(broken).__name__}",
             needed="a whole log",
-            remedy="restore the file, or remove the target table and read it again",
+            remedy=f"restore the file; or, {OWN_TABLE}, {RUN_AGAIN}",
         ) from None
 
 

@@ -116,7 +116,7 @@ def _not_once(found: str, table: Table) -> CdcError:
         Reason.SINK_CONFLICT,
         found,
         needed="each key once in the target: nobody else writes rows there",
-        remedy="stop the other writer and read the table again (spec.resnapshot)",
+        remedy="stop the other writer, then resnapshot the table (spec.resnapshot)",
         table=str(table.id),
     )
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import structlog
 
-from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.delta_log import Log, TornFile, parsing
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_spark.sinks.delta_log import OWN_TABLE, Log, TornFile, parsing
 from cdcsync_spark.sinks.delta_view import Action, TableView
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -51,7 +51,7 @@ def open_view(log: Log) -> TableView | None:
             Reason.SINK_CONFLICT,
             f"the log of {log.folder} has no entry {view.version + 1} and goes to {versions[-1]}",
             needed="every entry since the newest checkpoint",
-            remedy="restore the log, or remove the target table and read it again",
+            remedy=f"restore the Delta log; or, {OWN_TABLE}, {RUN_AGAIN}",
         )
     return view
 
@@ -132,5 +132,5 @@ def _elsewhere(path: str) -> CdcError:
         Reason.SINK_CONFLICT,
         f"the checkpoint {path} has its files in sidecars",
         needed="a checkpoint that is whole",
-        remedy="take the feature v2Checkpoint from the target table, or remove the table there and read it again",
+        remedy=f"take the feature v2Checkpoint from the target table; or, {OWN_TABLE}, {RUN_AGAIN}",
     )

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
@@ -200,7 +200,7 @@ def spark_error(text: str, table: Table) -> CdcError:
         Reason.SINK_CONFLICT,
         f"Spark refused to change the target: {flat[named.start() :][:500]}",
         needed="a table whose rules the changes keep",
-        remedy="take the rule from the target table",
+        remedy=f"take the rule from the target table, {RUN_AGAIN}",
         table=str(table.id),
     )
 

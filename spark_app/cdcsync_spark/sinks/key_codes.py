@@ -99,7 +99,7 @@ class KeyCodec:
             Reason.SINK_CONFLICT,
             f"the target holds {found}",
             needed="rows of the source only: nobody else writes there",
-            remedy="stop the other writer and read the table again (spec.resnapshot)",
+            remedy="stop the other writer, then resnapshot the table (spec.resnapshot)",
             table=self.table,
         )
 

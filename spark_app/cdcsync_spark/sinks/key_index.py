@@ -218,7 +218,7 @@ class KeyIndex:
                 Reason.SINK_CONFLICT,
                 f"the target holds {twice} more rows of changed keys than keys",
                 needed="each key once in the target: nobody else writes rows there",
-                remedy="stop the other writer and read the table again (spec.resnapshot)",
+                remedy="stop the other writer, then resnapshot the table (spec.resnapshot)",
                 table=str(self.table.id),
             )
 
