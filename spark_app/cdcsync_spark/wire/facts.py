@@ -141,6 +141,15 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class FileLeft:
+    """The binlog goes on in file `next`, and no event that ends `file` was seen: the server crashed while it wrote `file`, or a dump by
+    GTIDs begins behind it."""
+
+    file: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """The server says that its log misses something."""
 
@@ -171,6 +180,7 @@ Fact = (
     | RollbackTo
     | Statement
     | Progress
+    | FileLeft
     | Incident
     | XaPrepare
     | XaEnd

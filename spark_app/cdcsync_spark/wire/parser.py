@@ -11,7 +11,9 @@ Theory of operation. A transaction is opened by a GTID event (MySQL: GTID or ANO
 statement; MariaDB: GTID alone, or with the flag STANDALONE one statement), holds TABLE_MAP and rows events, and ends with XID, a
 COMMIT or ROLLBACK query, an XA_PREPARE, or after the one statement. The place of its end comes from the header of its last event, whose 32
 bits are continued to 64 by counting. The events inside a compressed transaction have no place of their own: the payload event's counts.
-A file that ends inside a transaction was cut by a crash: the transaction did not happen.
+A file that ends inside a transaction was cut by a crash: the transaction did not happen. A file ends with a ROTATE
+event, or with STOP where the server was shut down; before each file that the server sends it makes up another ROTATE.
+Where only that one comes, the server crashed.
 MariaDB with binlog_alter_two_phase writes an ALTER twice, when it starts and when it is committed or rolled back: it is a
 statement where it is committed, and the rows before that have the old definition.
 """
@@ -34,6 +36,7 @@ from cdcsync_spark.wire.compression import unpack_payload
 from cdcsync_spark.wire.cursor import Buffer
 from cdcsync_spark.wire.facts import (
     Fact,
+    FileLeft,
     Incident,
     Progress,
     RollbackTo,
@@ -122,6 +125,7 @@ class EventParser:
         self._own_domain = 0
         self._own_mark = ""
         self._committed = 0
+        self._stopped = False
         self._domains: dict[int, str] | None = _parse_mark(mark) if mark else None
         self._tables = MappedTables(self._mariadb, wanted)
 
@@ -221,10 +225,18 @@ class EventParser:
     def _rotate(self, header: _Header, body: memoryview) -> Iterable[Fact]:
         place = events.parse_rotate(body)
         found = self._cut(header) if place.file != self._file else []
+        left, stopped = self._file, self._stopped
         if (place.file, place.offset) != (self._file, self._offset):
             self._file, self._offset = place
+            self._stopped = False
+            if left and not header.log_pos and not stopped and _is_before(left, self._here()):
+                found.append(FileLeft(left, place.file))
             found.append(Progress(self._here(), float(header.timestamp) if header.timestamp else None))
         return found
+
+    def _stop(self, header: _Header, _: memoryview) -> Iterable[Fact]:
+        self._stopped = True
+        return ()
 
     def _heartbeat(self, header: _Header, body: memoryview) -> Iterable[Fact]:
         place = events.parse_heartbeat_v2(body) if header.kind == 41 else events.parse_heartbeat(body, header.log_pos)
@@ -384,6 +396,10 @@ def _parse_mark(mark: str) -> dict[int, str]:
     return {int(gtid.split("-")[0]): gtid for gtid in mark.split(",")}
 
 
+def _is_before(file: str, place: LogOffset) -> bool:
+    return file != place.file and LogOffset(file, 4).number < place.number
+
+
 def _savepoint(name: str) -> str:
     """The servers compare savepoints without case."""
     quote = name[0]
@@ -397,12 +413,13 @@ def _opens_transaction(sql: str) -> bool:
 
 _PLACED_BY_BODY = frozenset({_ROTATE, 27, 41})
 _CHECKED_APART = frozenset({_ROTATE, _FORMAT})
-# STOP, INTVAR, APPEND_BLOCK, RAND, USER_VAR, BEGIN_LOAD_QUERY, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT,
+# INTVAR, APPEND_BLOCK, RAND, USER_VAR, BEGIN_LOAD_QUERY, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT,
 # VIEW_CHANGE; MariaDB: ANNOTATE_ROWS, BINLOG_CHECKPOINT, START_ENCRYPTION (the dump is sent decrypted, and its checksums prove it)
-_SILENT = frozenset({3, 5, 9, 13, 14, 17, 28, 29, 35, 36, 37, 160, 161, 164})
+_SILENT = frozenset({5, 9, 13, 14, 17, 28, 29, 35, 36, 37, 160, 161, 164})
 _Handler = Callable[[EventParser, _Header, memoryview], Iterable[Fact]]
 _HANDLERS: dict[int, _Handler] = {
     _QUERY: EventParser._query,
+    3: EventParser._stop,
     _ROTATE: EventParser._rotate,
     _FORMAT: EventParser._format,
     16: EventParser._xid,

@@ -16,6 +16,7 @@ from cdcsync_core.table import TableId
 from cdcsync_spark.wire.events import parse_version
 from cdcsync_spark.wire.facts import (
     Fact,
+    FileLeft,
     Incident,
     Operation,
     Progress,
@@ -45,6 +46,7 @@ from support.events import (
     PAYLOAD,
     QUERY,
     ROTATE,
+    STOP,
     TABLE_MAP,
     TAGGED,
     TIME,
@@ -342,6 +344,26 @@ def test_rotation_is_progress_once() -> None:
     assert parse("mysql", events)[1:] == [Progress(LogOffset("binlog.000002", 4), float(TIME))]
 
 
+@pytest.mark.parametrize("end", ["rotate", "stop", "crash", "crash in a transaction"])
+def test_only_a_file_that_nothing_ends_was_left_by_a_crash(end: str) -> None:
+    log, events = Log.begun()
+    if end == "rotate":
+        events.append(event(ROTATE, struct.pack("<Q", 4) + b"binlog.000002", end=500))
+    elif end == "stop":
+        events.append(log.write(STOP, b""))
+    elif end == "crash in a transaction":
+        events += [log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN"))]
+    events += [rotate("binlog.000002"), format_event(end=126)]
+    left = [f for f in parse("mysql", events) if isinstance(f, FileLeft)]
+    assert left == ([FileLeft(FILE, "binlog.000002")] if "crash" in end else [])
+
+
+def test_a_dump_that_begins_behind_the_place_known_has_left_files_unseen() -> None:
+    events = [rotate("binlog.000007"), format_event(end=126)]
+    assert FileLeft("binlog.000004", "binlog.000007") in parse("mysql", events, file="binlog.000004")
+    assert not [f for f in parse("mysql", events, file="binlog.000009") if isinstance(f, FileLeft)]
+
+
 def test_a_file_that_ends_inside_a_transaction_rolls_it_back() -> None:
     """The server crashed; it will use the GTID again, so the rollback has none."""
     log, events = Log.begun()
@@ -353,6 +375,7 @@ def test_a_file_that_ends_inside_a_transaction_rolls_it_back() -> None:
     ]
     assert parse("mysql", events)[2:] == [
         TransactionRollback(None, 0.0),
+        FileLeft(FILE, "binlog.000002"),
         Progress(LogOffset("binlog.000002", 4), None),
     ]
 
