@@ -241,19 +241,19 @@ def _prepared_transactions(server: Server) -> Iterator[Check]:
         yield passed("XA RECOVER", "none prepared")
 
 
+_FORGOTTEN = {
+    "sync_binlog": "a power failure may cut the end of the binlog: a copy that has more is refused (PositionLost) and must be"
+    " resnapshotted; rows that only the tables kept are in no copy, so run cdcsync verify after a power failure",
+    "innodb_flush_log_at_trx_commit": "a crash may take back the last transactions, which the binlog keeps: the stream then reads"
+    " the keys of the binlog's last part from the source again and corrects the copy, which is wrong until then",
+}
+
+
 def _durability(server: Server) -> Iterator[Check]:
-    """What a crash forgets; it is noticed afterwards and stops the sync (PositionLost)."""
-    for name in ("sync_binlog", "innodb_flush_log_at_trx_commit"):
+    """What the source forgets in a crash, and what becomes of the copy then."""
+    for name, effect in _FORGOTTEN.items():
         value = server.variables.get(name, "1")
-        if value == "1":
-            yield passed(name, value)
-        else:
-            yield warned(
-                name,
-                f"{value}: a crash of the server's machine may cut the log, then the tables must be read again",
-                "1",
-                f"SET GLOBAL {name} = 1",
-            )
+        yield passed(name, value) if value == "1" else warned(name, f"{value}: {effect}", "1", f"SET GLOBAL {name} = 1")
 
 
 def _server_id(server: Server) -> Iterator[Check]:
