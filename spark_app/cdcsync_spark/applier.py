@@ -19,10 +19,12 @@ import pyarrow.compute as pc
 from cdcsync_core.change import TRANSACTION, fold
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.position import Position
+from cdcsync_core.position import LogOffset, Position, furthest
 from cdcsync_core.state import TableState
+from cdcsync_spark.crashrepair import Piece, Repair
 from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
 from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
+from cdcsync_spark.wire.facts import FileLeft
 
 
 @dataclass
@@ -49,21 +51,26 @@ class StreamTable:
 class Applier:
     """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` counts seconds and never goes back.
 
-    `commits` and `rows` are its work so far.
+    `repair` compares with the source what a crash of it may have taken back. `commits` and `rows` are its work so far.
     """
 
     tables: dict[str, StreamTable]
     epoch: int
     reader: Position
     clock: Callable[[], float]
+    repair: Repair | None = None
     commits: int = 0
     rows: int = 0
     _merging: int = 0
     _untended: dict[str, StreamTable] = field(default_factory=dict)
+    #: the tables that are being repaired
+    _doubtful: frozenset[str] = frozenset()
 
     def apply(self, batch: LogBatch) -> None:
         """Raises TransientError; a permanent error stops its table only."""
         self._check_no_gap(batch)
+        if batch.left is not None:
+            self._repair(batch, batch.left)
         for part in batch.tables:
             table = self.tables[part.table]
             if not table.flowing:
@@ -107,7 +114,7 @@ class Applier:
     def consistent(self, table: StreamTable) -> bool:
         """Without the joined position, which is large where the source's GTID set is."""
         position, high = table.state.position, table.state.high
-        if position is None or high is None:
+        if position is None or high is None or table.name in self._doubtful:
             return False
         return position.reached(high) or (self.reader.reached(high) and table.flowing)
 
@@ -131,6 +138,42 @@ class Applier:
                 self._untended[name] = table
                 if self.clock() >= until:
                     return
+
+    # -- after a crash of the source
+
+    def _repair(self, batch: LogBatch, left: FileLeft) -> None:
+        """Before anything behind the file's end is applied. A table that has passed the end was repaired, or read later."""
+        place = LogOffset(left.next, 4)
+        tables = {t.state.table.id: t for t in self.tables.values() if t.flowing and not _has_passed(t, place)}
+        self._doubtful = frozenset(t.name for t in tables.values())
+        if not tables:
+            return
+        assert self.repair is not None, "an applier of a stream has one"
+        found = self.repair.keys(left, {i: t.state.table for i, t in tables.items()})
+        gate("crash-tail-read")
+        passed = self.repair.passed(batch.start, place) if found else batch.start
+        for table_id, keys in found.items():
+            with self._stopping_alone(tables[table_id]):
+                self._repair_table(self.repair, tables[table_id], keys, passed)
+        self._doubtful = frozenset()
+
+    def _repair_table(self, repair: Repair, table: StreamTable, keys: pa.Table | CdcError, passed: Position) -> None:
+        """The last piece moves the position behind the file's end; until then the next run begins the repair again."""
+        if isinstance(keys, CdcError):
+            raise keys
+        for piece in repair.pieces(table.state.table, keys, passed):
+            self._commit(table, partial(self._repaired, table, piece, passed))
+            gate("crash-repaired")
+
+    def _repaired(self, table: StreamTable, piece: Piece, passed: Position, state: TableState) -> Commit | None:
+        if not self._continues(table, state):
+            return None
+        assert state.position is not None
+        folded = fold(piece.changes, state.table.key)
+        high = furthest([piece.high, *([state.high] if state.high else [])])
+        after = state.after_batch(passed if piece.last else state.position, piece.nulled)
+        self._merging = folded.upserts.num_rows + folded.deletes.num_rows
+        return Commit(replace(after, high=high, epoch=self.epoch), Merge(folded.upserts, folded.deletes))
 
     def _stamp(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
@@ -199,6 +242,10 @@ class Applier:
                 table=table.name,
             )
         return not table.released
+
+
+def _has_passed(table: StreamTable, place: LogOffset) -> bool:
+    return table.state.position is not None and table.state.position.reached(place)
 
 
 def _read_again(table: StreamTable) -> bool:

@@ -54,7 +54,7 @@ class Stop:
 class Sealed:
     """Whole transactions between two positions. `rows` holds per table (index into `transactions`, event).
 
-    `transactions` lists only those with rows that are kept.
+    `transactions` lists only those with rows that are kept. `left` is the file before the first of them, whose end was not seen.
     """
 
     start: Position
@@ -63,6 +63,7 @@ class Sealed:
     transactions: list[TransactionId]
     rows: dict[TableId, list[tuple[int, Spooled]]]
     stops: dict[TableId, Stop]
+    left: facts.FileLeft | None = None
 
 
 class PrepareNeeded(Exception):
@@ -99,6 +100,7 @@ class Assembly:
         self._transactions: list[TransactionId] = []
         self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
         self._stops: dict[TableId, Stop] = {}
+        self._left: facts.FileLeft | None = None
         self._open = OpenTransaction()
         #: the memory that was asked for since the last batch, in bytes: events as the log has them, and what Python keeps of each
         self.size = 0
@@ -126,7 +128,7 @@ class Assembly:
     def seal(self) -> Sealed:
         """Everything whole so far; a transaction that is being read goes to a later batch."""
         end = self.position
-        sealed = Sealed(self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops)
+        sealed = Sealed(self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops, self._left)
         self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}
         self._sealed_at = end
         self._spool.rotate()
@@ -209,6 +211,11 @@ class Assembly:
         self._progress(progress.at, progress.timestamp)
         if progress.mark is not None:
             self._mark = progress.mark
+
+    def _leave(self, left: facts.FileLeft) -> None:
+        """The reader has sealed everything before."""
+        self._left = left
+        self.moved = True
 
     def _progress(self, at: LogOffset, timestamp: float | None) -> None:
         if self._at is None or at.covers(self._at):
@@ -306,6 +313,7 @@ _READERS: dict[type, Callable[[Assembly, Any], None]] = {
     facts.TransactionRollback: Assembly._rollback,
     facts.Statement: Assembly._statement,
     facts.Progress: Assembly._stand,
+    facts.FileLeft: Assembly._leave,
     facts.Savepoint: Assembly._savepoint,
     facts.RollbackTo: Assembly._rollback_to,
     facts.XaPrepare: Assembly._xa_prepare,

@@ -57,7 +57,7 @@ class BatchWriter:
                 batches.append(self._table(table, sealed, path))
         except OSError as e:
             raise disk_error(e, str(self.folder)) from e
-        return LogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches))
+        return LogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches), left=sealed.left)
 
     def _table(self, table: TableId, sealed: Sealed, path: Path) -> TableBatch:
         stop = sealed.stops.get(table)

@@ -13,6 +13,7 @@ from typing import Any
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, Position, TransactionId, position_from_dict
+from cdcsync_spark.wire.facts import FileLeft
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class LogBatch:
 
     `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats came. `transactions` is a JSON file with
     the `[end, gtid]` of each (see `read_transactions`), "" where there are none. `fatal` ends the run.
-    `full` batches are those of a reader that is behind: another one may wait.
+    `full` batches are those of a reader that is behind: another one may wait. `left` is the file before the batch whose end was not seen:
+    what it holds at its end may be lost on the source.
     """
 
     start: Position
@@ -63,6 +65,7 @@ class LogBatch:
     tables: tuple[TableBatch, ...]
     fatal: CdcError | None = None
     full: bool = False
+    left: FileLeft | None = None
 
     def to_json(self) -> str:
         return json.dumps(
@@ -74,6 +77,7 @@ class LogBatch:
                 "tables": [t.to_dict() for t in self.tables],
                 "fatal": self.fatal.to_json() if self.fatal else None,
                 "full": self.full,
+                "left": [self.left.file, self.left.next] if self.left else None,
             }
         )
 
@@ -88,6 +92,7 @@ class LogBatch:
             tuple(TableBatch.from_dict(t) for t in data["tables"]),
             from_json(data["fatal"]) if data["fatal"] else None,
             data["full"],
+            FileLeft(*data["left"]) if data["left"] else None,
         )
 
 

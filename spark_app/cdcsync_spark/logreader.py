@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from pathlib import Path
 import structlog
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
-from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
@@ -34,6 +34,7 @@ from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.replicaid import ReplicaIds
 from cdcsync_spark.spool import Spool
+from cdcsync_spark.wire.facts import FileLeft
 from cdcsync_spark.wire.parser import EventParser
 from cdcsync_spark.xasearch import Stopped, XaSearch
 
@@ -46,6 +47,7 @@ _YIELD_SECONDS = 0.001
 _SPARE_PART = 8
 #: an event begins with its timestamp (4 bytes) and its type
 _KIND = 4
+_ROTATE = 4
 _FORMAT_DESCRIPTION = 15
 
 
@@ -94,7 +96,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
     with connect(settings.source) as connection:
         facts = read_facts(connection)
         prove(connection, facts, settings.log, start)
-        file = start.at.file if start.at else ""
+        file = start.at.file if start.at else _oldest_file(settings.ahead.values())
         mark = start.mark if isinstance(start, FilePosition) else ""
         client = BinlogClient(
             connection,
@@ -105,6 +107,13 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
         yield Dump(client, EventParser(facts.flavor, file=file, mark=mark, known=_sent_again(start), wanted=wanted))
+
+
+def _oldest_file(positions: Iterable[Position]) -> str:
+    """Where the tables of a reader without a place of its own stand: a dump by GTIDs that begins behind it skipped the ends of files."""
+    places = [p.at or (p.anchor.at if isinstance(p, GtidPosition) and p.anchor else None) for p in positions]
+    known = [place for place in places if place]
+    return min(known, key=lambda place: place.number).file if known else ""
 
 
 def _sent_again(start: Position) -> LogOffset | None:
@@ -289,6 +298,8 @@ class LogReader:
                 steps = self._assembly.steps
                 for event in arrived:
                     self._feed(dump.parser, event)
+                    if event[_KIND] == _ROTATE and self._has_ended():
+                        return
                     if self._assembly.size >= self._settings.max_batch_bytes and self._assembly.moved:
                         self._hand_over()
                         if self._has_ended():
@@ -300,6 +311,8 @@ class LogReader:
         if event[_KIND] == _FORMAT_DESCRIPTION:
             self._assembly.begin_file(int.from_bytes(event[:_KIND], "little"))
         for fact in parser.feed(event):
+            if type(fact) is FileLeft and self._assembly.moved:
+                self._hand_over()  # a batch ends where a file does that a crash may have ended
             self._assembly.feed(fact)
 
     def _hand_over(self) -> None:

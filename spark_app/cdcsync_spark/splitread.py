@@ -28,11 +28,13 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.splitquery import where
 from cdcsync_spark import preparedselect, textrows
+from cdcsync_spark.keyquery import condition
 from cdcsync_spark.textrows import Cell
 from cdcsync_spark.wire.binaryrow import Decoded
 
 _ROWS = 2_000
 _BYTES = 8 << 20
+_KEYS_A_QUERY = 200
 Row = tuple[Cell, ...]
 
 
@@ -63,14 +65,17 @@ class SplitReader:
             except pymysql.MySQLError as e:
                 raise map_error(e, f"reading {self.table.id}") from e
 
+    def _conditions(self) -> Iterator[str]:
+        """The WHERE clauses of the SELECTs that together read the rows."""
+        yield where(self.table, self.split)
+
     def _select(self, connection: pymysql.Connection) -> Iterator[pa.RecordBatch]:
         read = READERS[self.decoder]
-        for decoded in read(
-            connection, self.table, f"FROM {self.table.id.quoted} WHERE {where(self.table, self.split)}"
-        ):
-            self.rows += decoded.batch.num_rows
-            self.nulled += decoded.nulled
-            yield decoded.batch
+        for rows in self._conditions():
+            for decoded in read(connection, self.table, f"FROM {self.table.id.quoted} WHERE {rows}"):
+                self.rows += decoded.batch.num_rows
+                self.nulled += decoded.nulled
+                yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:
         found = read_table(connection, self.table.id, self.table.excluded)
@@ -82,6 +87,17 @@ class SplitReader:
                 remedy=f"read the table again: spec.resnapshot: [{{table: {self.table.id}, nonce: N+1}}]",
                 table=str(self.table.id),
             )
+
+
+@dataclass
+class KeyReader(SplitReader):
+    """The rows of `keys`, and those of keys that the server holds for equal to one of them; `split` is the whole table."""
+
+    keys: pa.Table = field(kw_only=True)
+
+    def _conditions(self) -> Iterator[str]:
+        for start in range(0, self.keys.num_rows, _KEYS_A_QUERY):
+            yield condition(self.table, self.keys.slice(start, _KEYS_A_QUERY))
 
 
 def _read_in_step(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:

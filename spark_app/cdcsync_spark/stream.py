@@ -31,6 +31,8 @@ from cdcsync_spark.applier import Applier, StreamTable
 from cdcsync_spark.binlog import patience
 from cdcsync_spark.binlogsource import FORMAT, LogSource, save_settings
 from cdcsync_spark.context import RunContext
+from cdcsync_spark.crashrepair import Repair, SourceRepair
+from cdcsync_spark.crashtail import TailReader
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.logreader import ReaderSettings
 from cdcsync_spark.progress import failed_entry, position_entry, table_entry
@@ -56,9 +58,17 @@ def run_stream(context: RunContext) -> None:
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
     try:
         with context.starting.result() as spark:
-            StreamRun(context, spark, tables, epoch, stamp_seconds).run()
+            StreamRun(context, spark, tables, epoch, stamp_seconds, repair=_repair(context)).run()
     finally:
         _end_warming(tables)
+
+
+def _repair(context: RunContext) -> SourceRepair:
+    decoder = context.config.decoder
+    tail = TailReader(context.source, context.facts.log, Path(context.config.scratch_dir), decoder)
+    return SourceRepair(
+        context.source, context.facts.log, tail, context.resource.spec.snapshot.max_split_seconds, decoder
+    )
 
 
 def _warm(tables: list[StreamTable]) -> None:
@@ -104,10 +114,11 @@ class StreamRun:
     stamp_seconds: float
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    repair: Repair | None = None
 
     def __post_init__(self) -> None:
         self._start = meet_all([_position(t) for t in self.tables])
-        self._applier = Applier({t.name: t for t in self.tables}, self.epoch, self._start, self.clock)
+        self._applier = Applier({t.name: t for t in self.tables}, self.epoch, self._start, self.clock, self.repair)
         self._error: BaseException | None = None
         self._applying = threading.Lock()
         self._closing = False

@@ -36,6 +36,7 @@ from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
 from cdcsync_spark.splitread import SplitReader
 from support.servers import Server
+from support.source import repair_of
 
 _POLL_SECONDS = 0.05
 USER, PASSWORD = "cdc", "a secret of the test"
@@ -160,7 +161,7 @@ class Stream:
         }
         positions = {t.state.table.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
-        self.applier = Applier(self.tables, 1, start, time.monotonic)
+        self.applier = Applier(self.tables, 1, start, time.monotonic, repair_of(sync.source, sync.facts.log))
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
         definitions = {t.state.table.id: t.state.table for t in self.tables.values()}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from cdcsync_mysql.connection import Connection, Source, Tls, connect
 from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_spark.crashrepair import SourceRepair
+from cdcsync_spark.crashtail import TailReader
 from support.servers import Server
 
 
@@ -24,6 +26,11 @@ def source_of(server: Server, user: str = "root", password: str = "", tls: Tls |
         folder / "password",
         tls or Tls("disabled", allow_unverified=True),
     )
+
+
+def repair_of(source: Source, log: str) -> SourceRepair:
+    """What an applier of the binlog needs after a crash of its source."""
+    return SourceRepair(source, log, TailReader(source, log, Path(_folder())), max_seconds=60)
 
 
 @contextmanager

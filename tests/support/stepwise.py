@@ -27,9 +27,11 @@ from cdcsync_spark.sinks.place import Place
 from cdcsync_spark.splitread import SplitReader
 from support.compare import Difference, compare, source_rows
 from support.servers import Server
+from support.source import repair_of
 
 _ACCOUNT, _PASSWORD = "stepwise", "only for tests"
 _PATIENCE_SECONDS = 60.0
+_REPLICA_ID = 4_100_000_001
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Stepwise:
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
         self.prove(start)
-        applier = Applier(tables, 1, start, time.monotonic)
+        applier = Applier(tables, 1, start, time.monotonic, repair_of(self.source, self.facts.log))
         reader = LogReader(self._settings(start, positions))
         reader.start()
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -130,7 +132,7 @@ class Stepwise:
         definitions = {TableId(self.database, n): self._state(n).table for n in self.targets}
         size = self.max_batch_bytes
         return ReaderSettings(
-            self.source, self.facts.log, 4_100_000_001, definitions, start, positions, 1.0, size, folder
+            self.source, self.facts.log, _REPLICA_ID, definitions, start, positions, 1.0, size, folder
         )
 
 

@@ -1,0 +1,260 @@
+"""Rules R1, R2 and R6 where the source crashes and forgets what its binlog keeps: the copy becomes what the source is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.position import LogOffset
+from cdcsync_spark import applier
+from cdcsync_spark.wire.facts import FileLeft
+from support.dump import log_end, read_log
+from support.fixtures import FreshServer
+from support.semisync import next_second
+from support.stepwise import Stepwise
+
+pytestmark = pytest.mark.server
+
+variants = pytest.mark.parametrize(
+    "variant",
+    [
+        "mariadb1011",
+        "mysql97_gtid",
+        *(pytest.param(v, marks=pytest.mark.long) for v in ("mariadb114", "mysql97_nogtid")),
+    ],
+)
+often = pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
+
+
+class Died(Exception):
+    """The program was killed at a gate."""
+
+
+class Forgetful(Stepwise):
+    """On a server that can lose all that it did since `remember`, but its binlog: as a machine that loses its power does to a server
+    whose redo log is in the page cache."""
+
+    @property
+    def _kept(self) -> Path:
+        return self.folder / "kept"
+
+    def remember(self) -> None:
+        self.server.stop()
+        shutil.rmtree(self._kept, ignore_errors=True)
+        shutil.copytree(self.server.datadir, self._kept, ignore=shutil.ignore_patterns(*_BINLOG))
+        self.server.start()
+
+    def crash(self) -> None:
+        self.server.kill()
+        for path in self.server.datadir.iterdir():
+            if not any(path.match(pattern) for pattern in _BINLOG):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in self._kept.iterdir():
+            path.rename(self.server.datadir / path.name)
+        self.server.start()
+        assert self.server.query("SELECT COUNT(*) FROM a WHERE id >= 1000 OR v = 'lost'", db=self.database) == [(0,)]
+
+
+_BINLOG = ("binlog.*", "*.sock*", "*.pid")
+
+
+@pytest.fixture
+def copy(variant: str, fresh_server: FreshServer, tmp_path: Path) -> Forgetful:
+    """Tables `a` and `b`, which the source does not forget."""
+    server = fresh_server(variant)
+    database = server.create_database()
+    server.run(
+        "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(40))",
+        "CREATE TABLE b (k VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, n INT, v INT, PRIMARY KEY (k, n))",
+        "INSERT INTO a VALUES " + ",".join(f"({i},'old')" for i in range(300)),
+        "INSERT INTO b VALUES " + ",".join(f"('key{i}',{i},0)" for i in range(50)),
+        db=database,
+    )
+    copy = Forgetful(server, database, tmp_path)
+    copy.remember()
+    return copy
+
+
+LOST = (
+    "INSERT INTO a VALUES (1000,'lost'),(1001,'lost')",
+    "UPDATE a SET v = 'lost' WHERE id < 5",
+    "DELETE FROM a WHERE id BETWEEN 10 AND 15",
+    "UPDATE a SET id = 2000 WHERE id = 20",
+    "UPDATE b SET k = 'KEY1' WHERE n = 1",
+    "DELETE FROM b WHERE n = 2",
+    "INSERT INTO b VALUES ('neu',7,1)",
+)
+
+
+def _follow(copy: Forgetful) -> None:
+    assert [table.stop for table in copy.follow().values() if table.stop] == []
+
+
+def _same(copy: Forgetful) -> None:
+    for name in ("a", "b"):
+        assert not copy.difference(name)
+
+
+def _consistent(copy: Forgetful, name: str) -> bool:
+    state = copy.targets[name].last_commit()
+    assert state is not None
+    return state.consistent
+
+
+@variants
+def test_what_the_source_forgot_is_taken_back(copy: Forgetful) -> None:
+    """Rows that were copied and are lost on the source go; the binlog behind the crash wins over what was read of it."""
+    copy.snapshot("a")
+    copy.snapshot("b")
+    _follow(copy)
+    copy.server.run(*LOST, db=copy.database)
+    _follow(copy)
+    copy.crash()
+    copy.server.run("INSERT INTO a VALUES (1001,'new')", "DELETE FROM a WHERE id = 3", db=copy.database)
+
+    _follow(copy)
+
+    _same(copy)
+    assert _consistent(copy, "a")
+    position = copy.position("a")
+    _follow(copy)
+    assert copy.position("a") == position
+
+
+@variants
+def test_what_was_forgotten_before_it_was_followed(copy: Forgetful) -> None:
+    """The stream was not connected at the time, and meets the lost transactions and the crash together."""
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.server.run(*LOST, db=copy.database)
+    copy.crash()
+    _follow(copy)
+    _same(copy)
+
+
+@variants
+def test_rows_that_a_snapshot_read_and_the_source_forgot(copy: Forgetful) -> None:
+    """LOW and HIGH are before the crash, and no stream was."""
+    copy.server.run(*LOST, db=copy.database)
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.crash()
+    _follow(copy)
+    _same(copy)
+
+
+@variants
+def test_an_idle_source_that_crashed_and_was_restarted_since(copy: Forgetful) -> None:
+    """With GTIDs no transaction is missing, so the server begins its dump behind the crash."""
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.server.run(*LOST, db=copy.database)
+    _follow(copy)
+    copy.crash()
+    copy.server.run("FLUSH LOGS")
+    copy.server.restart()
+    _follow(copy)
+    _same(copy)
+
+
+@often
+@pytest.mark.parametrize("gate", ["crash-tail-read", "crash-repaired", "table-applied"])
+def test_a_repair_that_died_is_begun_again(copy: Forgetful, gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.server.run(*LOST, db=copy.database)
+    _follow(copy)
+    copy.crash()
+    copy.server.run("UPDATE a SET v = 'new' WHERE id = 4", "UPDATE b SET v = 9", db=copy.database)
+
+    def die(name: str) -> None:
+        if name == gate:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applier, "gate", die)
+        with pytest.raises(Died):
+            _follow(copy)
+    _follow(copy)
+
+    _same(copy)
+
+
+@variants
+def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are in the binlog at XA PREPARE; what the server makes of its commit is what the copy has."""
+    monkeypatch.setattr("cdcsync_spark.crashtail._BYTES", 0)
+    monkeypatch.setattr("cdcsync_spark.crashtail._SECONDS", 0)
+    monkeypatch.setattr("cdcsync_spark.crashtail._STEP", 0)
+    copy.server.run(
+        "XA START 'x'", "UPDATE a SET v = 'xa' WHERE id = 7", "XA END 'x'", "XA PREPARE 'x'", db=copy.database
+    )
+    copy.remember()
+    copy.snapshot("a")
+    copy.snapshot("b")
+    next_second()
+    next_second()
+    next_second()
+    copy.server.run("XA COMMIT 'x'", "UPDATE a SET v = 'lost' WHERE id = 8", db=copy.database)
+    _follow(copy)
+    copy.crash()
+    _follow(copy)
+    _same(copy)
+
+
+@often
+def test_many_keys_are_repaired_in_pieces(copy: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A death between two pieces leaves a table that is not consistent and has not passed the end of the file."""
+    monkeypatch.setattr("cdcsync_spark.crashrepair._PIECE", 40)
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.server.run("UPDATE a SET v = 'lost'", db=copy.database)
+    _follow(copy)
+    before = copy.position("a")
+    copy.crash()
+    passed = 0
+
+    def die(name: str) -> None:
+        nonlocal passed
+        passed += name == "crash-repaired"
+        if passed == 3:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applier, "gate", die)
+        with pytest.raises(Died):
+            _follow(copy)
+    assert copy.position("a") == before
+    assert not _consistent(copy, "a")
+    _follow(copy)
+    _same(copy)
+
+
+@variants
+def test_ends_that_are_no_crash(copy: Forgetful) -> None:
+    """A rotation and a shutdown end a file by an event."""
+    start = log_end(copy.server)
+    copy.server.run("FLUSH LOGS")
+    copy.server.restart()
+    assert not [f for f in read_log(copy.server, start) if isinstance(f, FileLeft)]
+    copy.server.kill()
+    copy.server.start()
+    left = [f for f in read_log(copy.server, start) if isinstance(f, FileLeft)]
+    assert [LogOffset(f.next, 4).number - LogOffset(f.file, 4).number for f in left] == [1]
+
+
+@pytest.mark.parametrize("variant", ["mysql97_gtid"])
+def test_a_file_that_was_purged_before_its_end_was_seen(copy: Forgetful) -> None:
+    """No transaction is missing, and what the crash took back cannot be known."""
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.server.run(*LOST, db=copy.database)
+    _follow(copy)
+    copy.crash()
+    copy.server.purge_binlogs()
+    copy.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+    stops = [table.stop for table in copy.follow().values()]
+    assert [stop.reason for stop in stops if stop] == [Reason.LOG_INCOMPLETE] * 2
