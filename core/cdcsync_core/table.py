@@ -8,7 +8,7 @@ if and only if they are equal.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _DECLARED = re.compile(
@@ -128,14 +128,15 @@ class Table:
     """One captured table.
 
     `columns` are all columns of the server's row in its order, invisible and generated ones included: the
-    binlog carries them all. `key` names the chunk key's columns in index order; `excluded` are columns that the manifest leaves
-    out of the target (never key columns).
+    binlog carries them all. `key` names the chunk key's columns in index order and `key_index` that index, empty where it was
+    not recorded; `excluded` are columns that the manifest leaves out of the target (never key columns).
     """
 
     id: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     excluded: frozenset[str] = frozenset()
+    key_index: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.columns]
@@ -153,12 +154,24 @@ class Table:
         by_name = {c.name: c for c in self.columns}
         return tuple(by_name[k] for k in self.key)
 
+    def reads_as(self, now: Table) -> bool:
+        """Whether rows of the definition `now` are read and told apart as this one says.
+
+        Whether a column may be NULL, and the collation of one outside of the key, change no value.
+        """
+        same_key = (self.id, self.key, self.excluded) == (now.id, now.key, now.excluded)
+        return same_key and self._compared() == now._compared()
+
+    def _compared(self) -> list[Column]:
+        return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "database": self.id.database,
             "name": self.id.name,
             "columns": [c.to_dict() for c in self.columns],
             "key": list(self.key),
+            "keyIndex": self.key_index,
             "excluded": sorted(self.excluded),
         }
 
@@ -169,4 +182,5 @@ class Table:
             tuple(Column.from_dict(c) for c in data["columns"]),
             tuple(data["key"]),
             frozenset(data["excluded"]),
+            data.get("keyIndex", ""),
         )

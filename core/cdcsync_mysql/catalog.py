@@ -101,8 +101,18 @@ def _check_names(tables: list[TableId]) -> None:
             )
 
 
-def read_table(connection: Connection, table_id: TableId, excluded: frozenset[str] = frozenset()) -> Table:
-    """The table's definition of now.
+def same_definition(connection: Connection, table: Table) -> bool:
+    """Whether the table's rows are read and told apart today as `table` says; raises as `read_table`."""
+    return table.reads_as(read_table(connection, table.id, table.excluded, table.key))
+
+
+def read_table(
+    connection: Connection,
+    table_id: TableId,
+    excluded: frozenset[str] = frozenset(),
+    key: tuple[str, ...] = (),
+) -> Table:
+    """The table's definition of now; with the chunk key `key`, if that is one still.
 
     Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the log spells in another way), NoPrimaryKey, TypeUnsupported
     (a key column that cannot be cut), SpecInvalid (an excluded column that is unknown or in the key).
@@ -111,7 +121,7 @@ def read_table(connection: Connection, table_id: TableId, excluded: frozenset[st
     check_spelling(table_id, spelling)
     columns = _columns(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
-    index = _chunk_index(table_id, {c.name: c for c in columns}, read_indexes(connection, table_id))
+    index = _chunk_index(table_id, {c.name: c for c in columns}, read_indexes(connection, table_id), key)
     in_key = sorted(excluded & set(index.columns))
     if in_key:
         raise fail(
@@ -121,7 +131,7 @@ def read_table(connection: Connection, table_id: TableId, excluded: frozenset[st
             remedy="leave the key's columns in",
             table=str(table_id),
         )
-    return Table(table_id, columns, tuple(index.columns), excluded)
+    return Table(table_id, columns, tuple(index.columns), excluded, index.name)
 
 
 def _check_kind(connection: Connection, table_id: TableId) -> int:
@@ -235,13 +245,15 @@ def _faults(part: dict[str, Any]) -> list[str]:
     return [fault for fault, is_so in found.items() if is_so]
 
 
-def _chunk_index(table_id: TableId, columns: dict[str, Column], indexes: list[Index]) -> Index:
-    """The primary key, else the shortest unique index without NULLs, of types that can be cut."""
+def _chunk_index(
+    table_id: TableId, columns: dict[str, Column], indexes: list[Index], key: tuple[str, ...] = ()
+) -> Index:
+    """That of the columns `key`, else the primary key, else the shortest unique index without NULLs, of types that can be cut."""
     complete = [i for i in indexes if i.usable and not any(columns[c].nullable for c in i.columns if c in columns)]
     known = [i for i in complete if all(c in columns for c in i.columns)]
     cuttable = [i for i in known if not any(key_fault(columns[c]) for c in i.columns)]
     if cuttable:
-        return min(cuttable, key=lambda i: (i.name != "PRIMARY", len(i.columns)))
+        return min(cuttable, key=lambda i: (tuple(i.columns) != key, i.name != "PRIMARY", len(i.columns)))
     if known:
         bad = next(columns[c] for c in known[0].columns if key_fault(columns[c]))
         raise fail(

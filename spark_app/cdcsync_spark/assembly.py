@@ -34,7 +34,8 @@ from cdcsync_core.table import Table, TableId
 from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.wire import facts
-from cdcsync_spark.wire.statement import is_dml, touches
+from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.statement import is_dml
 
 #: what a transaction with rows that are kept costs besides them: its id, its GTID, its place in lists
 TRANSACTION_BYTES = 400
@@ -264,7 +265,7 @@ class Assembly:
     def _stop_tables(self, statements: list[facts.Statement], transaction: TransactionId) -> None:
         for statement in statements:
             for table in self._flowing(transaction):
-                if touches(statement.sql, statement.database, table):
+                if may_change(statement, self._tables[table]):
                     self._stop(table, _statement_error(statement, table))
 
     def _flowing(self, transaction: TransactionId) -> list[TableId]:

@@ -1,9 +1,9 @@
 """Reads one split: in a Spark task, on its own connection, in bounded memory.
 
 Why the rows are right: the connection proves that it reaches the log of LOW (R6), the session profile is the driver's own (R1),
-the SELECT runs in a REPEATABLE READ transaction, and before that ends the table's definition is read in it again and must be
-the planned one. A result without its end packet raises, whichever protocol it came by. The transaction, and with it the metadata lock, ends
-with the last row: rows go to a local file first, staging to a store follows later.
+the SELECT runs in a REPEATABLE READ transaction, and before that ends the table's definition is read in it again and must say
+of rows what the planned one says. A result without its end packet raises, whichever protocol it came by. The transaction, and
+with it the metadata lock, ends with the last row: rows go to a local file first, staging to a store follows later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
@@ -78,8 +78,7 @@ class SplitReader:
                 yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:
-        found = read_table(connection, self.table.id, self.table.excluded)
-        if found != self.table:
+        if not same_definition(connection, self.table):
             raise fail(
                 Reason.SCHEMA_CHANGE_REFUSED,
                 "the table's definition changed while it was read",

@@ -189,9 +189,9 @@ def test_a_definition_is_a_transaction_of_its_own(log: Log) -> None:
 
 def test_a_statement_is_read_in_the_clients_character_set(log: Log) -> None:
     with log.server.connect(db=log.database, charset="latin1") as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE übung (id INT)")
+        cursor.execute("CREATE TABLE übung (id INT) CHARACTER SET latin1")
     facts = log.facts()
-    assert [f.sql for f in facts if isinstance(f, Statement)] == ["CREATE TABLE übung (id INT)"]
+    assert [f.sql for f in facts if isinstance(f, Statement)] == ["CREATE TABLE übung (id INT) CHARACTER SET latin1"]
 
 
 def test_a_statement_comes_with_what_it_was_read_by(log: Log) -> None:

@@ -21,6 +21,8 @@ TWO_TABLES = (
 
 servers = pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid", "mysql97_nogtid"])
 
+all_servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
+
 
 @pytest.fixture
 def copy(request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path) -> Stepwise:
@@ -98,6 +100,52 @@ def test_a_changed_definition_fails_its_split(copy: Stepwise) -> None:
     with pytest.raises(CdcError) as error:
         copy.snapshot("a", alter)
     assert error.value.reason is Reason.SCHEMA_CHANGE_REFUSED
+
+
+HARMLESS = (
+    "CREATE TABLE _a_gho LIKE a",
+    "ALTER TABLE _a_gho ADD COLUMN a INT",
+    "CREATE TABLE _a_new (id INT PRIMARY KEY, v VARCHAR(40), a INT)",
+    "CREATE TRIGGER pt_osc_upd AFTER UPDATE ON a FOR EACH ROW REPLACE INTO _a_new (id, v) VALUES (NEW.id, NEW.v)",
+    "ALTER TABLE a ADD INDEX k (v), COMMENT 'a'",
+    "ALTER TABLE a MODIFY v VARCHAR(40) DEFAULT 'x' COMMENT 'a'",
+    "ALTER TABLE a MODIFY v VARCHAR(40) NOT NULL",
+    "ALTER TABLE a ALTER COLUMN v DROP DEFAULT",
+    "ALTER TABLE a ADD UNIQUE u (v, id), AUTO_INCREMENT = 5000",
+    "ALTER TABLE a ADD CONSTRAINT ck CHECK (id > -5)",
+    "ALTER TABLE a FORCE",
+    "ALTER TABLE a DROP INDEX k, RENAME INDEX u TO u2",
+    "CREATE TABLE IF NOT EXISTS a (id INT PRIMARY KEY)",
+    "DROP TRIGGER pt_osc_upd",
+    "DROP TABLE _a_new, _a_gho",
+    "ALTER TABLE a PARTITION BY HASH (id) PARTITIONS 3",
+    "ALTER TABLE a COALESCE PARTITION 1",
+    "ALTER TABLE a REMOVE PARTITIONING",
+)
+STRICT = "SET sql_mode = 'STRICT_TRANS_TABLES'"
+
+
+@all_servers
+def test_ddl_that_changes_nothing_lets_its_table_flow(copy: Stepwise) -> None:
+    """R9: the first statements of gh-ost and pt-online-schema-change, indexes, comments, defaults, partitions."""
+    copy.snapshot("a")
+    copy.snapshot("b")
+    for number, statement in enumerate(HARMLESS):
+        copy.server.run(STRICT, statement, f"UPDATE a SET v = '{number}' WHERE id % 7 = 3", db=copy.database)
+        if number % 6 == 5:
+            assert copy.follow()["a"].stop is None
+    for name in ("a", "b"):
+        assert copy.follow()[name].stop is None
+        assert not copy.difference(name)
+
+
+@all_servers
+def test_ddl_that_changes_nothing_during_the_snapshot(copy: Stepwise) -> None:
+    """R9: splits that are read after it say the same of their rows, and the log's part of it is no stop."""
+    copy.snapshot("a", _at_split(1, lambda: copy.server.run(STRICT, *HARMLESS, db=copy.database)))
+    copy.server.run("UPDATE a SET v = 'after' WHERE id < 7", db=copy.database)
+    assert copy.follow()["a"].stop is None
+    assert not copy.difference("a")
 
 
 # -- R10: what is not in row events

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import Table
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_spark.keyquery import condition
 from cdcsync_spark.sinks.base import TargetSnapshot
@@ -44,7 +44,7 @@ def _select(connection: Connection, table: Table, keys: pa.Table) -> list[tuple[
 
 def refuse_other_definition(connection: Connection, table: Table) -> None:
     """The rows read before were of the definition that the target has."""
-    if read_table(connection, table.id, table.excluded) != table:
+    if not same_definition(connection, table):
         raise fail(
             Reason.SCHEMA_CHANGE_REFUSED,
             "the source's table has another definition than the target's copy",

@@ -24,6 +24,8 @@ STANDALONE, GROUP_COMMIT, DDL, PREPARED_XA, COMPLETED_XA = 1, 2, 32, 64, 128
 START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 
 _Q_FLAGS2, _Q_SQL_MODE, _Q_AUTO_INCREMENT, _Q_CHARSET, _Q_TIME_ZONE, _Q_CATALOG = 0, 1, 3, 4, 5, 6
+#: MariaDB since 11.2, in statements that name a character set: the default collations of some, 4 bytes each
+_Q_DEFAULT_COLLATIONS = 131
 
 
 #: flags, UUID, number; then the type of logical timestamps, which is 2, and two of them
@@ -237,6 +239,8 @@ def _reading(status: Cursor) -> tuple[int | None, int]:
             sql_mode = status.uint(8)
         elif code in (_Q_TIME_ZONE, _Q_CATALOG):
             status.skip(status.byte())
+        elif code == _Q_DEFAULT_COLLATIONS:
+            status.skip(4 * status.byte())
         elif code in widths:
             status.skip(widths[code])
         else:

@@ -13,7 +13,7 @@ from cdcsync_core.errors import CdcError, DecodeError, Reason
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
-from cdcsync_spark.wire.events import parse_version
+from cdcsync_spark.wire.events import parse_query, parse_version
 from cdcsync_spark.wire.facts import (
     Fact,
     FileLeft,
@@ -548,6 +548,14 @@ def test_sql_is_read_in_its_clients_character_set() -> None:
     facts = parse("mysql", [*events, event(GTID, gtid(1)), event(QUERY, body, end=500)])
     session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704)
     assert Statement("shop", "DROP TABLE größe", session) in facts
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_default_collations_stand_before_the_clients_character_set(count: int) -> None:
+    """MariaDB 11.4: 131, their number, 4 bytes each."""
+    status = b"\1" + bytes(8) + b"\6\3std" + bytes([131, count]) + bytes(4 * count) + b"\4\x08\0\x08\0\x08\0"
+    body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
+    assert parse_query(body)[1:] == ("DROP TABLE größe", 0, "latin1")
 
 
 @pytest.mark.parametrize(

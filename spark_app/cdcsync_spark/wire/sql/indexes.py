@@ -1,0 +1,80 @@
+"""Definitions of indexes: none of them changes a row, unless it takes away the index that tells rows apart."""
+
+from __future__ import annotations
+
+from cdcsync_core.table import Table
+from cdcsync_spark.wire.sql.reader import Reader, TableName, folded
+from cdcsync_spark.wire.sql.tokens import Kind
+
+_PRIMARY = "primary"
+
+
+def may_be_key(index: str, table: Table) -> bool:
+    """Whether the table's rows are told apart by this index; yes if that was not recorded."""
+    return not table.key_index or folded(index) in (folded(table.key_index), _PRIMARY)
+
+
+def create_index(reader: Reader) -> tuple[str, TableName]:
+    """Behind CREATE [OR REPLACE]: the index and its table."""
+    reader.take_any("ONLINE", "OFFLINE")
+    reader.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
+    reader.need("INDEX")
+    reader.take("IF", "NOT", "EXISTS")
+    name = reader.name()
+    _type(reader)
+    reader.need("ON")
+    table = reader.table()
+    reader.parentheses()
+    _options(reader)
+    index_modifiers(reader)
+    return name, table
+
+
+def index_modifiers(reader: Reader) -> None:
+    """What ends CREATE INDEX and DROP INDEX."""
+    reader.wait()
+    while reader.take_any("ALGORITHM", "LOCK"):
+        reader.take("=")
+        reader.of(Kind.WORD)
+
+
+def index_definition(reader: Reader) -> None:
+    """Behind ADD or a constraint's name: `[UNIQUE | ...] [INDEX | KEY] [name] [type] (parts) [options]`."""
+    if not reader.take_any("VECTOR INDEX", "VECTOR KEY", "INDEX", "KEY"):
+        reader.need_any("UNIQUE", "FULLTEXT", "SPATIAL")
+        reader.take_any("INDEX", "KEY")
+    reader.take("IF", "NOT", "EXISTS")
+    if reader.word() not in ("(", "USING", "TYPE"):
+        reader.name()
+    _type(reader)
+    reader.parentheses()
+    _options(reader)
+
+
+def _type(reader: Reader) -> None:
+    if reader.take_any("USING", "TYPE"):
+        reader.need_any("BTREE", "HASH", "RTREE")
+
+
+def _options(reader: Reader) -> None:
+    while option := reader.take_any(*_OPTIONS):
+        if kinds := _OPTIONS[option]:
+            reader.take("=")
+            reader.of(*kinds)
+
+
+_OPTIONS: dict[str, tuple[Kind, ...]] = {
+    "USING BTREE": (),
+    "USING HASH": (),
+    "USING RTREE": (),
+    "TYPE BTREE": (),
+    "VISIBLE": (),
+    "INVISIBLE": (),
+    "IGNORED": (),
+    "NOT IGNORED": (),
+    "KEY_BLOCK_SIZE": (Kind.NUMBER,),
+    "COMMENT": (Kind.STRING,),
+    "WITH PARSER": (Kind.WORD, Kind.NAME),
+    "M": (Kind.NUMBER,),
+    "DISTANCE": (Kind.WORD,),
+}

@@ -1,0 +1,55 @@
+"""Options of a table that leave its rows and columns as they are."""
+
+from __future__ import annotations
+
+from cdcsync_spark.wire.sql.reader import Reader, words
+from cdcsync_spark.wire.sql.tokens import Kind
+
+_ANY = (Kind.NUMBER, Kind.WORD, Kind.STRING)
+
+
+def table_options(reader: Reader) -> bool:
+    """Reads as many as there are, with or without commas; whether there was one."""
+    found = False
+    while _option(reader):
+        found = True
+        reader.take(",")
+    return found
+
+
+def _option(reader: Reader) -> bool:
+    if reader.take_any(*_CHARSETS):
+        reader.take("=")
+        reader.of(Kind.WORD, Kind.NAME, Kind.STRING)
+    elif reader.take("ENGINE"):
+        reader.take("=")
+        if reader.of(Kind.WORD, Kind.NAME, Kind.STRING).lower() != "innodb":
+            raise reader.unexpected()
+    elif option := reader.take_any(*_VALUES):
+        reader.take("=")
+        reader.of(*_VALUES[option])
+    else:
+        return False
+    return True
+
+
+_CHARSETS = ("DEFAULT CHARACTER SET", "DEFAULT CHARSET", "DEFAULT COLLATE", "CHARACTER SET", "CHARSET", "COLLATE")
+_VALUES: dict[str, tuple[Kind, ...]] = {
+    "COMMENT": (Kind.STRING,),
+    "COMPRESSION": (Kind.STRING,),
+    "ENCRYPTION": (Kind.STRING,),
+    "AUTO_INCREMENT": (Kind.NUMBER,),
+    "ROW_FORMAT": (Kind.WORD,),
+    "ALGORITHM": (Kind.WORD,),
+    "LOCK": (Kind.WORD,),
+    **dict.fromkeys(
+        words(
+            "AVG_ROW_LENGTH CHECKSUM DELAY_KEY_WRITE KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PAGE_CHECKSUM"
+            " STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES AUTOEXTEND_SIZE PAGE_COMPRESSED"
+            " PAGE_COMPRESSION_LEVEL ENCRYPTED ENCRYPTION_KEY_ID"
+        ),
+        _ANY,
+    ),
+}
+#: the words that begin an option
+OPTIONS = frozenset({"ENGINE", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", *_VALUES})

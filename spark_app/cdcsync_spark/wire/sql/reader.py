@@ -1,0 +1,170 @@
+"""Tokens read one after the other, each of them or none: whatever is not expected raises `Unreadable`."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from cdcsync_core.table import TableId
+from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable
+
+_END = Token(Kind.SYMBOL, "")
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+@lru_cache(maxsize=4096)
+def folded(name: str) -> str:
+    """Equal for names that some server, by whatever `lower_case_table_names`, may take for one; for some others, too."""
+    if name.isascii():
+        return name.lower()
+    plain = (c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    return "".join(plain).casefold()
+
+
+class TableName(NamedTuple):
+    """As a statement names a table; `database` is empty where neither it nor the session does."""
+
+    database: str
+    name: str
+
+    def means(self, table: TableId) -> bool:
+        """In doubt yes."""
+        if folded(self.name) != folded(table.name):
+            return False
+        return not self.database or folded(self.database) == folded(table.database)
+
+
+class Reader:
+    """A place in `tokens`. Words are given in upper case; a quoted name is never a word."""
+
+    def __init__(self, tokens: Sequence[Token], default_database: str = "") -> None:
+        self._tokens = tokens
+        self.default = default_database
+        self._at = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._at >= len(self._tokens)
+
+    def finish(self) -> None:
+        if not self.ended:
+            raise self.unexpected()
+
+    def unexpected(self) -> Unreadable:
+        return Unreadable(f"at {' '.join(t.text for t in self._tokens[self._at : self._at + 4])!r}")
+
+    def peek(self, ahead: int = 0) -> Token:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else _END
+
+    def word(self, ahead: int = 0) -> str:
+        """A keyword or a symbol, empty for anything else."""
+        token = self.peek(ahead)
+        return token.text.upper() if token.kind in (Kind.WORD, Kind.SYMBOL) else ""
+
+    def next(self) -> Token:
+        if self.ended:
+            raise self.unexpected()
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def begins(self, *words: str) -> bool:
+        return all(self.word(i) == word for i, word in enumerate(words))
+
+    def take(self, *words: str) -> bool:
+        """Moves past these words if they come next, all of them."""
+        if not self.begins(*words):
+            return False
+        self._at += len(words)
+        return True
+
+    def take_any(self, *phrases: str) -> str:
+        """The first of the phrases that comes next, or nothing."""
+        return next((phrase for phrase in phrases if self.take(*phrase.split())), "")
+
+    def need(self, *words: str) -> None:
+        if not self.take(*words):
+            raise self.unexpected()
+
+    def need_any(self, *phrases: str) -> str:
+        found = self.take_any(*phrases)
+        if not found:
+            raise self.unexpected()
+        return found
+
+    def of(self, *kinds: Kind) -> str:
+        """The text of the next token, which must be of one of these kinds."""
+        if self.peek().kind not in kinds:
+            raise self.unexpected()
+        return self.next().text
+
+    def name(self) -> str:
+        return self.of(Kind.WORD, Kind.NAME)
+
+    def table(self) -> TableName:
+        """`name`, `database.name`, or `.name`."""
+        if self.take("."):
+            return TableName(self.default, self.name())
+        name = self.name()
+        return TableName(name, self.name()) if self.take(".") else TableName(self.default, name)
+
+    def parentheses(self) -> list[Token]:
+        """What is between them, with all that they hold."""
+        self.need("(")
+        inside: list[Token] = []
+        depth = 1
+        while True:
+            token = self.next()
+            depth += _DEPTH.get(token, 0)
+            if not depth:
+                return inside
+            inside.append(token)
+
+    def rest(self) -> Sequence[Token]:
+        found = self._tokens[self._at :]
+        self._at = len(self._tokens)
+        return found
+
+    def wait(self) -> None:
+        """MariaDB's time to wait for a lock."""
+        if self.take("WAIT"):
+            self.of(Kind.NUMBER)
+        else:
+            self.take("NOWAIT")
+
+
+_DEPTH = {Token(Kind.SYMBOL, "("): 1, Token(Kind.SYMBOL, ")"): -1}
+_COMMA = Token(Kind.SYMBOL, ",")
+
+
+def clauses(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
+    """The parts between commas that are in no parentheses."""
+    found: list[tuple[Token, ...]] = []
+    depth = start = 0
+    for i, token in enumerate(tokens):
+        depth += _DEPTH.get(token, 0)
+        if depth < 0:
+            break
+        if token == _COMMA and not depth:
+            found.append(tuple(tokens[start:i]))
+            start = i + 1
+    if depth:
+        raise Unreadable("parentheses without their other half")
+    return [*found, tuple(tokens[start:])]
+
+
+def unnested(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens that are in no parentheses."""
+    found: list[Token] = []
+    depth = 0
+    for token in tokens:
+        depth += min(0, _DEPTH.get(token, 0))
+        if not depth:
+            found.append(token)
+        depth += max(0, _DEPTH.get(token, 0))
+    return found

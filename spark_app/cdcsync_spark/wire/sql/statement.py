@@ -1,0 +1,33 @@
+"""Which tables a statement of the binlog changes: for each captured table nothing, or perhaps something (rule R9).
+
+Why it is right: the strict reader (`definitions`) follows DDL of known forms to the last token, and only what it has read so lets a
+table flow that the statement names. Everything else goes to the rule by exclusion (`wire.statement`), which stops every
+table that the statement may name. The definition in the next TABLE_MAP is compared as always.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cdcsync_core.table import Table
+from cdcsync_spark.wire.facts import Statement
+from cdcsync_spark.wire.sql.definitions import read
+from cdcsync_spark.wire.sql.effects import Effect
+from cdcsync_spark.wire.sql.tokens import Unreadable
+from cdcsync_spark.wire.statement import touches
+
+
+def may_change(statement: Statement, table: Table) -> bool:
+    """False only if the statement leaves the table's rows, definition, key and name as they are."""
+    effects = _effects(statement)
+    if effects is None:
+        return touches(statement.sql, statement.database, table.id)
+    return any(effect.name.means(table.id) and effect.changes(table) for effect in effects)
+
+
+@lru_cache(maxsize=64)
+def _effects(statement: Statement) -> tuple[Effect, ...] | None:
+    try:
+        return read(statement.sql, statement.database, statement.session)
+    except Unreadable:
+        return None

@@ -1,0 +1,103 @@
+"""R9 on real servers: what leaves a captured table as it is lets it flow, whatever else is done to it stops it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pymysql.err import MySQLError
+
+from cdcsync_core.table import Table, TableId
+from cdcsync_mysql.catalog import read_table
+from cdcsync_spark.wire.definition import check_table_map
+from cdcsync_spark.wire.facts import Fact, RowsEvent, Statement
+from cdcsync_spark.wire.sql.statement import may_change
+from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, Case
+from support.dump import log_end, read_log
+from support.fixtures import FreshDatabase
+from support.servers import Server
+
+pytestmark = pytest.mark.server
+
+servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid"])
+
+
+class World:
+    """A table `t` as a case wants it, and what is written to the log from then on."""
+
+    def __init__(self, server: Server, database: str, case: Case) -> None:
+        self.server, self.database, self.case = server, database, case
+        server.run("SET sql_mode = ''", *OTHERS, *case.table, db=database)
+        with server.connect(db=database) as connection:
+            self.table = read_table(connection, TableId(database, "t"))
+        self.start = log_end(server)
+
+    def run(self) -> None:
+        statements = [s.format(database=self.database) for s in (*self.case.before, *self.case.run)]
+        self.server.run(*statements, db=self.database)
+
+    def stops(self) -> list[str]:
+        """The statements of the log for which the table stops."""
+        return [f.sql for f in self.facts() if isinstance(f, Statement) and may_change(f, self.table)]
+
+    def facts(self) -> list[Fact]:
+        return read_log(self.server, self.start, wanted=lambda t: t == self.table.id)
+
+    def rows(self) -> dict[Any, tuple[Any, ...]]:
+        names = ", ".join(f"`{c.name}`" for c in self.table.columns)
+        return {row[0]: row for row in self.server.query(f"SELECT {names} FROM t", db=self.database)}
+
+    def definition(self) -> Table:
+        with self.server.connect(db=self.database) as connection:
+            return read_table(connection, self.table.id, key=self.table.key)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, variant: str, case: Case, fresh_database: FreshDatabase) -> World:
+    server: Server = request.getfixturevalue(variant)
+    if case.flavor not in ("", server.flavor):
+        pytest.skip(f"for {case.flavor}")
+    return World(server, fresh_database(server), case)
+
+
+@servers
+@pytest.mark.parametrize("case", NOTHING, ids=str)
+def test_what_leaves_the_table_as_it_is(world: World) -> None:
+    before = world.rows()
+    world.run()
+    assert world.stops() == []
+    after = world.rows()
+    assert {key: after.get(key) for key in before} == before
+    assert world.table.reads_as(world.definition())
+    world.server.run("SET sql_mode = ''", "REPLACE INTO t (id) VALUES (29)", db=world.database)
+    rows = [fact for fact in world.facts() if isinstance(fact, RowsEvent)]
+    assert rows
+    for event in rows:
+        check_table_map(event.map, world.table)
+
+
+@servers
+@pytest.mark.parametrize("mode", [STRICT, TRANS])
+@pytest.mark.parametrize("case", [LOSING], ids=str)
+@pytest.mark.parametrize(
+    "column", ["tx TEXT", "l VARCHAR(20)", "v VARCHAR(10) NOT NULL", "ts TIMESTAMP NULL, MODIFY dt DATETIME NOT NULL"]
+)
+def test_strict_mode_refuses_what_would_lose_something(world: World, mode: str, column: str) -> None:
+    """A column that says no character set gets the table's; NULLs have no place in NOT NULL."""
+    with pytest.raises(MySQLError):
+        world.server.run(mode, f"ALTER TABLE t MODIFY {column}", db=world.database)
+
+
+@servers
+@pytest.mark.parametrize("case", CHANGES, ids=str)
+def test_what_changes_the_table(world: World) -> None:
+    try:
+        world.run()
+    except MySQLError as e:
+        if world.stops():
+            return
+        pytest.skip(f"the server refuses it: {e.args[-1]}")
+    assert world.stops()
+    with suppress(MySQLError):
+        world.server.run(f"CREATE DATABASE IF NOT EXISTS {world.database}")

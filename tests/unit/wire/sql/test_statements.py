@@ -1,0 +1,233 @@
+"""R9: a corpus of statements and what each does to a captured table; however it is written, it does the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_spark.wire.facts import Statement
+from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, UNKNOWN_SESSION, Session
+
+_TYPES = {
+    "id": "int",
+    "i": "int",
+    "n": "int",
+    "v": "varchar(10)",
+    "s": "char(5)",
+    "l": "varchar(20)",
+    "d": "decimal(10,3)",
+    "f": "float",
+    "db": "double",
+    "dt": "datetime",
+    "ts": "timestamp",
+    "e": "enum('a','b','c')",
+    "st": "set('x','y','z')",
+    "b": "varbinary(10)",
+    "tx": "text",
+    "bi": "bit(4)",
+    "tm": "time",
+    "y": "year",
+    "dd": "date",
+    "dt6": "datetime(6)",
+    "vi": "varchar(10)",
+}
+_TEXTS = {"v", "s", "l", "e", "st", "tx", "vi"}
+
+
+def _column(name: str, declared: str) -> Column:
+    charset = ("latin1" if name == "l" else "utf8mb4") if name in _TEXTS else ""
+    collation = f"{charset}_general_ci" if charset else ""
+    return Column(name, SourceType.parse(declared, charset), name not in ("id", "n"), collation)
+
+
+ORDERS = Table(TableId("shop", "orders"), tuple(_column(n, t) for n, t in _TYPES.items()), ("id",), key_index="PRIMARY")
+#: as MariaDB declares the same
+WIDE = Table(
+    ORDERS.id,
+    tuple(_column(n, {"int": "int(11)", "year": "year(4)"}.get(t, t)) for n, t in _TYPES.items()),
+    ("id",),
+    key_index="PRIMARY",
+)
+
+STRICT = 1 << 21
+_MYSQL, _MARIADB = Session(STRICT, "utf8mb4", False, 90_704), Session(STRICT, "utf8mb4", True, 101_119)
+SESSIONS = {
+    "any": (_MYSQL, _MARIADB, Session(1 << 22, "utf8mb3", True, 110_405)),
+    "mysql": (_MYSQL,),
+    "mariadb": (_MARIADB,),
+    "ansi": (Session(STRICT | ANSI_QUOTES, "utf8mb4", False, 90_704),),
+    "plain": (Session(STRICT | NO_BACKSLASH_ESCAPES, "utf8mb4", True, 101_119),),
+    "lax": (Session(0, "utf8mb4", False, 90_704), Session(0, "utf8mb4", True, 101_119)),
+    "unknown": (UNKNOWN_SESSION,),
+}
+
+
+def _corpus() -> list[tuple[bool, str, str, str]]:
+    """(changes, session, default database, statement)."""
+    found: list[tuple[bool, str, str, str]] = []
+    head: tuple[bool, str, str] = (True, "", "")
+    for line in Path(__file__).with_name("statements.txt").read_text().splitlines():
+        if line.startswith("["):
+            outcome, session, database = line.strip("[]").split()
+            head = (outcome == "change", session, database)
+        elif line and not line.startswith("# "):
+            found.append((*head, line.replace("⏎", "\n")))
+    return found
+
+
+CORPUS = _corpus()
+
+
+def changes(sql: str, session: Session, database: str = "shop", table: Table = ORDERS) -> bool:
+    return may_change(Statement(database, sql, session), table)
+
+
+def test_the_corpus_is_large_and_has_no_statement_twice() -> None:
+    assert len(CORPUS) >= 400
+    assert len({line[1:] for line in CORPUS}) == len(CORPUS)
+
+
+@pytest.mark.parametrize(("expected", "session", "database", "sql"), CORPUS)
+def test_what_a_statement_does(expected: bool, session: str, database: str, sql: str) -> None:
+    for each in SESSIONS[session]:
+        assert changes(sql, each, database) is expected
+        assert changes(sql, each, database, WIDE) is expected
+
+
+def _variants(sql: str) -> list[str]:
+    plain = not any(c in sql for c in "'\"`#\\") and "--" not in sql
+    wrapped = [f"/*!50001 {sql} */", f"/*! {sql}*/"] if "/*" not in sql and plain and not sql.endswith(";") else []
+    spaced = (
+        [sql.replace(" ", " \n\t"), sql.replace(" ", "/**/ /* ' */"), sql.replace(",", "-- ,\n,")]
+        if plain and "/*" not in sql
+        else []
+    )
+    return [f"/* app='1' */ {sql}", f"-- x\n{sql}", *wrapped, *spaced]
+
+
+@pytest.mark.parametrize(("expected", "session", "database", "sql"), [line for line in CORPUS if line[1] != "unknown"])
+def test_comments_and_blanks_do_nothing(expected: bool, session: str, database: str, sql: str) -> None:
+    for each in SESSIONS[session]:
+        assert [changes(v, each, database) for v in _variants(sql)] == [expected] * len(_variants(sql))
+
+
+def test_what_cannot_be_read_with_certainty_stops_the_tables_that_it_names() -> None:
+    """Without the session's settings, or in a character set in which a byte of a character may look like a quote."""
+    sql = "ALTER TABLE orders COMMENT 'ü'"
+    assert not changes(sql, _MYSQL)
+    assert changes(sql, replace(_MYSQL, charset="sjis"))
+    assert changes(sql, replace(_MYSQL, sql_mode=None))
+    assert not changes(sql, UNKNOWN_SESSION, table=replace(ORDERS, id=TableId("shop", "other")))
+
+
+_HARMLESS = [
+    "ADD INDEX k (v)",
+    "ADD UNIQUE (n, v)",
+    "COMMENT 'DROP COLUMN v'",
+    "ALTER i SET DEFAULT 5",
+    "MODIFY i INT COMMENT ', DROP v'",
+    "ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
+    "ADD CONSTRAINT c CHECK (n > 0)",
+    "DROP INDEX kv",
+    "FORCE",
+    "ALGORITHM=COPY",
+    "DEFAULT CHARACTER SET latin1",
+    "RENAME INDEX a TO b",
+    "ADD FOREIGN KEY (i) REFERENCES p (id)",
+]
+_CHANGING = [
+    "ADD x INT",
+    "DROP v",
+    "DROP PRIMARY KEY",
+    "MODIFY i BIGINT",
+    "RENAME TO y",
+    "RENAME COLUMN i TO j",
+    "CONVERT TO CHARACTER SET utf8mb4",
+    "ENGINE=MyISAM",
+    "CHANGE i j INT",
+    "ADD FOREIGN KEY (i) REFERENCES p (id) ON DELETE CASCADE",
+    "FROB",
+    "MODIFY n INT NOT NULL AFTER v",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(_HARMLESS), min_size=1, max_size=5), st.sampled_from(_CHANGING), st.integers(0, 5))
+def test_one_clause_that_changes_something_is_enough(harmless: list[str], changing: str, place: int) -> None:
+    for session in SESSIONS["any"]:
+        assert not changes(f"ALTER TABLE orders {', '.join(harmless)}", session)
+        both = [*harmless[:place], changing, *harmless[place:]]
+        assert changes(f"ALTER TABLE orders {', '.join(both)}", session)
+
+
+_SOUP = (
+    "ALTER TABLE orders ADD DROP COLUMN INDEX k ( ) , ; . ' \" ` \\ -- # \n /* */ /*! /*M! 50001 IF NOT EXISTS u RENAME TO LIKE CREATE"
+    " PRIMARY KEY MODIFY i INT NULL DEFAULT 1 COMMENT 'x' ENGINE = InnoDB PARTITION BY SELECT SET STATEMENT FOR v x'0f' é $$ @ \0 1e"
+    " \ufffd shop"
+)
+_PIECES = _SOUP.split(" ")
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.sampled_from(_PIECES), max_size=30), st.sampled_from([s for each in SESSIONS.values() for s in each])
+)
+def test_any_text_is_an_outcome(pieces: list[str], session: Session) -> None:
+    sql = " ".join(pieces)
+    changes(sql, session)
+    changes(f"ALTER TABLE orders {sql}", session)
+    assert changes(f"ALTER TABLE orders DROP COLUMN v, {sql}", session)
+    assert changes(f"DROP TABLE orders {sql}", session)
+
+
+@pytest.mark.parametrize("piece", ["(", ")", "ADD INDEX k (v), ", "a.", "'x' ", "COMMENT 'x' ", "/**/", "((", ", "])
+def test_time_grows_with_length_only(piece: str) -> None:
+    """Twice a thousand times the length is no matter of hours: the test's timeout would strike."""
+    for session in SESSIONS["any"]:
+        changes(f"ALTER TABLE orders {piece * 20_000}", session)
+        changes(f"CREATE TABLE u ({piece * 20_000}", session)
+
+
+def test_without_a_record_of_the_keys_index_no_index_may_go() -> None:
+    """Copies of earlier versions do not have it."""
+    unknown = Table(ORDERS.id, ORDERS.columns, ("id",))
+    for sql in ("DROP INDEX k ON orders", "ALTER TABLE orders DROP INDEX k", "ALTER TABLE orders RENAME INDEX a TO b"):
+        assert changes(sql, _MYSQL, table=unknown)
+        assert not changes(sql, _MYSQL)
+    assert not changes("ALTER TABLE orders ADD INDEX k (v)", _MYSQL, table=unknown)
+
+
+def test_the_index_that_tells_rows_apart_must_stay() -> None:
+    unique = Table(ORDERS.id, ORDERS.columns, ("id",), key_index="Uk")
+    for sql in ("DROP INDEX uk ON orders", "ALTER TABLE orders DROP KEY `UK`", "ALTER TABLE orders ALTER INDEX uk INVISIBLE",
+                "CREATE OR REPLACE UNIQUE INDEX uk ON orders (i)", "ALTER TABLE orders RENAME INDEX uk TO x"):  # fmt: skip
+        assert changes(sql, _MARIADB, table=unique)
+    assert not changes("DROP INDEX other ON orders", _MARIADB, table=unique)
+
+
+def test_a_text_in_the_key_keeps_its_collation() -> None:
+    """Which keys are equal depends on it."""
+    table = Table(ORDERS.id, ORDERS.columns, ("v",), key_index="uv")
+    same = "ALTER TABLE orders MODIFY v VARCHAR(10) COLLATE utf8mb4_general_ci NOT NULL COMMENT 'x'"
+    assert not changes(same, _MYSQL, table=table)
+    for other in (
+        "COLLATE utf8mb4_bin NOT NULL",
+        "NOT NULL",
+        "CHARACTER SET utf8mb4 NOT NULL",
+        "COLLATE utf8mb4_general_ci",
+    ):
+        assert changes(f"ALTER TABLE orders MODIFY v VARCHAR(10) {other}", _MYSQL, table=table)
+
+
+def test_names_that_a_server_may_take_for_one() -> None:
+    """By lower_case_table_names a name is compared in lower case, by the server's own rules."""
+    table = Table(TableId("shop", "größe"), ORDERS.columns, ("id",), key_index="PRIMARY")
+    for name in ("GRÖSSE", "grosse", "größe"):
+        assert changes(f"DROP TABLE `{name}`", _MYSQL, table=table)
+    assert not changes("DROP TABLE `grobe`", _MYSQL, table=table)
