@@ -141,13 +141,36 @@ class PlanShard:
 
 
 @dataclass(frozen=True)
+class Flow:
+    """How data flows through a stream, in seconds as of the report that it comes with: ages, because the clocks of two machines differ.
+
+    `heard`: the run has received an event or heartbeat from the source; `silence` is the age of the last one, or since when the run has
+    waited for the first (None: it does not listen yet). `waiting` is for how long the oldest received change has waited for its
+    commit, 0 where none waits; `commit` the age of the run's last commit (None: none yet).
+    """
+
+    heard: bool = False
+    silence: float | None = None
+    waiting: float = 0.0
+    commit: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Flow:
+        """What a newer driver says beyond that is left aside."""
+        return cls(**{k: v for k, v in data.items() if k in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
 class Report:
     """News from a driver; every part is optional and replaces what was known.
 
     `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished, finished, low, high, rows, position,
-    reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's, and come together: with a position
-    that has a time, a lag of None says that the log is silent; `epoch` is the epoch that the driver really uses; `done` is the run's
-    work so far (commits, rows); `maintenance` is what the upkeep of its tables has cost (steps, seconds, bytes written, filesRemoved),
+    reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's, and come together: None is a lag
+    that the driver does not know; `flow` is a stream's `Flow`; `epoch` is the epoch that the driver really uses; `done` is the run's work
+    so far (commits, rows); `maintenance` is what the upkeep of its tables has cost (steps, seconds, bytes written, filesRemoved),
     for metrics; `exit` is the last word: code, reason, message, remedy.
     """
 
@@ -160,6 +183,7 @@ class Report:
     done: dict[str, int] | None = None
     exit: dict[str, Any] | None = None
     maintenance: dict[str, float] | None = None
+    flow: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """One line."""

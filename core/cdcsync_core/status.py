@@ -274,14 +274,13 @@ def merge_report(
 
 
 def _with_place(status: Status, position: dict[str, Any], lag: float | None) -> Status:
-    """With the reader's place and the lag there; None is a lag, too: the log is silent.
+    """With the reader's place and the lag there.
 
-    A place without a time is where a run begins, before it has read anything: what is known of time and lag stays.
+    A place without a time is where a run begins, before it has applied anything: the time that is known stays, and gives the lag.
     """
     if not position.get("timestamp"):
         known = (status.position or {}).get("timestamp")
         position = position | ({"timestamp": known} if known else {})
-        lag = status.lag_seconds if lag is None else lag
     return status.with_(position=position, lag_seconds=lag)
 
 
@@ -304,14 +303,18 @@ def _verdict(table: TableStatus) -> dict[str, Any]:
 
 
 def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
-    """Seconds behind; None while the log is silent.
+    """Seconds behind; None while that is not known.
 
-    Once reports are older than three intervals (drivers report every few seconds whatever their interval) the position's
-    own age counts, or where it has no time the report's: a dead driver does not look fresh.
+    What a driver reported counts while it is fresh. Once reports are older than three intervals (drivers report every few seconds whatever
+    their interval), and while a driver has applied nothing yet, the position's own age counts, or where it has no time the
+    report's: neither a dead driver nor a new one looks fresh.
     """
-    if status.position is None or (reported_at is not None and now - reported_at <= max(3 * interval, _FRESH)):
+    if status.position is None:
         return status.lag_seconds
-    stamp = unix_time(status.position.get("timestamp")) or reported_at
+    fresh = reported_at is not None and now - reported_at <= max(3 * interval, _FRESH)
+    if fresh and status.lag_seconds is not None:
+        return status.lag_seconds
+    stamp = unix_time(status.position.get("timestamp")) or (None if fresh else reported_at)
     return status.lag_seconds if stamp is None else max(round(now - stamp, 1), status.lag_seconds or 0)
 
 

@@ -18,14 +18,15 @@ from cdcsync_core.status import (
     TableStatus,
     aged_lag,
     only_tables,
+    unix_time,
+    utc,
     with_condition,
     with_tables,
 )
 from cdcsync_operator.assignment import all_consistent, assigned, established, is_read, to_snapshot, to_stream
+from cdcsync_operator.dataflow import obstacle
 from cdcsync_operator.draft import Draft
 
-#: a stream that has not said anything for so long (seconds, beside three of its intervals) does not count as flowing
-_SILENCE = 30.0
 _SHOWN_FAILURES = 5
 #: why a snapshot of which nothing is left to be read is not complete
 TABLES_FAILED = "TablesFailed"
@@ -170,9 +171,9 @@ def _health_of_work(draft: Draft, before: Status) -> Health:
         reason, words = _waiting(draft)
         message = "; ".join(filter(None, (_work(draft), words)))
         return Health(False, False, False, reason or draft.status.phase.value, message)
-    silence = _SILENCE + 3 * draft.spec.stream.interval
-    if stream.reported_at is None or draft.now - stream.reported_at > silence:
-        return Health(False, False, False, "Starting" if stream.reported_at is None else "Silent", _work(draft))
+    found = obstacle(draft.spec, stream, draft.now)
+    if found:
+        return Health(False, False, False, found[0], f"{found[1]}; {_work(draft)}")
     return Health(True, False, all_consistent(draft.status), "Streaming", _work(draft))
 
 
@@ -183,13 +184,19 @@ def _waiting(draft: Draft) -> tuple[str, str]:
 
 def _work(draft: Draft) -> str:
     counts = draft.status.tables
-    parts = [f"{counts.streaming} of {counts.total} tables consistent"]
+    parts = [f"{counts.streaming} of {counts.total} tables consistent{_as_of(draft.status)}"]
     if draft.status.phase in (Phase.PLANNING, Phase.SNAPSHOTTING):
         progress = draft.status.snapshot
         parts = [f"{progress.splits_finished} of {progress.splits_total} splits read"]
     if counts.unassigned:
         parts.append(f"{counts.unassigned} tables match and are not captured (change the spec to take them)")
     return "; ".join(parts)
+
+
+def _as_of(status: Status) -> str:
+    """What the reader has passed is known; of what came after that nothing is claimed."""
+    stamp = unix_time((status.position or {}).get("timestamp"))
+    return "" if stamp is None else f" as of {utc(stamp)}"
 
 
 def _failures(failed: list[TableStatus]) -> str:
@@ -271,4 +278,5 @@ def _consistent(draft: Draft) -> Verdict:
     if behind:
         named = ", ".join(behind[:_SHOWN_FAILURES])
         return ("Consistent", False, "CatchingUp", f"{len(behind)} of {len(tables)} tables are not consistent: {named}")
-    return ("Consistent", True, "Consistent", "")
+    as_of = _as_of(draft.status) or " as of their positions"
+    return ("Consistent", True, "Consistent", f"{len(tables)} of {len(tables)} tables equal the source{as_of}")

@@ -338,6 +338,4 @@ def _action(run: RunSeen) -> StartRun:
 
 
 def _draining(run: RunSeen) -> RunSeen:
-    return RunSeen(
-        run.kind, run.id, run.tables, run.fingerprint, RunState.DRAINING, run.started_at, True, run.reported_at
-    )
+    return replace(run, state=RunState.DRAINING, stop_asked=True, exit=None)

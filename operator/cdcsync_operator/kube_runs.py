@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode, Report, RunKind
+from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.pod_outcome import outcome, waiting
@@ -87,6 +87,7 @@ class FoundRun:
             self.head.get("at"),
             ended,
             ("", "") if ended or draining else waiting(self.pod, self.pending, now),
+            Flow.from_dict(self.head["flow"]) if self.head.get("flow") else None,
         )
 
     def _exit(self, now: float) -> Exit | None:

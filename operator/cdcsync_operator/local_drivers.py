@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
-from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
 from cdcsync_core.table import Table
@@ -38,11 +38,13 @@ class _Inbox:
         self._clock, self._lock = clock, threading.Lock()
         self._reports: list[Report] = []
         self.reported_at: float | None = None
+        self.flow: Flow | None = None
 
     def put(self, report: Report) -> None:
         with self._lock:
             self._reports.append(report)
             self.reported_at = self._clock()
+            self.flow = self.flow if report.flow is None else Flow.from_dict(report.flow)
 
     def take(self) -> list[Report]:
         with self._lock:
@@ -69,8 +71,9 @@ class _Run:
             state = RunState.ENDED
             if self.error is not None:
                 asked, outcome = False, _exit_of(self.error)
+        reported_at, flow = self.inbox.reported_at, self.inbox.flow
         return RunSeen(
-            a.kind, a.id, a.tables, a.fingerprint, state, self.started_at, asked, self.inbox.reported_at, outcome
+            a.kind, a.id, a.tables, a.fingerprint, state, self.started_at, asked, reported_at, outcome, flow=flow
         )
 
 

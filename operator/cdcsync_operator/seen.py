@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import RunKind
+from cdcsync_core.run import Flow, RunKind
 from cdcsync_core.status import Status
 
 # ---- what is seen
@@ -37,7 +37,8 @@ class RunSeen:
     """A driver as it is found; times are unix seconds.
 
     `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has not said anything yet;
-    `exit` is set once it ended. `waiting` are reason and words where pods of it wait for a node.
+    `exit` is set once it ended. `waiting` are reason and words where pods of it wait for a node. `flow` is how data flows through a
+    stream, as of its last report (None: an older driver, which does not say).
     """
 
     kind: RunKind
@@ -50,6 +51,7 @@ class RunSeen:
     reported_at: float | None = None
     exit: Exit | None = None
     waiting: tuple[str, str] = ("", "")
+    flow: Flow | None = None
 
     @property
     def live(self) -> bool:

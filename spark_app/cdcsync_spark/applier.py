@@ -51,7 +51,8 @@ class StreamTable:
 class Applier:
     """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` counts seconds and never goes back.
 
-    `repair` compares with the source what a crash of it may have taken back. `commits` and `rows` are its work so far.
+    `repair` compares with the source what a crash of it may have taken back. `commits` and `rows` are its work so far, `committed` the
+    time of the last commit.
     """
 
     tables: dict[str, StreamTable]
@@ -61,6 +62,7 @@ class Applier:
     repair: Repair | None = None
     commits: int = 0
     rows: int = 0
+    committed: float | None = None
     _merging: int = 0
     _untended: dict[str, StreamTable] = field(default_factory=dict)
     #: the tables that are being repaired
@@ -197,7 +199,7 @@ class Applier:
         table.state = table.target.commit(self.epoch, build)
         if table.state.number != before:
             table.wrote = True
-            table.committed = self.clock()
+            table.committed = self.committed = self.clock()
             self._untended[table.name] = table
             self.commits += 1
             self.rows += self._merging

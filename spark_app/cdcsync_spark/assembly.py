@@ -90,6 +90,10 @@ class Assembly:
         self._sealed_at = start
         #: grows with each step of the place, and with each word that it is still the same one
         self.steps = 0
+        #: the transactions so far that change a table of ours, or stop one
+        self.changes = 0
+        #: whether the last fact was a heartbeat: the server had nothing else to send
+        self.waits = False
         self._reset()
 
     def _reset(self) -> None:
@@ -121,6 +125,11 @@ class Assembly:
         gtids = self._sealed_at.gtids.union(self._joined).with_gtids(self._gtids)
         return GtidPosition(gtids, self._at, anchor)
 
+    @property
+    def at(self) -> LogOffset | None:
+        """The place of `position`, which costs more to ask for where there are GTIDs."""
+        return self._at
+
     def abandon(self) -> None:
         """Drops the transaction that is being read: the connection is lost and it will come again."""
         self._open = OpenTransaction()
@@ -150,6 +159,7 @@ class Assembly:
 
     def _begin(self, _: facts.TransactionBegin) -> None:
         self._open = OpenTransaction()
+        self.waits = False
 
     def _statement(self, statement: facts.Statement) -> None:
         self._open.statements.append(statement)
@@ -210,6 +220,7 @@ class Assembly:
 
     def _stand(self, progress: facts.Progress) -> None:
         self._progress(progress.at, progress.timestamp)
+        self.waits = progress.waits
         if progress.mark is not None:
             self._mark = progress.mark
 
@@ -248,6 +259,7 @@ class Assembly:
         if kept is not None:
             self._transactions.append(transaction)
             self.size += TRANSACTION_BYTES
+            self.changes += 1
 
     def _has(self, table: TableId, transaction: TransactionId) -> bool:
         ahead = self._ahead.get(table)
@@ -260,6 +272,7 @@ class Assembly:
         index = len(self._transactions)
         self._rows[table] = [r for r in self._rows.get(table, []) if r[0] != index]
         self._stopped.add(table)
+        self.changes += 1
         self._stops[table] = Stop(error, self.position)
 
     def _stop_tables(self, statements: list[facts.Statement], transaction: TransactionId) -> None:

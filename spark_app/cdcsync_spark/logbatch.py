@@ -55,7 +55,8 @@ class LogBatch:
     `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats came. `transactions` is a JSON file with
     the `[end, gtid]` of each (see `read_transactions`), "" where there are none. `fatal` ends the run.
     `full` batches are those of a reader that is behind: another one may wait. `left` is the file before the batch whose end was not seen:
-    what it holds at its end may be lost on the source.
+    what it holds at its end may be lost on the source. `changes` counts the transactions that change or stop a table of ours, from the
+    reader's start to the end of this batch.
     """
 
     start: Position
@@ -66,6 +67,7 @@ class LogBatch:
     fatal: CdcError | None = None
     full: bool = False
     left: FileLeft | None = None
+    changes: int = 0
 
     def to_json(self) -> str:
         return json.dumps(
@@ -78,6 +80,7 @@ class LogBatch:
                 "fatal": self.fatal.to_json() if self.fatal else None,
                 "full": self.full,
                 "left": [self.left.file, self.left.next] if self.left else None,
+                "changes": self.changes,
             }
         )
 
@@ -93,6 +96,7 @@ class LogBatch:
             from_json(data["fatal"]) if data["fatal"] else None,
             data["full"],
             FileLeft(*data["left"]) if data["left"] else None,
+            data["changes"],
         )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -27,11 +28,13 @@ from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.watermark import high
 from cdcsync_spark.assembly import Assembly, PrepareNeeded
 from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.binlog import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.opentransaction import OpenTransaction
+from cdcsync_spark.received import Received, ReceivedFile
 from cdcsync_spark.replicaid import ReplicaIds
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.facts import FileLeft
@@ -58,7 +61,8 @@ class ReaderSettings:
     `ahead` holds the positions of tables that are further than `start`; a batch is full when it takes `max_batch_bytes` of memory
     (`Assembly.size`); `interval_seconds` is the time from one batch to the next where none is full before. Without `befores` those
     before images are left out that a fold by key does without. `spare_ids` are taken where a dump with `replica_id` does not begin
-    within `begin_seconds` (see `replicaid`; the reader sets that).
+    within `begin_seconds` (see `replicaid`; the reader sets that). `received` is where it is noted what has come (see `received`); None:
+    nowhere.
     """
 
     source: Source
@@ -75,14 +79,17 @@ class ReaderSettings:
     befores: bool = True
     spare_ids: tuple[int, ...] = ()
     begin_seconds: float | None = None
+    received: Path | None = None
 
 
 @dataclass(frozen=True)
 class Dump:
-    """One connection to the log, proved and about to send: raw events, and the parser that knows where they begin."""
+    """One connection to the log, proved and about to send: raw events, and the parser that knows where they begin. `end` is where the log
+    ended before: a heartbeat from there or beyond is from its end."""
 
     client: BinlogClient
     parser: EventParser
+    end: LogOffset | None = None
 
 
 #: settings, where to go on, whose rows are wanted; raises CdcError
@@ -96,6 +103,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
     with connect(settings.source) as connection:
         facts = read_facts(connection)
         prove(connection, facts, settings.log, start)
+        end = high(connection, facts)
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
         mark = start.mark if isinstance(start, FilePosition) else ""
         client = BinlogClient(
@@ -106,7 +114,8 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             heartbeat_seconds=settings.heartbeat_seconds,
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
-        yield Dump(client, EventParser(facts.flavor, file=file, mark=mark, known=_sent_again(start), wanted=wanted))
+        parser = EventParser(facts.flavor, file=file, mark=mark, known=_sent_again(start), wanted=wanted)
+        yield Dump(client, parser, end)
 
 
 def _oldest_file(positions: Iterable[Position]) -> str:
@@ -145,6 +154,8 @@ class LogReader:
         self._client: BinlogClient | None = None
         #: when the source last said where the log stands, outside of a transaction
         self._heard = float("-inf")
+        self._received = Received(listens=time.monotonic())
+        self._shared = ReceivedFile(settings.received) if settings.received else None
         self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
 
     def start(self) -> None:
@@ -182,7 +193,8 @@ class LogReader:
     def _sealed(self) -> LogBatch:
         """All that is whole. If it cannot be written it is lost to this reader, which ends."""
         try:
-            return self._writer.write(self._assembly.seal())
+            changes = self._assembly.changes
+            return replace(self._writer.write(self._assembly.seal()), changes=changes)
         except CdcError as e:
             self._fatal = e
         except Exception as e:  # noqa: BLE001 (whatever it was, the batch is lost, and nothing may come after it)
@@ -196,6 +208,7 @@ class LogReader:
     # -- the thread
 
     def _run(self) -> None:
+        self._note(listens=time.monotonic())
         try:
             self._follow_patiently()
         except CdcError as e:
@@ -306,6 +319,7 @@ class LogReader:
                             return
                 if self._assembly.steps != steps:
                     self._heard = time.monotonic()
+                self._note_arrival(dump)
 
     def _feed(self, parser: EventParser, event: memoryview) -> None:
         if event[_KIND] == _FORMAT_DESCRIPTION:
@@ -317,11 +331,25 @@ class LogReader:
 
     def _hand_over(self) -> None:
         """Decodes the full batch, then waits until the one before it is taken."""
+        self._note(heard=time.monotonic(), end=None, changes=self._assembly.changes)
         batch = self._sealed()
         while self._full is not None and not self._stopping:
+            self._note(blocked=True)
             self._changed.wait(1.0)
+        self._note(heard=time.monotonic(), blocked=False)  # it listens again
         self._full = batch
         self._early.set()
+
+    def _note_arrival(self, dump: Dump) -> None:
+        """A heartbeat from before the end of the log comes while the server skips what it need not send."""
+        now, at = time.monotonic(), self._assembly.at
+        ended = self._assembly.waits and (dump.end is None or (at is not None and at.covers(dump.end)))
+        self._note(heard=now, end=now if ended else None, changes=self._assembly.changes)
+
+    def _note(self, **parts: Any) -> None:
+        if self._shared is not None:
+            self._received = replace(self._received, **parts)
+            self._shared.write(self._received)
 
 
 def _unexpected(error: Exception) -> CdcError:

@@ -38,10 +38,23 @@ def _of(part: str, name: str) -> Callable[[Mapping[str, Any]], float | None]:
     return lambda said: (said.get(part) or {}).get(name)
 
 
+def _ago(said: Mapping[str, Any], name: str) -> float | None:
+    """A time of an age in `flow`. Before the run has received anything, no age is that of something received."""
+    flow = said.get("flow") or {}
+    age = flow.get(name)
+    return None if age is None or (name == "silence" and not flow["heard"]) else said["at"] - age
+
+
 OF_RUN = (
     Metric("cdcsync_driver_epoch", "gauge", "the run's epoch: each start of a driver has a higher one", lambda s: s.get("epoch")),
     Metric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver last had news", lambda s: s.get("at")),
-    Metric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source, of the last batch", lambda s: s.get("lag_seconds")),
+    Metric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source", lambda s: s.get("lag_seconds")),
+    Metric(
+        "cdcsync_driver_received_timestamp_seconds", "gauge", "when an event or heartbeat of the source came last",
+        lambda s: _ago(s, "silence"),
+    ),
+    Metric("cdcsync_driver_committed_timestamp_seconds", "gauge", "when the stream last committed", lambda s: _ago(s, "commit")),
+    Metric("cdcsync_driver_waiting_seconds", "gauge", "how long the oldest received change waits", _of("flow", "waiting")),
     Metric(
         "cdcsync_driver_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
         lambda s: unix_time((s.get("position") or {}).get("timestamp")),

@@ -28,14 +28,15 @@ from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.binlog import patience
 from cdcsync_spark.binlogsource import FORMAT, LogSource, save_settings
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.crashrepair import Repair, SourceRepair
 from cdcsync_spark.crashtail import TailReader
+from cdcsync_spark.dataflow import Backlog, flow, idle_since, lag_seconds
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.logreader import ReaderSettings
 from cdcsync_spark.progress import failed_entry, position_entry, table_entry
+from cdcsync_spark.received import Received, ReceivedFile
 from cdcsync_spark.sinks.base import Closed, Maintenance, refuse_other_identity
 
 _REPORT_SECONDS = 2.0
@@ -124,8 +125,10 @@ class StreamRun:
         self._closing = False
         self._starts = 0
         self._last: LogBatch | None = None
-        self._applied_at = self.wall()
-        self._heard_at = self.clock()
+        self._committed: float | None = None
+        self._changes = 0
+        self._backlog = Backlog()
+        self._received: ReceivedFile | None = None
         self._reported_at = float("-inf")
         self._reported: dict[str, str] = {}
 
@@ -138,6 +141,7 @@ class StreamRun:
                 if self._never_began(query):
                     query = self._start_query()
                 self.context.stopping.wait(0.2)
+                self._observe()
                 self._report_if_due()
         finally:
             self._close(query)
@@ -168,6 +172,7 @@ class StreamRun:
         scratch = Path(self.context.config.scratch_dir)
         folder = scratch / "log"
         folder.mkdir(exist_ok=True)
+        self._received = ReceivedFile(scratch / "received")
         save_settings(self._settings(folder), scratch / "reader.pickle")
         self.spark.dataSource.register(LogSource)
         rows = self.spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle")).load()
@@ -196,6 +201,7 @@ class StreamRun:
             decoder=self.context.config.decoder,
             interval_seconds=self.context.resource.spec.stream.interval,
             befores=False,
+            received=folder.parent / "received",
         )
 
     def _on_batch(self, rows: DataFrame, _: int) -> None:
@@ -223,7 +229,9 @@ class StreamRun:
         self._applier.apply(batch)
         gate("batch-applied")
         self._applier.stamp(older_than=self.clock() - self.stamp_seconds)
-        self._last, self._applied_at, self._heard_at = batch, self.wall(), self.clock()
+        # in this order: what a report takes for applied has its time already
+        self._last, self._committed = batch, self._committed if batch.timestamp is None else batch.timestamp
+        self._changes = batch.changes
         _remove_files(batch)
 
     # -- when it ends
@@ -256,14 +264,17 @@ class StreamRun:
         that stops meanwhile does so beyond that place.
         """
         reader = self._applier.reader
+        received, waiting = self._observe()
+        timestamp, lag = self._lag(received)
         phases = {t.name: self._phase(t) for t in self.tables if not t.released}
         changed = [t for t in self.tables if t.name in phases and (everything or self._news(t, phases[t.name]))]
         self._reported = {**self._reported, **{t.name: self._key(t, phases[t.name]) for t in changed}}
         self.context.reporter.report(
             epoch=self.epoch,
             tables=[self._entry(t, phases[t.name]) for t in changed],
-            position=position_entry(reader, self._timestamp()),
-            lag_seconds=self._lag(),
+            position=position_entry(reader, timestamp),
+            lag_seconds=lag,
+            flow=flow(received, self.clock(), waiting, self._applier.committed).to_dict(),
             done={"commits": self._applier.commits, "rows": self._applier.rows},
             maintenance=Maintenance.total(t.target.maintenance for t in self.tables).to_dict(),
         )
@@ -288,29 +299,19 @@ class StreamRun:
             return failed_entry(table.name, table.stop, table.state) | {"position": position}
         return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.fallback)
 
-    def _timestamp(self) -> float | None:
-        """What was committed up to then has been applied: the last commit's time, or the last heartbeat's while the log is silent."""
-        if self._last is None:
-            return None
-        return self._applied_at if self._last.timestamp is None else self._last.timestamp
+    def _observe(self) -> tuple[Received | None, float]:
+        """What the reader has received, and how long the oldest of it waits for its commit."""
+        received, now = self._received.read() if self._received else None, self.clock()
+        if received is not None:
+            self._backlog.note(now, received.changes, self._changes)
+        return received, self._backlog.waiting(now)
 
-    def _lag(self) -> float | None:
-        """A source that lives sends heartbeats, and the reader hands over once an interval."""
-        spec = self.context.resource.spec
-        news_seconds = patience(spec.source.heartbeat_interval) + spec.stream.interval
-        committed = self._last.timestamp if self._last else None
-        behind = None if committed is None else max(0.0, self._applied_at - committed)
-        return lag_seconds(behind, self.clock() - self._heard_at, news_seconds)
-
-
-def lag_seconds(behind: float | None, age: float, news_seconds: float) -> float | None:
-    """Seconds from commit on the source to here: `behind` as of the last batch, `age` seconds ago; None while the log is silent.
-
-    Where nothing came for `news_seconds`, not even a heartbeat, nobody knows what the source has: then the age of the last news counts.
-    """
-    if age > news_seconds:
-        return round((behind or 0.0) + age, 3)
-    return None if behind is None else round(behind, 3)
+    def _lag(self, received: Received | None) -> tuple[float | None, float | None]:
+        """What was committed up to the first has been applied, in unix seconds; and the seconds behind the source. None: not known yet."""
+        idle, wall = idle_since(received, self.clock(), self._changes), self.wall()
+        timestamp = self._committed if idle is None else wall - idle
+        age = None if timestamp is None else wall - timestamp
+        return timestamp, lag_seconds(age, idle, self.context.resource.spec.source.heartbeat_interval)
 
 
 def _position(table: StreamTable) -> Position:

@@ -206,6 +206,7 @@ class Cluster:
 
     def _check(self, actions: tuple[Action, ...]) -> None:
         self._check_runs(actions)
+        self._check_ready()
         for entry in assigned(self.status):
             self._check_captured(entry.name)
             if entry.failed:
@@ -213,6 +214,15 @@ class Cluster:
         limited = not self.resource.spec.auto_restart.enabled
         if self.status.phase is Phase.FAILED and not limited and not self._unfit():
             assert SYNC in self.blamed or all(t.failed for t in assigned(self.status)), "the sync failed of nothing"
+
+    def _check_ready(self) -> None:
+        """Only while a stream lives that has reported that it receives."""
+        if self.status.condition("Ready").status != "True" or self.status.phase is Phase.COMPLETED:
+            return
+        stream = self.stream()
+        flow = stream.seen().flow if stream else None
+        assert flow is not None, "ready without a stream that has reported"
+        assert flow.heard, "ready before anything was received"
 
     def _check_stays_failed(self, before: Status) -> None:
         cured = before.condition("SourceReady").status == "False" or before.observed_generation != self.generation

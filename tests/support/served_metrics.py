@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cdcsync_core.run import Flow
 from cdcsync_core.status import Status
 from cdcsync_operator.metrics import Metrics
 from cdcsync_spark.metrics import DriverMetrics
@@ -9,7 +10,8 @@ from cdcsync_spark.metrics import DriverMetrics
 
 def served() -> str:
     driver = DriverMetrics({"namespace": "n", "name": "s", "kind": "stream"})
-    parts = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "epoch": 1, "lag_seconds": 0.5}
+    flow = Flow(heard=True, silence=1.0, waiting=0.0, commit=2.0).to_dict()
+    parts = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "epoch": 1, "lag_seconds": 0.5, "flow": flow}
     work = {
         "rows": 1,
         "commits": 1,

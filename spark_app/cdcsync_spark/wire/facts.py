@@ -133,11 +133,13 @@ class Progress:
     """Heartbeat, rotation or MariaDB's list of GTIDs: the reader stands at `at` outside any transaction.
 
     `mark` is MariaDB's GTID position there where the log says it anew: a domain may be gone from it (FLUSH ... DELETE_DOMAIN_ID).
+    `waits`: a heartbeat, which the server sends while it has nothing else to send.
     """
 
     at: LogOffset
     timestamp: float | None = None
     mark: str | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ class EventParser:
         if offset < self._offset or (not whole and offset - self._offset >= _FAR):
             return ()  # one from behind says nothing new; taken for one beyond 4 GiB it would skip what is there
         self._offset = offset
-        return [Progress(self._here(), float(header.timestamp) if header.timestamp else None)]
+        return [Progress(self._here(), float(header.timestamp) if header.timestamp else None, waits=True)]
 
     # --- transactions -------------------------------------------------------------------------------------------
 

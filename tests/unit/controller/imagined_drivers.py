@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode, Report, RunKind, TablePhase
+from cdcsync_core.run import ExitCode, Flow, Report, RunKind, TablePhase
 from cdcsync_operator.seen import Exit, RunSeen, RunState, StartRun
 from unit.controller.world import WHOLE, place
 
@@ -158,8 +158,19 @@ class Driver(ABC):
         a = self.action
         ended = self._unasked() if self.ended else None
         state = RunState.ENDED if self.ended else RunState.DRAINING if self.stopping else RunState.RUNNING
+        flows = [parts["flow"] for parts in self.reports[: self.heard] if "flow" in parts]
+        flow = Flow.from_dict(flows[-1]) if flows else None
         return RunSeen(
-            a.kind, a.id, a.tables, a.fingerprint, state, self.started_at, self.stop_asked, self.heard_at, ended
+            a.kind,
+            a.id,
+            a.tables,
+            a.fingerprint,
+            state,
+            self.started_at,
+            self.stop_asked,
+            self.heard_at,
+            ended,
+            flow=flow,
         )
 
     def _unasked(self) -> Exit | None:
@@ -216,7 +227,7 @@ class Reader(Driver):
             return
         self.epoch = max([self.action.epoch, *(h.known.epoch + 1 for h in self.held.values())])
         self.reader = min(self._position(h) for h in self.held.values())
-        self._report(everything=True)
+        self._report(everything=True, heard=False)
 
     @staticmethod
     def _position(held: Held) -> int:
@@ -293,7 +304,7 @@ class Reader(Driver):
             return TablePhase.CATCHING_UP
         return TablePhase.STREAMING
 
-    def _report(self, *, everything: bool) -> None:
+    def _report(self, *, everything: bool, heard: bool = True) -> None:
         entries = []
         for name, held in self.held.items():
             if held.released:
@@ -302,7 +313,9 @@ class Reader(Driver):
             if everything or held.said != (phase, held.known.number):
                 held.said = (phase, held.known.number)
                 entries.append(entry_of(name, phase, held.known, held.stop))
-        self.say(epoch=self.epoch, tables=entries, position=place(self.reader) | {"timestamp": ""}, lag_seconds=0.5)
+        flow = Flow(heard=heard, silence=0.0 if heard else None).to_dict()
+        position = place(self.reader) | {"timestamp": ""}
+        self.say(epoch=self.epoch, tables=entries, position=position, lag_seconds=0.5, flow=flow)
 
 
 @dataclass

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase
-from unit.controller.world import WHOLE, World, place
+from dataclasses import replace
+from typing import Any
 
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import Flow, RunKind, TablePhase
+from cdcsync_core.status import Phase
+from unit.controller.world import WHOLE, World, place, resource
+
+SOURCE = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}}
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 
 
@@ -83,3 +87,60 @@ def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
     world.change(restartNonce=1)
     world.steps()
     assert world.live(STREAM).names == {"shop.a", "shop.b"}
+
+
+# ---- Ready follows the data
+
+
+def reporting(world: World, **flow: Any) -> tuple[str, str]:
+    """The stream's driver reports how data flows, and its tables and position as ever; Ready then."""
+    run = world.live(STREAM)
+    world.flow("shop.a", "shop.b")
+    world.runs[run.id] = replace(world.runs[run.id], flow=Flow(**flow))
+    world.step()
+    return world.condition("Ready")
+
+
+def test_a_run_is_not_ready_before_it_received_anything() -> None:
+    world = World()
+    world.to_streaming()
+    assert reporting(world) == ("False", "Starting")
+    assert reporting(world, silence=59.0) == ("False", "Starting")
+    assert reporting(world, silence=61.0) == ("False", "SourceSilent")
+    assert reporting(world, heard=True, silence=0.0) == ("True", "Streaming")
+
+
+def test_ready_falls_when_two_heartbeats_are_missing() -> None:
+    world = World(resource=resource(source=SOURCE | {"heartbeatInterval": "30s"}))
+    world.to_streaming()
+    assert reporting(world, heard=True, silence=60.0) == ("True", "Streaming")
+    assert reporting(world, heard=True, silence=60.1) == ("False", "SourceSilent")
+    assert world.condition("Reconciling") == ("True", "SourceSilent")
+    assert "a heartbeat is due every 30 s" in world.status.condition("Ready").message
+
+
+def test_ready_falls_when_received_changes_wait_for_their_commit() -> None:
+    world = World()
+    world.to_streaming()
+    assert reporting(world, heard=True, silence=0.0, waiting=61.0) == ("True", "Streaming")
+    assert reporting(world, heard=True, silence=90.0, waiting=61.1) == ("False", "SinkSlow")
+
+
+def test_a_driver_that_is_lost_ages_although_its_last_report_was_good() -> None:
+    world = World()
+    world.to_streaming()
+    assert reporting(world, heard=True, silence=0.0) == ("True", "Streaming")
+    world.step(60)
+    assert world.condition("Ready") == ("False", "Silent")
+    assert world.status.lag_seconds is not None
+    assert world.status.lag_seconds >= 60
+
+
+def test_consistency_is_claimed_as_of_a_time() -> None:
+    world = World()
+    world.to_streaming()
+    reporting(world, heard=True, silence=0.0)
+    known = (world.status.position or {})["timestamp"]
+    world.step(500)
+    assert world.status.condition("Consistent").message == f"2 of 2 tables equal the source as of {known}"
+    assert f"2 of 2 tables consistent as of {known}" in world.status.condition("Ready").message

@@ -112,6 +112,7 @@ class _FakeParser:
 class _FakeDump:
     client: Any
     parser: Any
+    end: Any = None
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_core.run import Flow, RunConfig, RunKind
 from cdcsync_spark.metrics import VARIABLE, DriverMetrics, Shown, shown
 
 LABELS = {"namespace": "ns", "name": "shop", "kind": "stream"}
@@ -45,7 +45,18 @@ def test_it_shows_what_was_said_last_of_each_part() -> None:
         assert line in lines
     assert "maintenance" not in metrics.text()
     metrics.take({"lag_seconds": None}, 1763748001.0)
-    assert "cdcsync_driver_lag_seconds" not in metrics.text(), "the log is silent"
+    assert "cdcsync_driver_lag_seconds" not in metrics.text(), "it is not known yet"
+
+
+def test_when_data_came_and_was_committed_is_shown() -> None:
+    metrics = DriverMetrics(LABELS)
+    metrics.take({"flow": Flow(silence=50.0).to_dict()}, 100.0)
+    assert "cdcsync_driver_received_timestamp_seconds" not in metrics.text(), "nothing came yet"
+    metrics.take({"flow": Flow(heard=True, silence=1.5, waiting=7.0, commit=20.0).to_dict()}, 100.0)
+    lines = metrics.text().splitlines()
+    assert f"cdcsync_driver_received_timestamp_seconds{{{ON_EACH}}} 98.5" in lines
+    assert f"cdcsync_driver_committed_timestamp_seconds{{{ON_EACH}}} 80.0" in lines
+    assert f"cdcsync_driver_waiting_seconds{{{ON_EACH}}} 7.0" in lines
 
 
 def test_nothing_is_served_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

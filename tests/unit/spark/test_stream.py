@@ -18,24 +18,9 @@ from cdcsync_core.status import unix_time
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.applier import StreamTable
 from cdcsync_spark.logbatch import LogBatch
-from cdcsync_spark.stream import StreamRun, lag_seconds, replica_ids_of
+from cdcsync_spark.received import Received
+from cdcsync_spark.stream import StreamRun, replica_ids_of
 from support.memory_target import MemoryTarget
-
-
-@pytest.mark.parametrize(
-    ("behind", "age", "lag"),
-    [
-        (2.0, 1.0, 2.0),
-        (2.0, 90.0, 2.0),
-        # heartbeats alone
-        (None, 90.0, None),
-        # not even those: the age of the last commit that came, or of the last heartbeat
-        (2.0, 91.0, 93.0),
-        (None, 91.0, 91.0),
-    ],
-)
-def test_a_lag_ages_when_a_source_has_nothing_to_say(behind: float | None, age: float, lag: float | None) -> None:
-    assert lag_seconds(behind, age, news_seconds=90.0) == lag
 
 
 def resource(name: str, **source: Any) -> CdcSync:
@@ -102,8 +87,13 @@ class Reported:
         spark: Any = None
         self.run = StreamRun(context, spark, self.tables, 1, 3600.0, lambda: self.now, lambda: self.wall)
 
-    def hear(self, start: int, end: int, timestamp: float | None) -> None:
-        self.run._apply(LogBatch(at(start), at(end), timestamp, "", ()))
+    def hear(self, start: int, end: int, timestamp: float | None, changes: int = 0) -> None:
+        self.run._apply(LogBatch(at(start), at(end), timestamp, "", (), changes=changes))
+
+    def receive(self, **parts: Any) -> None:
+        """What the reader notes."""
+        received = Received(listens=0.0, **parts)
+        self.run._received = SimpleNamespace(read=lambda: received)  # type: ignore[assignment]
 
     def say(self, *, everything: bool = False) -> dict[str, Any]:
         self.run._report(everything=everything)
@@ -111,16 +101,40 @@ class Reported:
 
 
 def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
-    """Else nobody could say later how old that is."""
+    """It is a number, and later everybody can see how old that is."""
     stream = Reported([stream_table("a")])
-    assert stream.say(everything=True)["position"]["timestamp"] == ""
+    said = stream.say(everything=True)
+    assert (said["position"]["timestamp"], said["lag_seconds"]) == ("", None), "not known before anything was applied"
     stream.hear(100, 200, 998.0)
     said = stream.say()
     assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (998.0, 2.0)
-    stream.wall += 60
-    stream.hear(200, 200, None)
+    stream.wall, stream.now = 1060.0, 60.0
+    assert stream.say()["lag_seconds"] == 62.0, "what was committed since is not known"
+    stream.receive(heard=58.0, end=58.0)
     said = stream.say()
-    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1060.0, None)
+    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1058.0, 0.0)
+    stream.wall, stream.now = 1119.0, 119.0
+    said = stream.say()
+    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1058.0, 61.0), (
+        "two heartbeats are missing"
+    )
+
+
+def test_a_driver_whose_sink_hangs_reports_since_when() -> None:
+    stream = Reported([stream_table("a")])
+    stream.receive(heard=0.0, changes=3)
+    stream.hear(100, 200, 999.0, changes=3)
+    assert stream.say()["flow"] == {"heard": True, "silence": 0.0, "waiting": 0.0, "commit": None}
+    stream.now = 10.0
+    stream.receive(heard=10.0, end=10.0, changes=5)
+    stream.run._observe()
+    stream.now, stream.wall = 95.0, 1095.0
+    stream.receive(heard=94.0, end=94.0, changes=5)
+    said = stream.say()
+    assert (said["flow"]["silence"], said["flow"]["waiting"], said["lag_seconds"]) == (1.0, 85.0, 96.0)
+    stream.hear(200, 300, 1010.0, changes=5)
+    said = stream.say()
+    assert (said["flow"]["waiting"], said["lag_seconds"]) == (0.0, 0.0)
 
 
 def test_a_table_flows_in_a_stream_and_not_where_it_is_brought_there() -> None:

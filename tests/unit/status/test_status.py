@@ -141,23 +141,22 @@ def said(status: Status, stamp: str, lag: float | None) -> Status:
     return merge_report(status, Report.from_json(Report("t-2", position=place, lag_seconds=lag).to_json()), BOTH)
 
 
-def test_a_log_that_fell_silent_leaves_no_lag() -> None:
-    """A driver that was down for three hours has caught up, and hears heartbeats alone."""
+def test_a_log_that_fell_silent_has_a_lag_of_none() -> None:
+    """A driver that was down for three hours has caught up, and receives heartbeats alone."""
     behind = said(RUNNING, STAMP, 10800.0)
     assert behind.lag_seconds == 10800.0
-    silent = said(behind, STAMP, None)
-    assert silent.lag_seconds is None
-    assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 9) is None, "its stream is live"
+    silent = said(behind, STAMP, 0.0)
+    assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 9) == 0.0, "its stream is live"
     assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 3600) == 3600
     assert aged_lag(silent, reported_at=None, interval=1.0, now=AT + 3600) == 3600, "its run is gone"
 
 
-def test_a_run_that_has_read_nothing_yet_takes_no_lag_back() -> None:
-    """Nor do drivers of an older version, which have no time to tell while the log is silent."""
-    again = said(said(RUNNING, STAMP, 10800.0), "", None)
-    assert again.lag_seconds == 10800.0
+def test_a_new_run_has_the_lag_of_the_position_and_not_its_own_age() -> None:
+    """It has applied nothing yet, so it does not know the time of the place where it begins; drivers of an older version neither."""
+    again = said(said(RUNNING, STAMP, 0.5), "", None)
+    assert aged_lag(again, reported_at=AT + 890, interval=1.0, now=AT + 890) == 890
     assert aged_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000
-    assert said(again, "", 93.0).lag_seconds == 93.0, "it has waited in vain for the source"
+    assert said(again, "", 93.0).lag_seconds == 93.0, "an older version has waited in vain for the source"
 
 
 def test_a_lag_ages_from_the_last_report_where_nothing_has_a_time() -> None:

@@ -1,0 +1,114 @@
+"""A TCP relay that can stop forwarding: connections stay open and nothing comes through, as when packets are dropped.
+
+with relay_to(server.host, server.port) as relay:
+    ...                         # clients connect to 127.0.0.1:relay.port
+    relay.stop()                # nothing is forwarded from now on, in either direction
+    relay.forward()             # what has come meanwhile, and all that comes
+    relay.hold_dumps = True     # a connection that asks MySQL for a dump of its binlog hears nothing from then on
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+#: a command is the first byte behind a packet's header of four, whose number is 0; where its flags lie, of which 1 ends a dump with the log
+_DUMPS = {0x12: 9, 0x1E: 5}
+_TICK = 0.1
+
+
+class Relay:
+    """Made by `relay_to`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._open = threading.Event()
+        self._open.set()
+        self._closed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(_TICK)
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        self._connections: list[socket.socket] = []
+        self.hold_dumps = False
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def stop(self) -> None:
+        self._open.clear()
+
+    def forward(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._open.set()
+        for connection in self._connections:
+            _end(connection)
+        for thread in self._threads:
+            thread.join()
+        for connection in (self._listener, *self._connections):
+            connection.close()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            with suppress(TimeoutError):
+                client, _ = self._listener.accept()
+                self._begin(client)
+
+    def _begin(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(self._target)
+        except OSError:
+            client.close()
+            return
+        held = threading.Event()
+        self._connections += [client, server]
+        for one, other in ((client, server), (server, client)):
+            thread = threading.Thread(target=self._pump, args=(one, other, one is client, held))
+            self._threads.append(thread)
+            thread.start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, asks: bool, held: threading.Event) -> None:
+        with suppress(OSError), ExitStack() as stack:
+            stack.callback(_end, source)
+            stack.callback(_end, target)
+            while not self._closed.is_set():
+                data = self._received(source)
+                if data is None:
+                    continue
+                self._open.wait()
+                if asks and self.hold_dumps and _asks_for_an_endless_dump(data):
+                    held.set()
+                if not data or self._closed.is_set():
+                    return
+                if not held.is_set():
+                    target.sendall(data)
+
+    def _received(self, source: socket.socket) -> bytes | None:
+        return source.recv(1 << 16) if select.select([source], [], [], _TICK)[0] else None
+
+
+def _asks_for_an_endless_dump(data: bytes) -> bool:
+    flags_at = _DUMPS.get(data[4]) if len(data) > 10 and data[3] == 0 else None
+    return flags_at is not None and not data[flags_at] & 1
+
+
+def _end(connection: socket.socket) -> None:
+    """Both threads of a connection use it, so it is not closed yet."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def relay_to(host: str, port: int) -> Iterator[Relay]:
+    relay = Relay(host, port)
+    try:
+        yield relay
+    finally:
+        relay.close()
