@@ -7,13 +7,16 @@ from pathlib import Path
 import click
 
 from cdcsync_core.run import Decoder, ExitCode
-from cdcsync_core.status import Phase, Status
+from cdcsync_core.status import Condition, Phase, Status
 from cdcsync_operator.command import manifest_option, reporting, state_dir_option
 from cdcsync_operator.goal import Until
 from cdcsync_operator.local import DRIVER, open_local
 from cdcsync_operator.local_store import ManifestFiles
 from cdcsync_operator.output import Output
 from cdcsync_operator.run_view import open_view
+
+#: failed tables that are listed at the end
+_SHOWN_FAILURES = 50
 
 
 @click.command()
@@ -49,10 +52,21 @@ def _say_end(output: Output, status: Status, code: ExitCode) -> None:
     """Why it ended, where that is not what was asked for."""
     stalled, ready = status.condition("Stalled"), status.condition("Ready")
     if stalled.status == "True":
-        output.failure(stalled.reason, stalled.message or status.phase.value)
+        _say_failures(output, status, stalled)
     elif status.phase is Phase.PAUSED and code is not ExitCode.DONE:
         output.failure("Paused", "spec.state is paused; needed: running; remedy: set spec.state: running")
     elif code is not ExitCode.DONE:
         output.note(f"stopped before the goal was reached: {ready.reason}: {ready.message}")
     if output.as_json:
         output.line({"exit": int(code), "status": status.to_dict()})
+
+
+def _say_failures(output: Output, status: Status, stalled: Condition) -> None:
+    """Of each failed table its own reason; of the sync its own, where that is not the tables'."""
+    failed = [t for t in status.table_status if t.failed]
+    if not failed or not stalled.message.startswith(failed[0].message):
+        output.failure(stalled.reason, stalled.message or status.phase.value)
+    for table in failed[:_SHOWN_FAILURES]:
+        output.failure(table.reason, table.message or table.name)
+    if len(failed) > _SHOWN_FAILURES:
+        output.note(f"and {len(failed) - _SHOWN_FAILURES} more tables: see cdcsync status")

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.manifest import Manifest
 from cdcsync_core.position import LogOffset
 from cdcsync_core.run import ExitCode, RunKind
@@ -66,24 +66,51 @@ class LocalController:
     def run(
         self, until: Until, show: Callable[[CdcSync, Status], None], say: Callable[[str], None] = lambda _: None
     ) -> ExitCode:
-        """Runs to the goal or to an interrupt, then drains. `show` is called after every look, `say` gets news."""
-        with _signals(self.interrupt):
-            while True:
-                if self._interrupts == 1 and not self._announced:
-                    self._announced = True
-                    say("draining; interrupt again to end at once (what is not committed is done again next time)")
-                decision = self.reconciler.reconcile(closing=self.closing)
-                resource, _ = self.store.load()
-                show(resource, decision.status)
-                self._judge(until, resource, decision)
-                if self.closing and not self._live(decision.status):
-                    break
-                if self._interrupts > 1:
-                    self.drivers.kill()
-                self.woken.wait(min(TICK, decision.requeue_after))
-                self.woken.clear()
-        self.reconciler.flush()
+        """Runs to the goal or to an interrupt, then drains. `show` is called after every look, `say` gets news.
+
+        Raises InternalError where the state folder is removed meanwhile: its drivers are ended, for no later run would find them.
+        """
+        try:
+            with _signals(self.interrupt):
+                self._run_to_the_end(until, show, say)
+            self.reconciler.flush()
+        except OSError as error:
+            lost = self._lost_folder(error)
+            if lost is None:
+                raise
+            self.drivers.kill()
+            raise lost from error
         return ExitCode.RETRY if self.exit is None else self.exit
+
+    def _run_to_the_end(
+        self, until: Until, show: Callable[[CdcSync, Status], None], say: Callable[[str], None]
+    ) -> None:
+        while True:
+            if self._interrupts == 1 and not self._announced:
+                self._announced = True
+                say("draining; interrupt again to end at once (what is not committed is done again next time)")
+            decision = self.reconciler.reconcile(closing=self.closing)
+            resource, _ = self.store.load()
+            show(resource, decision.status)
+            self._judge(until, resource, decision)
+            if self.closing and not self._live(decision.status):
+                break
+            if self._interrupts > 1:
+                self.drivers.kill()
+            self.woken.wait(min(TICK, decision.requeue_after))
+            self.woken.clear()
+
+    def _lost_folder(self, error: OSError) -> CdcError | None:
+        """What a failure of the state folder means; None for a failure of something else."""
+        root = self.drivers.folder.root
+        if root not in Path(str(error.filename or "")).parents:
+            return None
+        return fail(
+            Reason.INTERNAL_ERROR,
+            f"the state folder cannot be used any more: {error.filename}: {error.strerror}",
+            needed="a folder that stays, and can be written, as long as the sync runs",
+            remedy="run it again: everything that was in it is found again in the targets",
+        )
 
     def interrupt(self, *_: object) -> None:
         """The first one drains, the second one ends the drivers; within a tick, because a signal's handler may run while this very

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -229,6 +231,26 @@ def test_all_faults_of_the_source_end_the_run(place: Place) -> None:
     place.errors = (fail(Reason.BINLOG_DISABLED, "log_bin is OFF"), fail(Reason.PRIVILEGE_MISSING, "no grant"))
     assert place.run() is ExitCode.USER_MUST_ACT
     assert "log_bin is OFF\nno grant" in place.last.condition("Stalled").message
+
+
+@pytest.mark.parametrize("what", ["root", "folder", "runs"])
+def test_a_state_folder_that_is_removed_under_a_run_is_an_error_and_loses_nothing(place: Place, what: str) -> None:
+    """R4: what it held is found again. The drivers end, because no later run would find them."""
+    drivers: list[int] = []
+
+    def remove(status: Status) -> None:
+        if status.runs.stream is not None and not drivers:
+            drivers.extend(run.process.pid for run in place.controller.drivers._runs.values())
+            shutil.rmtree(getattr(place.state, what))
+
+    place.on_show = remove
+    with pytest.raises(CdcError, match="the state folder cannot be used any more: .*/state/.*remedy: run it again"):
+        place.run(Until.FOREVER)
+    for pid in drivers:
+        psutil.wait_procs([p for p in psutil.process_iter() if p.pid == pid], timeout=20)
+        assert not psutil.pid_exists(pid)
+    place.on_show = lambda _: None
+    assert place.run() is ExitCode.DONE
 
 
 def test_an_interrupt_drains_and_leaves_no_run(place: Place) -> None:
