@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -53,6 +54,15 @@ def _check_pattern(pattern: str) -> str:
         said = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
         raise ValueError(f"a regular expression in RE2 syntax ({said})") from None
     return pattern
+
+
+#: one dot, escaped or not, and nothing that has a meaning of its own
+_LITERAL = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++\\?\.(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++")
+
+
+def literal_name(pattern: str) -> str:
+    """The `database.table` that a pattern names where it is a name and no more, its dot escaped or not; else empty."""
+    return re.sub(r"\\(.)", r"\1", pattern) if _LITERAL.fullmatch(pattern) else ""
 
 
 Pattern = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_PATTERN), AfterValidator(_check_pattern)]
@@ -161,8 +171,11 @@ class Override(Part):
 
 
 class Tables(Part):
+    """`new_tables`: what becomes of a table that appears while the sync runs and matches."""
+
     include: Annotated[tuple[Pattern, ...], Field(min_length=1, max_length=256)]
     exclude: Annotated[tuple[Pattern, ...], Field(max_length=256)] = ()
+    new_tables: Literal["capture", "ignore"] = "capture"
     overrides: Annotated[tuple[Override, ...], Field(max_length=10_000), AfterValidator(_once_a_table)] = ()
 
     def captures(self, name: str) -> bool:
@@ -170,6 +183,10 @@ class Tables(Part):
         if not any(_compiled(p).fullmatch(name) for p in self.include):
             return False
         return not any(_compiled(p).fullmatch(name) for p in self.exclude)
+
+    def names(self, name: str) -> bool:
+        """Whether an include pattern is this very `database.table`, so that the user counts on it."""
+        return self.captures(name) and any(literal_name(p) == name for p in self.include)
 
     def override(self, name: str) -> Override:
         """The settings of one table; the defaults where none are given."""

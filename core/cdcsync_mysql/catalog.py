@@ -15,6 +15,7 @@ from typing import Any
 import re2
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.spec import literal_name
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
 from cdcsync_mysql.splitquery import key_fault
@@ -24,11 +25,24 @@ _SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 _TABLE_TYPES = ("BASE TABLE", "SYSTEM VERSIONED")
 
 
-def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[str]) -> list[TableId]:
-    """The tables whose `database.table` an include pattern (RE2) matches in full and no exclude pattern does, sorted.
+@dataclass(frozen=True)
+class Resolved:
+    """What patterns match: `tables`, sorted.
 
-    System schemas are never among them. Raises SpecInvalid for a bad pattern, NoSuchTable for an include pattern without a table,
-    EngineUnsupported where it matches views or sequences only.
+    `absent` says, for each table that an include pattern names literally and that is not there, what is the matter (`CdcError.table`);
+    `unmatched` says the same of the other patterns.
+    """
+
+    tables: tuple[TableId, ...]
+    absent: tuple[CdcError, ...] = ()
+    unmatched: tuple[CdcError, ...] = ()
+
+
+def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[str]) -> Resolved:
+    """The tables whose `database.table` an include pattern (RE2) matches in full and no exclude pattern does.
+
+    System schemas are never among them. Raises SpecInvalid for a bad pattern; where no table is left NoSuchTable, or EngineUnsupported
+    for patterns that match views or sequences only.
     """
     wanted, unwanted = [_compiled(p) for p in include], [_compiled(p) for p in exclude]
     rows = fetch(
@@ -37,8 +51,12 @@ def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[st
         (_SYSTEM,),
     )
     kinds = {TableId(str(schema), str(name)): str(kind) for schema, name, kind in rows if schema.lower() not in _SYSTEM}
-    for pattern, source in zip(wanted, include, strict=True):
-        _check_matches(source, {kind for table, kind in kinds.items() if pattern.fullmatch(str(table))})
+    faults = [
+        fault
+        for pattern, source in zip(wanted, include, strict=True)
+        if (fault := _fault(source, {kind for table, kind in kinds.items() if pattern.fullmatch(str(table))}))
+        and not any(p.fullmatch(fault.table) for p in unwanted)
+    ]
     chosen = [
         table
         for table, kind in kinds.items()
@@ -48,8 +66,9 @@ def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[st
     ]
     _check_names(chosen)
     if not chosen:
-        raise _no_match(f"every table of {list(include)} is excluded by {list(exclude)}")
-    return sorted(chosen)
+        raise faults[0] if faults else _no_match(f"every table of {list(include)} is excluded by {list(exclude)}")
+    absent, unmatched = [f for f in faults if f.table], [f for f in faults if not f.table]
+    return Resolved(tuple(sorted(chosen)), tuple(absent), tuple(unmatched))
 
 
 def _compiled(pattern: str) -> Any:
@@ -66,24 +85,29 @@ def _compiled(pattern: str) -> Any:
         ) from None
 
 
-def _check_matches(pattern: str, kinds: set[str]) -> None:
+def _fault(pattern: str, kinds: set[str]) -> CdcError | None:
+    """What is wrong with an include pattern that matches objects of these kinds; of a literal name it is that table's."""
+    table = literal_name(pattern)
     if not kinds:
-        raise _no_match(f"no table matches {pattern!r} of spec.tables.include")
+        return _no_match(f"no table matches {pattern!r} of spec.tables.include", table)
     if not kinds & set(_TABLE_TYPES):
-        raise fail(
+        return fail(
             Reason.ENGINE_UNSUPPORTED,
             f"{pattern!r} of spec.tables.include matches only: {', '.join(sorted(kinds))}",
             needed="a BASE TABLE",
             remedy="name tables in spec.tables.include",
+            table=table,
         )
+    return None
 
 
-def _no_match(found: str) -> CdcError:
+def _no_match(found: str, table: str = "") -> CdcError:
     return fail(
         Reason.NO_SUCH_TABLE,
         found,
         needed="a table that the account may read",
         remedy="correct spec.tables, create the table, or GRANT SELECT on it",
+        table=table,
     )
 
 

@@ -70,15 +70,23 @@ def preflight(
 
 def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]:
     try:
-        names = resolve(server.connection, spec.tables.include, spec.tables.exclude)
+        found = resolve(server.connection, spec.tables.include, spec.tables.exclude)
     except CdcError as e:
         checks.append(refused("tables", e))
         return []
-    checks += _unknown_overrides(spec, names)
-    return [check_table(server, n, spec.tables.override(str(n)), spec.snapshot.chunk_size) for n in names]
+    checks += [warned("tables", e.found, e.needed, e.remedy) for e in found.unmatched]
+    checks += _unknown_overrides(spec, found.tables)
+    tables = [check_table(server, n, spec.tables.override(str(n)), spec.snapshot.chunk_size) for n in found.tables]
+    return [*tables, *map(_absent, found.absent)]
 
 
-def _unknown_overrides(spec: Spec, names: list[TableId]) -> list[Check]:
+def _absent(error: CdcError) -> TableCheck:
+    """A table that is named and not there, reported at its name."""
+    database, _, name = error.table.partition(".")
+    return TableCheck(TableId(database, name), checks=(refused("definition", error),))
+
+
+def _unknown_overrides(spec: Spec, names: Collection[TableId]) -> list[Check]:
     known = {str(n) for n in names}
     return [
         warned("tables.overrides", f"{o.table} is not captured", "a captured table", "correct the override's table")

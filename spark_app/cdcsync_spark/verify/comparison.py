@@ -76,7 +76,7 @@ class Comparison:
         """What the manifest names, but for tables that the sync says it does not take part in."""
         tables = self.resource.spec.tables
         with connect(self.source) as connection:
-            found = resolve(connection, tables.include, tables.exclude)
+            found = resolve(connection, tables.include, tables.exclude).tables
         status = self.status.read()
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
         return [t for t in found if str(t) not in left_out]
