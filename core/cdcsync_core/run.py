@@ -171,7 +171,8 @@ class Report:
     reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's, and come together: None is a lag
     that the driver does not know; `flow` is a stream's `Flow`; `epoch` is the epoch that the driver really uses; `done` is the run's work
     so far (commits, rows); `maintenance` is what the upkeep of its tables has cost (steps, seconds, bytes written, filesRemoved),
-    for metrics; `exit` is the last word: code, reason, message, remedy.
+    for metrics; `exit` is the last word: code, reason, message, remedy. `appeared` grows when a stream meets a table in the binlog that
+    matches the patterns and is not the run's: then the catalog is worth a preflight.
     """
 
     run: str
@@ -184,6 +185,7 @@ class Report:
     exit: dict[str, Any] | None = None
     maintenance: dict[str, float] | None = None
     flow: dict[str, Any] | None = None
+    appeared: int | None = None
 
     def to_json(self) -> str:
         """One line."""

@@ -1,8 +1,9 @@
 """Which table needs what: to be read, to be brought forward, to flow, or to be left alone.
 
 Why it is right: a table is judged by its own entry and by what the resource asks for it, never by what another one does. The set
-of tables is resolved when the resource changes and recorded in the status; a table that appears later is shown and not taken.
-A table that failed for good is in no set, so it holds nobody back (rule R5). Pure.
+of tables is recorded in the status. It is resolved when the resource changes; a table that appears later joins it if it can be captured
+(`spec.tables.newTables`), and one that the user dropped leaves it, so neither stalls the sync. A table that failed for good is in no
+set, so it holds back no other (rule R5). Pure.
 """
 
 from __future__ import annotations
@@ -65,38 +66,87 @@ def all_consistent(status: Status) -> bool:
     return bool(tables) and all(t.phase in CONSISTENT for t in tables)
 
 
-def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, take_new: bool) -> Status:
-    """With the tables of a preflight: new ones taken (`take_new`) or shown as unassigned, vanished ones judged."""
+def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, asked: bool, appeared: bool) -> Status:
+    """With the tables of a preflight.
+
+    `asked`: the user has just asked for what matches, so all of it is taken. `appeared`: a table that has appeared since then is taken,
+    too, if it can be captured; else it is shown as unassigned. Tables that are gone are judged by what the sync has of them.
+    """
     known = {t.name: t for t in status.table_status}
-    found = list(found)
-    entries = [_judge(known.get(t.name), t, take_new=take_new) for t in found]
-    gone = (known[name] for name in sorted(known.keys() - {t.name for t in found}))
-    return only_tables(status, [*entries, *(_judge_vanished(t) for t in gone if _is_kept(spec, t))])
+    found = {t.name: t for t in found}
+    entries = [
+        _judge_found(known.get(name), seen, spec, asked=asked, appeared=appeared)
+        for name, seen in found.items()
+        if not (_is_gone(seen) and name in known)
+    ]
+    gone = [known[name] for name in sorted(known) if name not in found or _is_gone(found[name])]
+    left = [_judge_gone(spec, t, asked=asked) for t in gone if spec.tables.captures(t.name)]
+    return only_tables(status, [*entries, *(t for t in left if t is not None)])
 
 
-def _judge(known: TableStatus | None, seen: TableSeen, *, take_new: bool) -> TableStatus:
+def _is_gone(seen: TableSeen) -> bool:
+    return seen.error is not None and seen.error.reason is Reason.NO_SUCH_TABLE
+
+
+def _judge_found(known: TableStatus | None, seen: TableSeen, spec: Spec, *, asked: bool, appeared: bool) -> TableStatus:
     if known is None or known.phase is TablePhase.UNASSIGNED:
-        phase = TablePhase.PENDING if take_new else TablePhase.UNASSIGNED
+        late = appeared and (not asked or (known is not None and known.reason != ""))
+        if late and seen.error is not None:
+            return uncaptured(TableStatus(name=seen.name), seen.error)
+        phase = TablePhase.PENDING if asked or appeared else TablePhase.UNASSIGNED
         known = TableStatus(name=seen.name, phase=phase)
     if seen.error is not None and known.phase is TablePhase.PENDING:
         return refused(known, seen.error)
+    if _was_refused(known):  # by an earlier preflight: this one decides anew
+        pending = known.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
+        return pending if seen.error is None else refused(pending, seen.error)
     return known
 
 
-def _is_kept(spec: Spec, table: TableStatus) -> bool:
-    return table.phase is not TablePhase.UNASSIGNED and spec.tables.captures(table.name)
+def _was_refused(table: TableStatus) -> bool:
+    """By a preflight, not by a run."""
+    return table.failed and not table.run
 
 
-def _judge_vanished(table: TableStatus) -> TableStatus:
-    """A table that has data is left to the log, which says what became of it and when."""
-    if table.phase is not TablePhase.PENDING or table.low is not None:
+def _judge_gone(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus | None:
+    """A table that has data is left to the binlog, which says what became of it and when.
+
+    One that has stopped, or waits to be read, is named to the user who counts on it; else it leaves the sync, and a copy that is
+    left of it is shown until the spec changes. None where nothing is left to be shown.
+    """
+    if table.phase is not TablePhase.UNASSIGNED and not table.failed and table.phase is not TablePhase.PENDING:
         return table
-    remedy = "create it, or change spec.tables"
-    return refused(table, fail(Reason.NO_SUCH_TABLE, "no such table", remedy=remedy, table=table.name))
+    if spec.tables.names(table.name):
+        return table if table.failed and table.low is not None else refused(table, _no_such_table(table.name))
+    forgotten = asked and table.phase is TablePhase.UNASSIGNED and not spec.nonce(table.name)
+    if table.low is None or forgotten:
+        return None
+    return uncaptured(table, _gone_from_source(table.name))
+
+
+def _no_such_table(name: str) -> CdcError:
+    remedy = "create it, GRANT SELECT on it, or change spec.tables"
+    return fail(Reason.NO_SUCH_TABLE, "no such table, or none that the account may read", remedy=remedy, table=name)
+
+
+def _gone_from_source(name: str) -> CdcError:
+    return fail(
+        Reason.NO_SUCH_TABLE,
+        "dropped or renamed on the source, or no longer readable by the account; its target stays as it is",
+        table=name,
+    )
+
+
+def uncaptured(table: TableStatus, error: CdcError) -> TableStatus:
+    """It matches and takes no part in the sync, which is no failure of the sync."""
+    update = {"phase": TablePhase.UNASSIGNED, "reason": error.reason.value, "message": error.message}
+    return table.model_copy(update=update)
 
 
 def refused(table: TableStatus, error: CdcError) -> TableStatus:
-    return table.model_copy(update={"phase": TablePhase.FAILED, "reason": error.reason.value, "message": error.message})
+    """By a preflight; a later one may find the cause gone."""
+    update = {"phase": TablePhase.FAILED, "reason": error.reason.value, "message": error.message, "run": ""}
+    return table.model_copy(update=update)
 
 
 def retried(spec: Spec, table: TableStatus) -> TableStatus:

@@ -189,7 +189,7 @@ def _work(draft: Draft) -> str:
         progress = draft.status.snapshot
         parts = [f"{progress.splits_finished} of {progress.splits_total} splits read"]
     if counts.unassigned:
-        parts.append(f"{counts.unassigned} tables match and are not captured (change the spec to take them)")
+        parts.append(_unassigned(draft.status))
     return "; ".join(parts)
 
 
@@ -197,6 +197,14 @@ def _as_of(status: Status) -> str:
     """What the reader has passed is known; of what came after that nothing is claimed."""
     stamp = unix_time((status.position or {}).get("timestamp"))
     return "" if stamp is None else f" as of {utc(stamp)}"
+
+
+def _unassigned(status: Status) -> str:
+    """Each with its reason; a table without one waits for the spec, or for the first snapshot."""
+    tables = [t for t in status.table_status if t.phase is TablePhase.UNASSIGNED]
+    shown = ", ".join(f"{t.name} ({t.reason})" if t.reason else t.name for t in tables[:_SHOWN_FAILURES])
+    more = f" and {len(tables) - _SHOWN_FAILURES} more" if len(tables) > _SHOWN_FAILURES else ""
+    return f"{len(tables)} tables match and are not captured: {shown}{more}"
 
 
 def _failures(failed: list[TableStatus]) -> str:

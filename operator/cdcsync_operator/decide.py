@@ -64,6 +64,8 @@ from cdcsync_operator.seen import (
 #: seconds between two looks at a source that is fit (new tables, changed settings) and at one that is not
 PREFLIGHT_EVERY = 300.0
 PREFLIGHT_RETRY = 30.0
+#: and at one in whose binlog the stream has seen tables come or go
+PROMPTED_EVERY = 10.0
 #: failures in a row up to which rights that worked before are tried again
 _ROTATIONS = 3
 
@@ -175,7 +177,7 @@ def _has_read(run: RunSeen, table: TableStatus) -> bool:
 def _book_permanent(draft: Draft, run: RunSeen, outcome: Exit) -> None:
     """Stops the tables that the run had not finished; with the stream, or where nothing else flows, the sync."""
     unfinished = _unfinished(draft, run)
-    if not unfinished and any(t.name in run.names for t in assigned(draft.status)):
+    if not unfinished and any(t.name in run.names for t in draft.status.table_status):
         return
     stream, stopped = draft.named(RunKind.STREAM), {t.name for t in unfinished}
     others = tuple((name, nonce) for name, nonce in to_stream(draft.spec, draft.status) if name not in stopped)
@@ -236,13 +238,22 @@ def _take_preflight(draft: Draft) -> None:
     if any(_leaves_a_table_out(draft, run) for run in draft.live()):
         return
     unfailed = draft.status.phase is Phase.FAILED and _was_unready(draft) and not _is_exhausted(draft)
-    take_new = draft.changed or unfailed or not assigned(draft.status)
+    asked = draft.changed or unfailed or not assigned(draft.status)
     if draft.changed:
         _try_all_again(draft)
     if draft.changed or unfailed:
         draft.status = draft.status.with_(phase=Phase.PENDING)
     status = draft.status.with_(source=preflight.source, observed_generation=draft.resource.metadata.generation)
-    draft.status = resolve(draft.spec, status, preflight.tables, take_new=take_new)
+    appeared = _may_capture_new_tables(draft)
+    draft.status = resolve(draft.spec, status, preflight.tables, asked=asked, appeared=appeared)
+
+
+def _may_capture_new_tables(draft: Draft) -> bool:
+    """They are read beside the stream: until that flows they wait, so that they hold back no table that came before them."""
+    if draft.spec.tables.new_tables == "ignore":
+        return False
+    begins = bool(draft.seen.status.runs.named)
+    return not begins or established(draft.status, to_stream(draft.spec, draft.status))
 
 
 def _try_all_again(draft: Draft) -> None:
@@ -294,10 +305,23 @@ def _is_fit(draft: Draft) -> bool:
         age, every = 1.0, 0.0
     else:
         age, every = draft.now - preflight.at, _look_every(draft, preflight)
+    prompt = _prompt(draft)
+    if preflight is not None and prompt not in ("", preflight.prompt):
+        every = min(every, PROMPTED_EVERY)
     if age >= every and not draft.seen.preflight_running:
         unread = frozenset(name for name, _ in to_snapshot(draft.spec, draft.status))
-        draft.actions.append(RunPreflight(generation, unread if assigned(draft.status) else None))
+        draft.actions.append(RunPreflight(generation, unread if assigned(draft.status) else None, prompt))
     return _is_looked_at(draft)
+
+
+def _prompt(draft: Draft) -> str:
+    """Changes when the stream has seen that tables appeared, or may be gone; empty where it has seen neither."""
+    stream = draft.named(RunKind.STREAM)
+    if stream is None:
+        return ""
+    appeared = stream.appeared if draft.spec.tables.new_tables == "capture" else 0
+    stopped = sum(t.failed and t.reason == Reason.SCHEMA_CHANGE_REFUSED.value for t in assigned(draft.status))
+    return f"{stream.id}:{appeared}:{stopped}" if appeared or stopped else ""
 
 
 def _is_looked_at(draft: Draft) -> bool:
@@ -368,7 +392,9 @@ def _was_unready(draft: Draft) -> bool:
 
 
 def _is_outdated(draft: Draft, run: RunSeen) -> bool:
-    dropped = run.names - {t.name for t in assigned(draft.status)}
+    """A table that is gone from the source has stopped in its run already; one that no longer matches has not."""
+    unknown = run.names - {t.name for t in draft.status.table_status}
+    dropped = any(not draft.spec.tables.captures(name) for name in unknown)
     if dropped or run.fingerprint != fingerprint(draft.spec, run.kind):
         return True
     return _is_looked_at(draft) and _leaves_a_table_out(draft, run)

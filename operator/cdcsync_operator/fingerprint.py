@@ -14,7 +14,15 @@ from cdcsync_core.run import RunKind
 from cdcsync_core.spec import Spec
 
 #: what the controller alone acts upon
-_OF_NO_RUN = ("state", "resnapshot", "autoRestart", "tables.include", "tables.exclude", "snapshot.only")
+_OF_NO_RUN = (
+    "state",
+    "resnapshot",
+    "autoRestart",
+    "tables.include",
+    "tables.exclude",
+    "tables.newTables",
+    "snapshot.only",
+)
 #: what one of the applications does not read
 _OF_THE_OTHER = {
     RunKind.SNAPSHOT: ("stream", "source.serverId", "source.heartbeatInterval"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import RunKind
+from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
@@ -28,6 +28,7 @@ def news(before: Status, after: Status) -> Iterator[Told]:
         old, new = before.runs.get(kind), after.runs.get(kind)
         if new is not None and (old is None or old.id != new.id):
             yield ("Normal", "RunStarted", f"{kind.value} driver {new.pod}")
+    yield from _tables(before, after)
     if before.phase is not after.phase:
         yield ("Normal", after.phase.value, after.condition("Ready").message or f"was {before.phase.value}")
     stalled = after.condition("Stalled")
@@ -41,6 +42,21 @@ def news(before: Status, after: Status) -> Iterator[Told]:
         ready = after.condition("Ready")
         again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""
         yield ("Warning", after.restarts.reason, f"{ready.message}{again}")
+
+
+def _tables(before: Status, after: Status) -> Iterator[Told]:
+    """What came and went by itself: those of another spec, or of a status that was lost, are no news."""
+    if not before.table_status or before.observed_generation != after.observed_generation:
+        return
+    captured = {t.name for t in before.table_status if t.phase is not TablePhase.UNASSIGNED}
+    added = [t.name for t in after.table_status if t.name not in captured and t.phase is TablePhase.PENDING]
+    if added:
+        yield ("Normal", "TablesAdded", f"appeared and match, are read beside the stream: {', '.join(added)}")
+    reasons = {t.name: t.reason for t in before.table_status if t.phase is TablePhase.UNASSIGNED}
+    left = [t for t in after.table_status if t.phase is TablePhase.UNASSIGNED and t.reason]
+    said = [t.message for t in left if reasons.get(t.name) != t.reason]
+    if said:
+        yield ("Warning", "TablesNotCaptured", "\n".join(said))
 
 
 @dataclass

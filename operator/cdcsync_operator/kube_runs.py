@@ -88,6 +88,7 @@ class FoundRun:
             ended,
             ("", "") if ended or draining else waiting(self.pod, self.pending, now),
             Flow.from_dict(self.head["flow"]) if self.head.get("flow") else None,
+            appeared=self.head.get("appeared", 0),
         )
 
     def _exit(self, now: float) -> Exit | None:

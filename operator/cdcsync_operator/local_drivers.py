@@ -39,12 +39,14 @@ class _Inbox:
         self._reports: list[Report] = []
         self.reported_at: float | None = None
         self.flow: Flow | None = None
+        self.appeared = 0
 
     def put(self, report: Report) -> None:
         with self._lock:
             self._reports.append(report)
             self.reported_at = self._clock()
             self.flow = self.flow if report.flow is None else Flow.from_dict(report.flow)
+            self.appeared = self.appeared if report.appeared is None else report.appeared
 
     def take(self) -> list[Report]:
         with self._lock:
@@ -71,9 +73,19 @@ class _Run:
             state = RunState.ENDED
             if self.error is not None:
                 asked, outcome = False, _exit_of(self.error)
-        reported_at, flow = self.inbox.reported_at, self.inbox.flow
+        heard = self.inbox
         return RunSeen(
-            a.kind, a.id, a.tables, a.fingerprint, state, self.started_at, asked, reported_at, outcome, flow=flow
+            a.kind,
+            a.id,
+            a.tables,
+            a.fingerprint,
+            state,
+            self.started_at,
+            asked,
+            heard.reported_at,
+            outcome,
+            flow=heard.flow,
+            appeared=heard.appeared,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -80,7 +80,7 @@ class BackgroundSource:
         return self._busy("preflight")
 
     def request(self, resource: CdcSync, action: RunPreflight) -> None:
-        self._begin("preflight", lambda: self._take_look(resource, action.unread))
+        self._begin("preflight", lambda: self._take_look(resource, action))
 
     def ask_log_end(self, resource: CdcSync) -> None:
         """`log_end` is set when the source has answered; asked again if it could not."""
@@ -95,17 +95,18 @@ class BackgroundSource:
         thread = self._threads.get(name)
         return thread is not None and thread.is_alive()
 
-    def _take_look(self, resource: CdcSync, unread: frozenset[str] | None) -> None:
+    def _take_look(self, resource: CdcSync, action: RunPreflight) -> None:
         generation = resource.metadata.generation
         try:
-            look = self._look(resource, unread)
+            look = self._look(resource, action.unread)
             self._record.update(look.tables)
-            self._outcome = look.seen
+            seen = look.seen
         except CdcError as error:
-            self._outcome = PreflightSeen(generation, self._clock(), (error,))
+            seen = PreflightSeen(generation, self._clock(), (error,))
         except Exception as error:  # noqa: BLE001 (a thread's end must be seen by whoever waits for it)
             unexpected = fail(Reason.INTERNAL_ERROR, f"the preflight failed: {type(error).__name__}: {error}")
-            self._outcome = PreflightSeen(generation, self._clock(), (unexpected,))
+            seen = PreflightSeen(generation, self._clock(), (unexpected,))
+        self._outcome = replace(seen, prompt=action.prompt)
         self._wake()
 
     def _take_log_end(self, resource: CdcSync) -> None:

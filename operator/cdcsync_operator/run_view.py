@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.live import Live
 
+from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, aged_lag
 from cdcsync_operator.output import Output
@@ -63,6 +64,9 @@ class RunView:
         for table in status.table_status:
             if table.failed and self._is_news(table.name, table.reason, table.message):
                 self._output.failure(table.reason, table.message)
+            uncaptured = table.phase is TablePhase.UNASSIGNED and table.reason
+            if uncaptured and self._is_news(table.name, table.reason, table.message):
+                self._output.warn(f"not captured: {table.reason}: {table.message}")
         restarts, ready = status.restarts, status.condition("Ready")
         if restarts.next_attempt_at and self._is_news("restart", restarts.reason, ready.message, again=_AGAIN):
             text = f"{restarts.reason}: {ready.message}; failure {restarts.consecutive} in a row"

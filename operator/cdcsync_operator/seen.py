@@ -38,7 +38,8 @@ class RunSeen:
 
     `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has not said anything yet;
     `exit` is set once it ended. `waiting` are reason and words where pods of it wait for a node. `flow` is how data flows through a
-    stream, as of its last report (None: an older driver, which does not say).
+    stream, as of its last report (None: an older driver, which does not say). `appeared` counts the matching
+    tables that it has met in the binlog and does not have.
     """
 
     kind: RunKind
@@ -52,6 +53,7 @@ class RunSeen:
     exit: Exit | None = None
     waiting: tuple[str, str] = ("", "")
     flow: Flow | None = None
+    appeared: int = 0
 
     @property
     def live(self) -> bool:
@@ -83,6 +85,7 @@ class PreflightSeen:
     """The outcome of a preflight for one generation of the resource; `errors` concern the whole source.
 
     `sink_errors` concern the sink; `sink_unchecked` says why it was not checked here.
+    `prompt` is that of the action which asked for it: what the stream had seen of tables by then.
     """
 
     generation: int
@@ -93,6 +96,7 @@ class PreflightSeen:
     source: dict[str, Any] = field(default_factory=dict)
     sink_errors: tuple[CdcError, ...] = ()
     sink_unchecked: str = ""
+    prompt: str = ""
 
     @property
     def failures(self) -> tuple[CdcError, ...]:
@@ -130,11 +134,13 @@ class Seen:
 class RunPreflight:
     """Look at the source for this generation, in the background.
 
-    `unread` names the tables that are still to be read, None for all: the log must outlive their snapshot.
+    `unread` names the tables that are still to be read, None for all: the log must outlive their snapshot. `prompt` comes back with
+    what is found.
     """
 
     generation: int
     unread: frozenset[str] | None = None
+    prompt: str = ""
 
 
 @dataclass(frozen=True)

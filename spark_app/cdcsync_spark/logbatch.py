@@ -56,7 +56,8 @@ class LogBatch:
     the `[end, gtid]` of each (see `read_transactions`), "" where there are none. `fatal` ends the run.
     `full` batches are those of a reader that is behind: another one may wait. `left` is the file before the batch whose end was not seen:
     what it holds at its end may be lost on the source. `changes` counts the transactions that change or stop a table of ours, from the
-    reader's start to the end of this batch.
+    reader's start to the end of this batch. `appeared` counts what was met of tables that are not the run's
+    and might be captured (`newtables`).
     """
 
     start: Position
@@ -68,6 +69,7 @@ class LogBatch:
     full: bool = False
     left: FileLeft | None = None
     changes: int = 0
+    appeared: int = 0
 
     def to_json(self) -> str:
         return json.dumps(
@@ -81,6 +83,7 @@ class LogBatch:
                 "full": self.full,
                 "left": [self.left.file, self.left.next] if self.left else None,
                 "changes": self.changes,
+                "appeared": self.appeared,
             }
         )
 
@@ -97,6 +100,7 @@ class LogBatch:
             data["full"],
             FileLeft(*data["left"]) if data["left"] else None,
             data["changes"],
+            data["appeared"],
         )
 
 

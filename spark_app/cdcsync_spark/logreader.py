@@ -24,6 +24,7 @@ import structlog
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.run import Decoder
+from cdcsync_core.spec import Tables
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
@@ -33,11 +34,12 @@ from cdcsync_spark.assembly import Assembly, PrepareNeeded
 from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.binlog import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
 from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.newtables import NewTables
 from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.received import Received, ReceivedFile
 from cdcsync_spark.replicaid import ReplicaIds
 from cdcsync_spark.spool import Spool
-from cdcsync_spark.wire.facts import FileLeft
+from cdcsync_spark.wire.facts import FileLeft, Statement
 from cdcsync_spark.wire.parser import EventParser
 from cdcsync_spark.xasearch import Stopped, XaSearch
 
@@ -62,7 +64,7 @@ class ReaderSettings:
     (`Assembly.size`); `interval_seconds` is the time from one batch to the next where none is full before. Without `befores` those
     before images are left out that a fold by key does without. `spare_ids` are taken where a dump with `replica_id` does not begin
     within `begin_seconds` (see `replicaid`; the reader sets that). `received` is where it is noted what has come (see `received`); None:
-    nowhere.
+    nowhere. With `patterns` batches count what appears in the binlog of other tables that match them.
     """
 
     source: Source
@@ -80,6 +82,7 @@ class ReaderSettings:
     spare_ids: tuple[int, ...] = ()
     begin_seconds: float | None = None
     received: Path | None = None
+    patterns: Tables | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ class LogReader:
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
+        self._new = NewTables(settings.tables, settings.patterns)
         self._changed = threading.Condition()
         self._due = 0.0
         self._early = threading.Event()
@@ -194,7 +198,8 @@ class LogReader:
         """All that is whole. If it cannot be written it is lost to this reader, which ends."""
         try:
             changes = self._assembly.changes
-            return replace(self._writer.write(self._assembly.seal()), changes=changes)
+            batch = self._writer.write(self._assembly.seal())
+            return replace(batch, changes=changes, appeared=self._new.take())
         except CdcError as e:
             self._fatal = e
         except Exception as e:  # noqa: BLE001 (whatever it was, the batch is lost, and nothing may come after it)
@@ -290,7 +295,7 @@ class LogReader:
             position = self._assembly.position
         ids = self._ids
         settings = replace(self._settings, replica_id=ids.current, begin_seconds=ids.begin_seconds)
-        with self._open_dump(settings, position, self._assembly.wanted) as dump:
+        with self._open_dump(settings, position, self._wanted) as dump:
             with self._changed:
                 self._client = dump.client
             try:
@@ -328,6 +333,11 @@ class LogReader:
             if type(fact) is FileLeft and self._assembly.moved:
                 self._hand_over()  # a batch ends where a file does that a crash may have ended
             self._assembly.feed(fact)
+            if type(fact) is Statement:
+                self._new.read(fact)
+
+    def _wanted(self, table: TableId) -> bool:
+        return self._assembly.wanted(table) or self._new.met(table)
 
     def _hand_over(self) -> None:
         """Decodes the full batch, then waits until the one before it is taken."""

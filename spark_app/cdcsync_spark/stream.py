@@ -129,6 +129,7 @@ class StreamRun:
         self._changes = 0
         self._backlog = Backlog()
         self._received: ReceivedFile | None = None
+        self._appeared = 0
         self._reported_at = float("-inf")
         self._reported: dict[str, str] = {}
 
@@ -202,6 +203,7 @@ class StreamRun:
             interval_seconds=self.context.resource.spec.stream.interval,
             befores=False,
             received=folder.parent / "received",
+            patterns=self.context.resource.spec.tables if self.context.config.kind is RunKind.STREAM else None,
         )
 
     def _on_batch(self, rows: DataFrame, _: int) -> None:
@@ -229,6 +231,7 @@ class StreamRun:
         self._applier.apply(batch)
         gate("batch-applied")
         self._applier.stamp(older_than=self.clock() - self.stamp_seconds)
+        self._appeared += batch.appeared
         # in this order: what a report takes for applied has its time already
         self._last, self._committed = batch, self._committed if batch.timestamp is None else batch.timestamp
         self._changes = batch.changes
@@ -277,6 +280,7 @@ class StreamRun:
             flow=flow(received, self.clock(), waiting, self._applier.committed).to_dict(),
             done={"commits": self._applier.commits, "rows": self._applier.rows},
             maintenance=Maintenance.total(t.target.maintenance for t in self.tables).to_dict(),
+            appeared=self._appeared,
         )
         self._reported_at = self.clock()
 

@@ -52,6 +52,7 @@ BROKEN = [
     ("spec.autoRestart", {"backoff": {"max": "25h"}}, "max is between 100ms and 24h"),
     # no rule, but the schema itself
     ("spec.state", "stopped", 'supported values: "running", "paused"'),
+    ("spec.tables", {"include": ["a"], "newTables": "take"}, 'supported values: "capture", "ignore"'),
     ("spec.snapshot", {"maxRowsPerSecond": 5}, "unknown field"),
     ("spec.tables.overrides", [{"table": "a.b"}, {"table": "a.b"}], "Duplicate value"),
     ("spec.stream.interval", "5 minutes", "should match"),

@@ -1,7 +1,7 @@
 """Whatever happens to a sync, in whatever order: once it is quiet, every table flows that can, and the status says how it stands.
 
 `decide` is driven through histories of a pretended cluster: drivers that say and do what the real ones say and do, targets with the
-state that commits carry, and a log. People change the resource, drivers die or are refused, reports are late, controllers and even the
+state that commits carry, and a log. Tables are made and dropped, people change the resource, drivers die or are refused, reports are late, controllers and even the
 status are lost. Meanwhile no table is called consistent that no run captures, nothing is begun again without a pause, and nothing
 stalls that needs no one; afterwards all is as it was asked for (rules R4, R5).
 """
@@ -33,7 +33,9 @@ from cdcsync_operator.seen import (
 from unit.controller.imagined_drivers import Driver, Lake, Reader, Snapshot
 from unit.controller.world import resource
 
-NAMES = ("shop.a", "shop.b", "shop.c")
+NAMES = ("shop.a", "shop.b", "shop.c", "shop.d")
+#: what the source does not have at first
+LATER = "shop.d"
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 #: the sync as a whole, among names of tables
 SYNC = ""
@@ -74,8 +76,19 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.resource = resource(self.generation, **self.spec)
+        self.lake.absent.add(LATER)
 
     # -- what people do
+
+    def make(self, table: str) -> None:
+        if table in self.lake.absent:
+            self.lake.absent.discard(table)
+            self.lake.log.append((table, "made"))
+
+    def drop(self, table: str) -> None:
+        if table not in self.lake.absent:
+            self.lake.absent.add(table)
+            self.lake.log.append((table, "ddl"))
 
     def change(self, **parts: Any) -> None:
         self.spec = self.spec | parts
@@ -151,9 +164,14 @@ class Cluster:
 
     def _preflight(self) -> None:
         if self.looking is not None:
-            found = () if self.errors else tuple(TableSeen(t) for t in NAMES if self._captured_by_spec(t))
-            self.preflight = PreflightSeen(self.looking.generation, self.now, self.errors, found)
+            found = () if self.errors else tuple(TableSeen(t) for t in self._wanted())
+            self.preflight = PreflightSeen(
+                self.looking.generation, self.now, self.errors, found, prompt=self.looking.prompt
+            )
             self.looking = None
+
+    def _wanted(self) -> list[str]:
+        return [t for t in NAMES if self._captured_by_spec(t) and t not in self.lake.absent]
 
     def _captured_by_spec(self, name: str) -> bool:
         return self.resource.spec.tables.captures(name)
@@ -273,7 +291,7 @@ class Cluster:
     def calm(self, seconds: float = 5.0) -> None:
         """Everyone who is not held back does a step of their work and says so."""
         self.now += seconds
-        self.lake.log += [(name, "row") for name in sorted(self.busy)]
+        self.lake.log += [(name, "row") for name in sorted(self.busy - self.lake.absent)]
         for driver in self.live():
             if "step" not in driver.held_back:
                 self.step(driver)
@@ -291,7 +309,7 @@ class Cluster:
             driver.held_back.clear()
         for turn in range(60):
             if turn < 50 and turn % 5 == 0:
-                self.lake.log += [(name, "row") for name in NAMES]
+                self.lake.log += [(name, "row") for name in NAMES if name not in self.lake.absent]
             self.calm(10.0)
             if turn > 15 and self.settled() == "":
                 break
@@ -312,7 +330,7 @@ class Cluster:
             return "the resource was not taken"
         if self.status.phase is Phase.FAILED and (SYNC in self.blamed or self._is_limited()):
             return "" if condition["Stalled"] == "True" and not self.live() else "a failed sync that runs"
-        wanted = {n for n in NAMES if self._captured_by_spec(n)}
+        wanted = set(self._wanted())
         failed = {t.name for t in assigned(self.status) if t.failed}
         if {t.name for t in assigned(self.status)} != wanted:
             return "other tables than those that are asked for"
@@ -365,6 +383,8 @@ EVENTS = {
     "permanent": RUN,
     "evict": RUN,
     "busy": TABLE,
+    "make": st.sampled_from([LATER, "shop.b"]),
+    "drop": st.sampled_from([LATER, "shop.b"]),
     "ddl": TABLE,
     "raise": TABLE,
     "take back": TABLE,
@@ -378,7 +398,14 @@ EVENTS = {
     "forget status": NOTHING,
 }
 #: what a history goes on with when it has begun
-FIRST = ([], [("raise", "shop.b")], [("table", "shop.c")], [("raise", "shop.b"), ("table", "shop.c")])
+FIRST = (
+    [],
+    [("raise", "shop.b")],
+    [("table", "shop.c")],
+    [("raise", "shop.b"), ("table", "shop.c")],
+    [("make", LATER)],
+    [("make", LATER), ("raise", LATER)],
+)
 
 
 @st.composite
@@ -420,6 +447,10 @@ def happen(cluster: Cluster, event: str, what: Any) -> None:
         cluster.busy ^= {what}
     elif event == "ddl":
         cluster.lake.log.append((what, "ddl"))
+    elif event == "make":
+        cluster.make(what)
+    elif event == "drop":
+        cluster.drop(what)
     elif event == "purge":
         cluster.lake.purged = cluster.lake.end
     elif event == "remove":

@@ -18,7 +18,7 @@ from unit.controller.world import WHOLE, place
 STREAM, CATCH_UP = RunKind.STREAM, RunKind.CATCH_UP
 #: splits of a table
 SPLITS = 2
-CONFLICT, LOST = Reason.SINK_CONFLICT.value, Reason.POSITION_LOST.value
+CONFLICT, LOST, GONE = Reason.SINK_CONFLICT.value, Reason.POSITION_LOST.value, Reason.NO_SUCH_TABLE.value
 
 
 # ---- targets
@@ -60,12 +60,16 @@ class Ended(Exception):
 
 @dataclass
 class Lake:
-    """The log and the targets, those beside a table under its name and nonce. The log begins with its header's four bytes."""
+    """The log and the targets, those beside a table under its name and nonce. The log begins with its header's four bytes.
+
+    `absent` are the tables that the source does not have.
+    """
 
     log: list[tuple[str, str]] = field(default_factory=lambda: [("", "header")] * 4)
     purged: int = 0
     mains: dict[str, Target] = field(default_factory=dict)
     sides: dict[tuple[str, int], Target] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
 
     @property
     def end(self) -> int:
@@ -171,6 +175,7 @@ class Driver(ABC):
             self.heard_at,
             ended,
             flow=flow,
+            appeared=max((parts.get("appeared", 0) for parts in self.reports[: self.heard]), default=0),
         )
 
     def _unasked(self) -> Exit | None:
@@ -205,6 +210,8 @@ class Reader(Driver):
     """A stream or a catch-up, as `stream` and `applier` have it."""
 
     reader: int = 0
+    appeared: int = 0
+    met: set[str] = field(default_factory=set)
 
     def work(self) -> None:
         if not self.opened:
@@ -242,6 +249,7 @@ class Reader(Driver):
         for name, held in self.held.items():
             if held.flowing:
                 self._apply(name, held, goal)
+        self._meet(goal)
         self.reader = goal
         self._report(everything=False)
         flowing = [h for h in self.held.values() if h.flowing]
@@ -251,6 +259,13 @@ class Reader(Driver):
         return self.action.kind is STREAM or not all(
             self._consistent(h) and max(self._position(h), self.reader) >= until for h in flowing
         )
+
+    def _meet(self, goal: int) -> None:
+        """Tables that are not this run's: their rows for the first time, and each time that one is made."""
+        for name, event in self.lake.log[self.reader : goal]:
+            if name.startswith("shop.") and name not in self.held and (event == "made" or name not in self.met):
+                self.met.add(name)
+                self.appeared += 1
 
     def _apply(self, name: str, held: Held, goal: int) -> None:
         at = self._position(held)
@@ -315,7 +330,9 @@ class Reader(Driver):
                 entries.append(entry_of(name, phase, held.known, held.stop))
         flow = Flow(heard=heard, silence=0.0 if heard else None).to_dict()
         position = place(self.reader) | {"timestamp": ""}
-        self.say(epoch=self.epoch, tables=entries, position=position, lag_seconds=0.5, flow=flow)
+        self.say(
+            epoch=self.epoch, tables=entries, position=position, lag_seconds=0.5, flow=flow, appeared=self.appeared
+        )
 
 
 @dataclass
@@ -360,6 +377,8 @@ class Snapshot(Driver):
             known = self.held[name].known
             if known.low is not None and known.low < self.lake.purged:
                 self.refuse(name, known, LOST)
+            elif name in self.lake.absent:
+                self.refuse(name, known, GONE)
         self.low, self.wave = self.lake.end, self._unread()[:2]
         self.say(tables=[e for e in self._entries() if e["name"] in self.wave])
 

@@ -218,21 +218,6 @@ def test_a_table_that_stops_in_the_stream_is_left_out_of_the_next_run() -> None:
     assert world.live(STREAM).names == {"shop.a"}
 
 
-def test_a_new_table_is_shown_and_taken_only_when_the_spec_changes() -> None:
-    world = World()
-    world.to_streaming()
-    world.tables = ("shop.a", "shop.b", "shop.c")
-    world.step(301)
-    world.flow("shop.a", "shop.b")
-    world.steps()
-    assert world.status.tables.unassigned == 1
-    assert world.kinds() == {"stream"}
-    world.change(restartNonce=1)
-    world.steps(2)
-    assert world.status.tables.unassigned == 0
-    assert world.live(SNAPSHOT).names == {"shop.c"}
-
-
 def test_pause_drains_and_keeps_and_resume_goes_on() -> None:
     world = World()
     world.to_streaming()

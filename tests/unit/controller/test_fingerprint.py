@@ -37,6 +37,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "source.heartbeatInterval": ("5s", FLOWING),
     "tables.include": ([r"shop\.a"], NOTHING),
     "tables.exclude": ([r"shop\.b"], NOTHING),
+    "tables.newTables": ("ignore", NOTHING),
     "tables.overrides": ([{"table": "shop.a", "columns": {"exclude": ["x"]}}], ALL),
     "snapshot.chunkSize": (10, READERS),
     "snapshot.parallelism": (3, READERS),

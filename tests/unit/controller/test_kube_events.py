@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdcsync_core.run import RunKind
-from cdcsync_core.status import Phase, Restarts, RunRef, Status, with_condition
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import Phase, Restarts, RunRef, Status, TableStatus, with_condition
 from cdcsync_operator.kube_events import news
 
 BEFORE = Status(phase=Phase.STREAMING)
@@ -22,3 +22,18 @@ def test_a_run_a_phase_a_failure_and_a_stop_are_told() -> None:
     stalled = with_condition(BEFORE, "Stalled", True, "PositionLost", "purged", 0.0)
     assert list(news(BEFORE, stalled)) == [("Warning", "PositionLost", "purged")]
     assert list(news(stalled, stalled)) == []
+
+
+def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
+    flowing = TableStatus(name="s.a", phase=TablePhase.STREAMING)
+    before = BEFORE.with_(observed_generation=1, table_status=(flowing,))
+    gone = TableStatus(name="s.a", phase=TablePhase.UNASSIGNED, reason="NoSuchTable", message="s.a: dropped")
+    unfit = TableStatus(name="s.b", phase=TablePhase.UNASSIGNED, reason="NoPrimaryKey", message="s.b: no key")
+    after = before.with_(table_status=(gone, unfit, TableStatus(name="s.c"), TableStatus(name="s.d")))
+    assert list(news(before, after)) == [
+        ("Normal", "TablesAdded", "appeared and match, are read beside the stream: s.c, s.d"),
+        ("Warning", "TablesNotCaptured", "s.a: dropped\ns.b: no key"),
+    ]
+    assert list(news(after, after)) == []
+    assert list(news(Status(observed_generation=1), after)) == [("Normal", "Streaming", "was Pending")]
+    assert list(news(before, after.with_(observed_generation=2))) == []

@@ -90,6 +90,7 @@ class World:
                 () if self.errors else found,
                 sink_errors=self.sink_errors,
                 sink_unchecked=self.sink_unchecked,
+                prompt=action.prompt,
             )
         elif isinstance(action, StartRun):
             ref = self.status.runs.get(action.kind)
