@@ -73,13 +73,13 @@ def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, asked: bo
     too, if it can be captured; else it is shown as unassigned. Tables that are gone are judged by what the sync has of them.
     """
     known = {t.name: t for t in status.table_status}
-    found = {t.name: t for t in found}
+    there = {t.name: t for t in found}
     entries = [
-        _judge_found(known.get(name), seen, spec, asked=asked, appeared=appeared)
-        for name, seen in found.items()
+        _judge_found(known.get(name), seen, asked=asked, appeared=appeared)
+        for name, seen in there.items()
         if not (_is_gone(seen) and name in known)
     ]
-    gone = [known[name] for name in sorted(known) if name not in found or _is_gone(found[name])]
+    gone = [known[name] for name in sorted(known) if name not in there or _is_gone(there[name])]
     left = [_judge_gone(spec, t, asked=asked) for t in gone if spec.tables.captures(t.name)]
     return only_tables(status, [*entries, *(t for t in left if t is not None)])
 
@@ -88,7 +88,7 @@ def _is_gone(seen: TableSeen) -> bool:
     return seen.error is not None and seen.error.reason is Reason.NO_SUCH_TABLE
 
 
-def _judge_found(known: TableStatus | None, seen: TableSeen, spec: Spec, *, asked: bool, appeared: bool) -> TableStatus:
+def _judge_found(known: TableStatus | None, seen: TableSeen, *, asked: bool, appeared: bool) -> TableStatus:
     if known is None or known.phase is TablePhase.UNASSIGNED:
         late = appeared and (not asked or (known is not None and known.reason != ""))
         if late and seen.error is not None:

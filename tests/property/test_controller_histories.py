@@ -1,9 +1,10 @@
 """Whatever happens to a sync, in whatever order: once it is quiet, every table flows that can, and the status says how it stands.
 
-`decide` is driven through histories of a pretended cluster: drivers that say and do what the real ones say and do, targets with the
-state that commits carry, and a log. Tables are made and dropped, people change the resource, drivers die or are refused, reports are late, controllers and even the
-status are lost. Meanwhile no table is called consistent that no run captures, nothing is begun again without a pause, and nothing
-stalls that needs no one; afterwards all is as it was asked for (rules R4, R5).
+`decide` is driven through histories of a pretended cluster: drivers that say and do what the real ones say and do, targets
+with the state that commits carry, and a log. Tables are made and dropped, people change the resource, drivers die or are
+refused, reports are late, controllers and even the status are lost. Meanwhile no table is called consistent that no run
+captures, nothing is begun again without a pause, and nothing stalls that needs no one; afterwards all is as it was asked for
+(rules R4, R5).
 """
 
 from __future__ import annotations

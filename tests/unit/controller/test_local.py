@@ -244,7 +244,7 @@ def test_a_state_folder_that_is_removed_under_a_run_is_an_error_and_loses_nothin
             shutil.rmtree(getattr(place.state, what))
 
     place.on_show = remove
-    with pytest.raises(CdcError, match="the state folder cannot be used any more: .*/state/.*remedy: run it again"):
+    with pytest.raises(CdcError, match=r"the state folder cannot be used any more: .*/state/.*remedy: run it again"):
         place.run(Until.FOREVER)
     for pid in drivers:
         psutil.wait_procs([p for p in psutil.process_iter() if p.pid == pid], timeout=20)
