@@ -50,18 +50,28 @@ def test_patterns_that_cannot_be_meant(any_mysql: Server, include: list[str], re
     assert include[0] in refused.value.found or repr(include[0]) in refused.value.found
 
 
-def test_a_pattern_without_a_table_is_named_though_others_match(
+def test_what_a_pattern_misses_is_named_and_what_others_match_is_captured(
     mariadb1011: Server, fresh_database: FreshDatabase
 ) -> None:
+    """A literal name is reported as that table; of the other patterns it is only said that they match none."""
     d = fresh_database(mariadb1011)
-    mariadb1011.run("CREATE TABLE orders (id INT PRIMARY KEY)", db=d)
-    with pytest.raises(CdcError) as refused:
-        _names(mariadb1011, [rf"{d}\.orders", rf"{d}\.ordres"])
-    assert refused.value.reason is Reason.NO_SUCH_TABLE
-    assert "ordres" in refused.value.found
-    with pytest.raises(CdcError) as refused:
-        _names(mariadb1011, [rf"{d}\..*"], [rf"{d}\.orders"])
-    assert refused.value.reason is Reason.NO_SUCH_TABLE
+    mariadb1011.run("CREATE TABLE orders (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT id FROM orders", db=d)
+    include = [rf"{d}\.orders", rf"{d}\.ordres", f"{d}.v", rf"{d}\.none_.*", rf"{d}\.left_out"]
+    with connected(mariadb1011) as (connection, _):
+        found = resolve(connection, include, [rf"{d}\.left_.*"])
+        with pytest.raises(CdcError) as refused:
+            resolve(connection, include[1:], [])
+    with pytest.raises(CdcError) as emptied:
+        _names(mariadb1011, [rf"{d}\.ord.*"], [rf"{d}\.orders"])
+    assert (emptied.value.table, emptied.value.reason) == ("", Reason.NO_SUCH_TABLE)
+    assert found.tables == (TableId(d, "orders"),)
+    assert [(e.table, e.reason) for e in found.absent] == [
+        (f"{d}.ordres", Reason.NO_SUCH_TABLE),
+        (f"{d}.v", Reason.ENGINE_UNSUPPORTED),
+    ]
+    assert [(e.table, e.reason) for e in found.unmatched] == [("", Reason.NO_SUCH_TABLE)]
+    assert "none_" in found.unmatched[0].found
+    assert (refused.value.table, refused.value.reason) == (f"{d}.ordres", Reason.NO_SUCH_TABLE)
 
 
 def test_views_and_sequences_are_no_tables(mariadb1011: Server, fresh_database: FreshDatabase) -> None:
