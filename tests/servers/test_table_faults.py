@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from cdcsync_core.run import ExitCode
 from support.fixtures import FreshDatabase
 from support.servers import Server
-from support.sync_process import Sync
+from support.sync_process import Gate, Sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 _CHUNK = 50
@@ -91,6 +92,26 @@ def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
     assert f"{bad}: " in output
 
 
+def test_tables_that_change_or_vanish_while_they_are_read_stop_no_other(sync: Sync) -> None:
+    """R9: a split of another definition is not used. The driver stands still after LOW, before its first SELECT."""
+    fill(sync.server, name_of(sync, "b").partition(".")[0], "b")
+    sync.start("forever", gate=Gate("low-taken", action="stop"))
+    sync.wait_fired()
+    sync.server.run(f"ALTER TABLE {name_of(sync, 'b')} ADD COLUMN n INT", f"DROP TABLE {name_of(sync, 'c')}")
+    sync.signal("driver", signal.SIGCONT)
+    seen = sync.wait_for(lambda s: streaming(s) == 1 and entry(s, name_of(sync, "c")).get("phase") != "Snapshotting")
+    changed, gone = entry(seen, name_of(sync, "b")), entry(seen, name_of(sync, "c"))
+    assert (changed["phase"], changed["reason"]) == ("Failed", "SchemaChangeRefused")
+    assert gone.get("reason", "NoSuchTable") == "NoSuchTable", "it was never read: nothing is left of it to be shown"
+    sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9001, 'later')")
+    sync.write_manifest(resnapshot=[{"table": name_of(sync, "b"), "nonce": 1}])
+    sync.wait_for(lambda s: streaming(s) == 2)
+    assert sync.terminate() == ExitCode.DONE
+    sync.run_to_completion()
+    assert_equal(sync, "a")
+    assert_equal(sync, "b")
+
+
 def test_a_plan_is_shown_of_the_tables_that_can_be_planned(sync: Sync) -> None:
     fill_dates(sync.server, name_of(sync, "b").partition(".")[0], "b")
     shown = sync.command("plan", "-o", "json")
@@ -110,7 +131,7 @@ def test_a_dropped_table_that_is_asked_for_again_stops_no_other(sync: Sync) -> N
     fill(sync.server, gone.partition(".")[0], "d")
     sync.write_manifest(resnapshot=[{"table": gone, "nonce": 1}])
     seen = sync.wait_for(lambda s: entry(s, new).get("phase") == "Streaming" and streaming(s) == 2)
-    assert entry(seen, gone)["reason"] == "NoSuchTable"
+    assert (entry(seen, gone)["phase"], entry(seen, gone)["reason"]) == ("Unassigned", "NoSuchTable")
     assert seen["restarts"]["consecutive"] == 0
     assert sync.terminate() == ExitCode.DONE
     assert_equal(sync, "a")
