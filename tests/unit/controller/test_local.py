@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
@@ -26,6 +24,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_operator import state_folder
+from cdcsync_operator.driver_process import DriverProcess
 from cdcsync_operator.goal import Until
 from cdcsync_operator.local import LocalController, SourceCalls, open_local
 from cdcsync_operator.local_store import ManifestFiles
@@ -236,19 +235,19 @@ def test_all_faults_of_the_source_end_the_run(place: Place) -> None:
 @pytest.mark.parametrize("what", ["root", "folder", "runs"])
 def test_a_state_folder_that_is_removed_under_a_run_is_an_error_and_loses_nothing(place: Place, what: str) -> None:
     """R4: what it held is found again. The drivers end, because no later run would find them."""
-    drivers: list[int] = []
+    drivers: list[DriverProcess] = []
 
     def remove(status: Status) -> None:
         if status.runs.stream is not None and not drivers:
-            drivers.extend(run.process.pid for run in place.controller.drivers._runs.values())
-            shutil.rmtree(getattr(place.state, what))
+            drivers.extend(run.process for run in place.controller.drivers._runs.values())
+            getattr(place.state, what).rename(place.folder / "removed")
 
     place.on_show = remove
     with pytest.raises(CdcError, match=r"the state folder cannot be used any more: .*/state/.*remedy: run it again"):
         place.run(Until.FOREVER)
-    for pid in drivers:
-        psutil.wait_procs([p for p in psutil.process_iter() if p.pid == pid], timeout=20)
-        assert not psutil.pid_exists(pid)
+    for driver in drivers:
+        driver._watcher.join(60)
+        assert driver.exit is not None
     place.on_show = lambda _: None
     assert place.run() is ExitCode.DONE
 
