@@ -39,6 +39,7 @@ from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.logbatch import LogBatch, read_transactions
 from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.sourceoptions import SourceOptions, whole
 from cdcsync_spark.splitread import SplitReader
 
@@ -51,7 +52,7 @@ def low_watermark(options: Mapping[str, str]) -> str:
     source = SourceOptions.parse(options).source
     with connect(source) as connection:
         facts = read_facts(connection)
-    return json.dumps(watermark.low(source, facts).to_dict())
+    return json.dumps(LowMark(source, facts).take().to_dict())
 
 
 class MySqlSnapshot(DataSource):
@@ -96,7 +97,7 @@ class SnapshotReader(DataSourceReader):
         with connect(self.options.source) as connection:
             facts = read_facts(connection)
             table = self.options.read_definition()
-            low = watermark.low(self.options.source, facts)
+            low = LowMark(self.options.source, facts).take()
             return [SplitPartition(table, s, facts.log, low) for s in plan(connection, table, self.chunk_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -29,6 +29,7 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.executors import Executors, executors_of, session_of
+from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.planfeed import PlanFeed
 from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
 from cdcsync_spark.snapshot_progress import SnapshotProgress
@@ -115,6 +116,9 @@ class SnapshotRun:
     epoch: int
     progress: SnapshotProgress
 
+    def __post_init__(self) -> None:
+        self._lows = LowMark(self.context.source, self.context.facts)
+
     def run(self) -> None:
         """Ends when every table is complete, failed for good, or the run was asked to stop; raises TransientError."""
         for wave in self._waves():
@@ -153,7 +157,7 @@ class SnapshotRun:
         if not wave:
             return
         tables = {w.table: self.tables[w.table] for w in wave}
-        low = watermark.low(self.context.source, self.context.facts)
+        low = self._lows.take()
         gate("low-taken")
         with self.executors.reading():
             results = run_wave(self.spark, self._tasks(wave, low), self._running)

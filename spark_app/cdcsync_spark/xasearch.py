@@ -6,9 +6,8 @@ most once at a time; so in the binlog before its commit the last PREPARE of that
 end of it there is none. The server keeps the metadata locks of a prepared transaction, also when it is restarted, so
 no DDL lies between: its rows fit the definition that their TABLE_MAP is compared with, as any others.
 
-Why it is bounded: files are closed once and do not change, so what one leaves prepared is kept, and each is read at most once by
-a reader; only the file of the commit is read again, up to it. The first reading of a file looks at no row; the rows of the one
-transaction that is committed are then read from their own place.
+Why it is bounded: what was read of a file does not change any more, so it is kept, and each part of the binlog is read at most once
+by a reader. That reading looks at no row; the rows of the one transaction that is committed are then read from their own place.
 
 Why it disturbs nothing: the dumps have replica id 0, as those of mysqlbinlog, for which the server ends no other dump.
 """
@@ -49,18 +48,18 @@ class Known(Enum):
 
 @dataclass
 class FileXa:
-    """What one file, up to a place, says last of each XA transaction: where it was prepared, or that it ended. Pure.
-
-    What a file both prepares and ends needs no word: whoever asks for such an xid asks for another transaction of that name.
-    """
+    """What one file, up to a place, has last of each XA transaction: where it was prepared, or that it ended. Pure."""
 
     file: str
     upto: LogOffset | None = None
     last: dict[str, PreparePlace | Known] = field(default_factory=dict)
-    done: bool = False
+    #: the file was left; a transaction ends behind `upto`, which is left to a later reading
+    closed: bool = False
+    beyond: bool = False
 
     def __post_init__(self) -> None:
-        self._whole = LogOffset(self.file, _FIRST_EVENT)
+        #: the end of the last whole transaction that was read
+        self.whole = LogOffset(self.file, _FIRST_EVENT)
         self._said: list[facts.XaPrepare | facts.XaEnd] = []
 
     def feed(self, fact: facts.Fact) -> None:
@@ -77,15 +76,23 @@ class FileXa:
                 self._reach(end)
 
     def _end(self, end: LogOffset) -> None:
-        if self.upto is None or self.upto.covers(end):
-            for said in self._said:
-                prepared = isinstance(said, facts.XaPrepare)
-                self.last[said.xid] = PreparePlace(self._whole, end) if prepared else Known.ENDED
+        self.beyond = self.upto is not None and not self.upto.covers(end)
+        if self.beyond:
+            return
+        for said in self._said:
+            prepared = isinstance(said, facts.XaPrepare)
+            self.last[said.xid] = PreparePlace(self.whole, end) if prepared else Known.ENDED
         self._reach(end)
 
     def _reach(self, place: LogOffset) -> None:
-        self.done = place.file != self.file or (self.upto is not None and place.covers(self.upto))
-        self._whole = place
+        if place.file == self.file:
+            self.whole = place
+        else:
+            self.closed = True
+
+    @property
+    def done(self) -> bool:
+        return self.closed or self.beyond or (self.upto is not None and self.whole.covers(self.upto))
 
 
 class Stopped(Exception):
@@ -101,7 +108,7 @@ class XaSearch:
     stopping: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        self._closed: dict[str, FileXa] = {}
+        self._seen: dict[str, FileXa] = {}
 
     def last(self, xid: str, upto: LogOffset) -> PreparePlace | Known | None:
         """What the log up to `upto` (inclusive) says last of `xid`; None where no file names it. Raises CdcError, Stopped."""
@@ -143,17 +150,20 @@ class XaSearch:
         return [file for file in listed if LogOffset(file, _FIRST_EVENT).number <= upto.number]
 
     def _read(self, file: str, upto: LogOffset) -> FileXa:
-        if file in self._closed:
-            return self._closed[file]
-        inside = file == upto.file
-        found = FileXa(file, upto if inside else None)
-        for fact in self._facts(LogOffset(file, _FIRST_EVENT), lambda _: False):
+        found = self._seen.get(file)
+        if found is None or not upto.covers(found.whole):
+            found = FileXa(file)
+        found.upto, found.beyond = upto if file == upto.file else None, False
+        if not found.done:
+            self._read_on(found)
+        self._seen[file] = found
+        return found
+
+    def _read_on(self, found: FileXa) -> None:
+        for fact in self._facts(found.whole, lambda _: False):
             found.feed(fact)
             if found.done:
-                break
-        if not inside:
-            self._closed[file] = found
-        return found
+                return
 
     def _facts(self, start: LogOffset, wanted: Callable[[TableId], bool]) -> Iterator[facts.Fact]:
         """To the end of the log. A connection of its own, which is closed with the iterator."""

@@ -29,8 +29,7 @@ from support.mysql97 import EmbeddedMySQL97
 Flavor = Literal["mariadb", "mysql"]
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 _PURGE_SECONDS = 60
-_DETACH_SECONDS = 60
-_XA_NOT_KNOWN = 1397
+_END_SECONDS = 60
 
 
 class _Embedded(Protocol):
@@ -114,16 +113,16 @@ class Server:
             for statement in statements:
                 cursor.execute(statement)
 
-    def run_until_known(self, statement: str) -> None:
-        """An XA statement about a transaction of a connection that was closed: the server may see that a moment later."""
-        deadline = time.monotonic() + _DETACH_SECONDS
+    def await_gone(self, cursor: Any, thread_id: int) -> None:
+        """Until the connection `thread_id`, which was closed, has ended on the server. Only then may another one end what it prepared
+        (XA): MariaDB answers an XA COMMIT between well and writes it to the binlog, and the rows are lost."""
+        deadline = time.monotonic() + _END_SECONDS
         while True:
-            try:
-                return self.run(statement)
-            except pymysql.MySQLError as e:
-                if e.args[0] != _XA_NOT_KNOWN or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.01)
+            cursor.execute("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s", (thread_id,))
+            if not cursor.fetchone()[0]:
+                return
+            assert time.monotonic() < deadline, f"connection {thread_id} has not ended in {_END_SECONDS} s"
+            time.sleep(0.002)
 
     def create_user(self, name: str, password: str, grants: Sequence[str] = ("ALL",), on: str = "*.*") -> None:
         """Creates the account `name`@`%` anew, with `grants` on `on`; nothing of it goes into the binlog."""

@@ -29,9 +29,10 @@ from cdcsync_mysql.catalog import read_table, resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_mysql.watermark import high, low
+from cdcsync_mysql.watermark import high
 from cdcsync_spark.applier import Applier, StreamTable
 from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
 from cdcsync_spark.splitread import SplitReader
@@ -116,7 +117,7 @@ class SmallSync:
         target = self.sink.target(table_id)
         identity = Identity(self.resource.full_name, self.facts.log, str(table_id))
         target.prepare(TableState(identity, table, epoch=1))
-        safe = low(self.source, self.facts)
+        safe = LowMark(self.source, self.facts).take()
         readers = [SplitReader(self.source, self.facts.log, table, s, safe, 60) for s in splits]
         files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
         with connect(self.source) as connection:

@@ -18,9 +18,10 @@ from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_mysql.watermark import high, low
+from cdcsync_mysql.watermark import high
 from cdcsync_spark.applier import Applier, StreamTable
 from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
 from cdcsync_spark.sinks.delta import DeltaSink
 from cdcsync_spark.sinks.place import Place
@@ -64,7 +65,7 @@ class Stepwise:
             splits = list(plan(connection, table, self.chunk_size))
         target = DeltaSink(Place.parse(str(self.folder / "lake")), "test/stepwise").target(table.id)
         target.prepare(TableState(Identity("test/stepwise", self.facts.log, str(table.id)), table, epoch=1))
-        safe, files = low(self.source, self.facts), []
+        safe, files = LowMark(self.source, self.facts).take(), []
         for number, split in enumerate(splits):
             reader = SplitReader(self.source, self.facts.log, table, split, safe, 60)
             files += target.stage(table, reader.batches(), f"split-{number}")

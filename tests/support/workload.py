@@ -1,9 +1,10 @@
 """Sixteen writers that do to the source what applications do, while it is copied.
 
-`Workload` makes the tables, loads them, and writes until it is stopped: single statements in autocommit and transactions of several
-(insert, update, key change, delete, REPLACE, ON DUPLICATE KEY UPDATE, rollback, savepoints), a journal of pure inserts, and a
-counter walk whose outcome the writers know themselves. A seed decides what each writer tries; how the writers interleave is the
-server's affair. The pace is bounded, because the machine is shared with what is tested.
+`Workload` makes the tables, loads them, and writes until it is stopped: single statements in autocommit and transactions of
+several (insert, update, key change, delete, REPLACE, ON DUPLICATE KEY UPDATE, rollback, savepoints), some of them XA transactions
+that another connection ends at once or seconds later, a journal of pure inserts, and a counter walk whose outcome the writers know
+themselves. A seed decides what each writer tries; how the writers interleave is the server's affair. The pace is bounded, because
+the machine is shared with what is tested.
 
 On MariaDB some writers set another server id, as a log has it after a failover; where `gtid_strict_mode` is off, sequence
 numbers go backwards, too. Positions that trust them lose transactions.
@@ -42,6 +43,12 @@ from support.workload_tables import (
 #: duplicate key, deadlock, lock wait timeout, changed since the snapshot (MariaDB 11): what applications live with
 _EXPECTED = {1062, 1213, 1205, 1020}
 _DUPLICATE = 1062
+#: the branch was rolled back: in a deadlock, or because it changed no row and its connection is gone
+_XA_ROLLED_BACK = {1402, 1613, 1614}
+#: MySQL forgets a branch that changed no row with its connection
+_XA_NOT_KNOWN = 1397
+#: the part of the transactions that are XA, of those the part that stays prepared for a while, and how long
+_XA_PART, _XA_LATER, _XA_SECONDS = 0.12, 0.5, 4.0
 _ROWS_A_STATEMENT = 1000
 _WALKS_AT_ONCE = 40
 
@@ -153,6 +160,15 @@ def _columns(table: KeyTable) -> str:
     return ", ".join((*table.key, *PAYLOAD))
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """An XA transaction to be ended at `due`."""
+
+    xid: str
+    commit: bool
+    due: float
+
+
 @dataclass
 class _Writer:
     """One application thread on its own connection."""
@@ -168,6 +184,8 @@ class _Writer:
         self.thread = threading.Thread(target=self._run, name=f"writer-{self.number}", daemon=True)
         self._walking: list[int] = []
         self._began = 0
+        self._branches = 0
+        self._prepared: list[_Prepared] = []
 
     # -- the thread
 
@@ -179,8 +197,10 @@ class _Writer:
                 due = time.monotonic()
                 while not self.workload.stopping:
                     self._act(connection, cursor)
+                    self._end_prepared(cursor, before=time.monotonic())
                     due = max(due + pause, time.monotonic() - 1.0)  # after a stall: no burst to make up for it
                     self.workload.wait(max(0.0, due - time.monotonic()))
+                self._end_prepared(cursor, before=float("inf"))
         except BaseException as e:  # noqa: BLE001 (the test's thread raises it again)
             self.failure = e
 
@@ -204,8 +224,13 @@ class _Writer:
         else:
             self._change_rows(connection, cursor)
 
-    def _transaction(self, connection: Connection, cursor: Any, statements: list[str], *, commit: bool = True) -> bool:
-        """Whether it was committed. One statement runs in autocommit; a failed statement ends the transaction."""
+    def _transaction(
+        self, connection: Connection, cursor: Any, statements: list[str], *, commit: bool = True, later: bool = True
+    ) -> bool:
+        """Whether it was committed. One statement runs in autocommit; a failed statement ends the transaction. What happens `later`
+        is not known when this returns."""
+        if self.random.random() < _XA_PART:
+            return self._xa_transaction(cursor, statements, commit, later and self.random.random() < _XA_LATER)
         alone = len(statements) == 1 and commit
         try:
             if not alone:
@@ -233,6 +258,44 @@ class _Writer:
                 raise
             self.counts[f"error {_DUPLICATE}"] += 1
 
+    # -- XA
+
+    def _xa_transaction(self, cursor: Any, statements: list[str], commit: bool, later: bool) -> bool:
+        """Prepared in a connection of its own, which is closed; what is not prepared then is rolled back."""
+        self._branches += 1
+        xid = f"'{self.workload.database}-{self.number}','{self._branches}'"
+        one_phase = commit and not later and self.random.random() < 0.2
+        try:
+            with self.workload.connect() as own, own.cursor() as branch:
+                branch.execute(f"XA START {xid}")
+                for statement in statements:
+                    self._execute(branch, statement, tolerant=True)
+                branch.execute(f"XA END {xid}")
+                branch.execute(f"XA COMMIT {xid} ONE PHASE" if one_phase else f"XA PREPARE {xid}")
+                thread_id = own.thread_id()
+            self.workload.server.await_gone(cursor, thread_id)
+        except pymysql.MySQLError as e:
+            if e.args[0] not in _EXPECTED | _XA_ROLLED_BACK:
+                raise
+            self.counts[f"error {e.args[0]}"] += 1
+            return False
+        self.counts["xa transactions"] += 1
+        if not one_phase:
+            pause = self.random.uniform(0, _XA_SECONDS) if later else 0.0
+            self._prepared.append(_Prepared(xid, commit, time.monotonic() + pause))
+            self._end_prepared(cursor, before=time.monotonic())
+        return commit
+
+    def _end_prepared(self, cursor: Any, before: float) -> None:
+        for prepared in [p for p in self._prepared if p.due <= before]:
+            self._prepared.remove(prepared)
+            verb = "COMMIT" if prepared.commit else "ROLLBACK"
+            try:
+                cursor.execute(f"XA {verb} {prepared.xid}")
+            except pymysql.MySQLError as e:
+                if e.args[0] not in {_XA_NOT_KNOWN, *_XA_ROLLED_BACK}:
+                    raise
+
     # -- the journal
 
     def _journal_entry(self) -> str:
@@ -246,7 +309,7 @@ class _Writer:
     def _walk(self, connection: Connection, cursor: Any) -> None:
         """One or two steps of one or two walks, in one transaction."""
         steps = list(self._steps())
-        if self._transaction(connection, cursor, [self._step(walk, step) for walk, step in steps]):
+        if self._transaction(connection, cursor, [self._step(walk, step) for walk, step in steps], later=False):
             for walk, step in steps:
                 self.walks[walk] = step
             self._walking = [w for w in self._walking if self.walks[w] < LAST_STEP]

@@ -20,7 +20,8 @@ from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.watermark import high, low
+from cdcsync_mysql.watermark import high
+from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.sinks.base import Target, TargetSnapshot
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
@@ -97,7 +98,7 @@ class Settler:
         suspects = [s for s in suspects if s.keys.num_rows]
         if not suspects:
             return
-        safe = low(self.source, self.facts)
+        safe = LowMark(self.source, self.facts).take()
         reread = [_Reread(s, self._read_source(s)) for s in suspects]
         with connect(self.source) as connection:
             end = high(connection, self.facts)

@@ -23,7 +23,7 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark import planfeed, snapshot
+from cdcsync_spark import lowmark, planfeed, snapshot
 from cdcsync_spark.context import RunContext
 from cdcsync_spark.progress import Reporter
 from cdcsync_spark.sinks.base import Append, Change, Commit, Replace, StagedFile, Stamp, check_successor
@@ -67,6 +67,7 @@ class Fakes:
         monkeypatch.setattr(snapshot, "read_facts", lambda _: SimpleNamespace(log=self.log))
         monkeypatch.setattr(snapshot, "prove", self._prove)
         monkeypatch.setattr(snapshot.watermark, "low", lambda *_: FilePosition(self._next()))
+        monkeypatch.setattr(lowmark, "prepared_xids", lambda _: set())
         monkeypatch.setattr(snapshot.watermark, "high", lambda *_: self._next())
         monkeypatch.setattr(snapshot, "run_wave", self._run_wave)
         monkeypatch.setattr(planfeed, "connect", self._connect)

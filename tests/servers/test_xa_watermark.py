@@ -1,0 +1,100 @@
+"""Rule R1 beside XA transactions that other connections commit: what LOW covers, every later SELECT sees."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+
+from cdcsync_core.position import Position, TransactionId
+from cdcsync_spark.lowmark import LowMark, prepared_xids
+from cdcsync_spark.wire.facts import TransactionEnd, XaEnd
+from support.dump import log_end, read_log
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.source import connected, source_of
+
+_LOWS = 60
+_WRITERS = 6
+
+
+@contextmanager
+def _writers(server: Server, database: str) -> Iterator[None]:
+    """Each commits, from one connection, what others prepared."""
+    stopping = threading.Event()
+    threads = [threading.Thread(target=_write, args=(server, database, n, stopping)) for n in range(_WRITERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+
+
+def _write(server: Server, database: str, writer: int, stopping: threading.Event) -> None:
+    with server.connect(db=database) as committing, committing.cursor() as cursor:
+        for number in count(writer * 1_000_000):
+            if stopping.is_set():
+                return
+            xid = f"'{database}','{number}'"
+            with server.connect(db=database) as preparing, preparing.cursor() as branch:
+                for statement in ("XA START {}", f"INSERT INTO t VALUES ({number})", "XA END {}", "XA PREPARE {}"):
+                    branch.execute(statement.format(xid))
+                thread_id = preparing.thread_id()
+            server.await_gone(cursor, thread_id)
+            cursor.execute(f"XA COMMIT {xid}")
+
+
+@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
+def test_what_low_covers_is_visible(
+    variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
+) -> None:
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    start = log_end(server)
+    seen: list[tuple[Position, int]] = []
+    with connected(server) as (_, facts), _writers(server, database):
+        marks = LowMark(source_of(server), facts)
+        for _ in range(_LOWS):
+            low = marks.take()
+            seen.append((low, server.query("SELECT COUNT(*) FROM t", db=database)[0][0]))
+    commits = _commits(server, start)
+    assert len(commits) > _LOWS
+    assert server.query("SELECT COUNT(*) FROM t", db=database) == [(len(commits),)], "the server lost what it committed"
+    missed = [low for low, rows in seen if sum(low.covers(commit) for commit in commits) > rows]
+    assert missed == []
+
+
+def _commits(server: Server, start: Position) -> list[TransactionId]:
+    found, committed = [], False
+    for fact in read_log(server, start):
+        committed = committed or isinstance(fact, XaEnd)
+        if isinstance(fact, TransactionEnd):
+            if committed:
+                found.append(fact.id)
+            committed = False
+    return found
+
+
+@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
+def test_what_stays_prepared_is_not_waited_for(
+    variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
+) -> None:
+    """It is listed as the binlog spells it; LOW covers its PREPARE, whose rows count at their commit."""
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    with server.connect(db=database) as connection, connection.cursor() as cursor:
+        for statement in ("XA START {}", "INSERT INTO t VALUES (1)", "XA END {}", "XA PREPARE {}"):
+            cursor.execute(statement.format("'a','bc',9"))
+        assert "X'61',X'6263',9" in prepared_xids(source_of(server))
+        with connected(server) as (_, facts):
+            low = LowMark(source_of(server), facts).take()
+        cursor.execute("XA ROLLBACK 'a','bc',9")
+    assert low.reached(log_end(server).at) is False
