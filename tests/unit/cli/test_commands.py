@@ -10,12 +10,13 @@ from click.testing import CliRunner, Result
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.manifest import load_manifest
-from cdcsync_core.run import ExitCode
+from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import Phase, Status, TableStatus, only_tables, with_condition
 from cdcsync_operator.cli import COMMANDS, cli
 from cdcsync_operator.command import exit_code
+from cdcsync_operator.command_run import _say_end
 from cdcsync_operator.local_store import LocalStore, ManifestFiles
-from cdcsync_operator.output import message_parts
+from cdcsync_operator.output import Output, message_parts
 from cdcsync_operator.state_folder import StateFolder
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -192,3 +193,25 @@ def test_the_generation_grows_with_the_spec_over_restarts(tmp_path: Path, manife
         store.save(status)
         generations.append(resource.metadata.generation)
     assert generations == [1, 1, 2]
+
+
+@pytest.mark.parametrize("stalled", ["PositionLost", "NoPrimaryKey"])
+def test_a_run_ends_with_each_failed_table_under_its_own_reason(
+    stalled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And with the reason of the sync as a whole, where that is another one."""
+    failed = [
+        TableStatus(name="s.a", phase=TablePhase.FAILED, reason="NoPrimaryKey", message="s.a: none; remedy: add one"),
+        TableStatus(name="s.b", phase=TablePhase.FAILED, reason="TypeUnsupported", message="s.b: a zero date"),
+        TableStatus(name="s.c", phase=TablePhase.STREAMING),
+    ]
+    message = "s.a: none; remedy: add one\ns.b: a zero date" if stalled == "NoPrimaryKey" else "the binlog is purged"
+    status = with_condition(only_tables(Status(), failed), "Stalled", True, stalled, message, 0)
+    _say_end(Output(as_json=True), status, ExitCode.USER_MUST_ACT)
+    said = [json.loads(line)["error"] for line in capsys.readouterr().err.splitlines()]
+    of_tables = [
+        {"reason": "NoPrimaryKey", "found": "s.a: none", "remedy": "add one"},
+        {"reason": "TypeUnsupported", "found": "s.b: a zero date"},
+    ]
+    own = [{"reason": "PositionLost", "found": "the binlog is purged"}]
+    assert said == (of_tables if stalled == "NoPrimaryKey" else own + of_tables)
