@@ -30,6 +30,7 @@ OF_SYNC = (
     Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
     Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),
     Metric("cdcsync_tables_failed", "gauge", "tables that were stopped", lambda s: s.tables.failed),
+    Metric("cdcsync_tables_unassigned", "gauge", "tables that match and are not captured", lambda s: s.tables.unassigned),
     Metric("cdcsync_snapshot_splits", "gauge", "splits of the snapshot", lambda s: s.snapshot.splits_total),
     Metric("cdcsync_snapshot_splits_finished", "gauge", "splits read", lambda s: s.snapshot.splits_finished),
     Metric("cdcsync_snapshot_rows", "gauge", "rows read by the snapshot", lambda s: s.snapshot.rows),

@@ -36,3 +36,10 @@ def test_an_end_with_a_reason_keeps_it() -> None:
     found = vanished(RunKind.CATCH_UP, ExitCode.USER_MUST_ACT)
     assert found
     assert (found.code, found.message) == (ExitCode.USER_MUST_ACT, "said")
+
+
+def test_what_a_stream_has_met_of_other_tables_is_in_its_report() -> None:
+    """An older driver counts nothing."""
+    for head, appeared in (({"appeared": 3}, 3), ({}, 0)):
+        data = {"run": json.dumps({"kind": RunKind.STREAM}), "head": json.dumps(head)}
+        assert FoundRun("r", None, ({"metadata": {"name": "r-0"}, "data": data},)).seen(now=1.0).appeared == appeared

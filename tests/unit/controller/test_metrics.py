@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def page() -> str:
     status = with_condition(Status(phase=Phase.STREAMING), "Ready", True, "Streaming", "", 0.0)
-    status = status.with_(lag_seconds=0.8, tables=TableCounts(total=3, streaming=2))
+    status = status.with_(lag_seconds=0.8, tables=TableCounts(total=3, streaming=2, unassigned=1))
     metrics = Metrics()
     metrics.looked(0.5, failed=True)
     return metrics.text({("ns", "shop"): status}, calls=7, leading=True)
@@ -28,6 +28,7 @@ def test_values_carry_the_name_of_their_sync() -> None:
     assert 'cdcsync_ready{name="shop",namespace="ns"} 1.0' in lines
     assert 'cdcsync_lag_seconds{name="shop",namespace="ns"} 0.8' in lines
     assert 'cdcsync_tables_consistent{name="shop",namespace="ns"} 2.0' in lines
+    assert 'cdcsync_tables_unassigned{name="shop",namespace="ns"} 1.0' in lines
     assert 'cdcsync_phase{name="shop",namespace="ns",phase="Streaming"} 1.0' in lines
     assert 'cdcsync_phase{name="shop",namespace="ns",phase="Paused"} 0.0' in lines
     assert "cdcsync_reconcile_errors_total 1.0" in lines
