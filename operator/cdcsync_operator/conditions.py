@@ -26,10 +26,13 @@ from cdcsync_core.status import (
 from cdcsync_operator.assignment import all_consistent, assigned, established, is_read, to_snapshot, to_stream
 from cdcsync_operator.dataflow import obstacle
 from cdcsync_operator.draft import Draft
+from cdcsync_operator.rollout import rolling_out
 
 _SHOWN_FAILURES = 5
 #: why a snapshot of which nothing is left to be read is not complete
 TABLES_FAILED = "TablesFailed"
+#: a change of the spec has not reached all runs yet
+ROLLING_OUT = "RollingOut"
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,9 @@ def _health_of_work(draft: Draft, before: Status) -> Health:
     if draft.seen.closing:
         return Health(False, False, False, "Stopped", "the controller was asked to stop")
     restarts, ready = draft.status.restarts, before.condition("Ready")
+    replaced = rolling_out(draft)
+    if replaced:
+        return Health(False, False, False, ROLLING_OUT, replaced)
     if draft.trouble:
         return Health(False, False, False, *draft.trouble)
     stream = draft.named(RunKind.STREAM)

@@ -48,6 +48,7 @@ from cdcsync_operator.assignment import (
 from cdcsync_operator.conditions import summarise
 from cdcsync_operator.draft import Draft
 from cdcsync_operator.fingerprint import fingerprint
+from cdcsync_operator.rollout import outdated_by
 from cdcsync_operator.seen import (
     Decision,
     Exit,
@@ -361,7 +362,7 @@ def _choose_runs(draft: Draft) -> None:
         return
     if draft.status.phase is Phase.COMPLETED and not draft.changed:
         return
-    _stop(draft, [r for r in draft.live() if _is_outdated(draft, r)])
+    _stop_outdated(draft)
     waiting = restart.wait_left(draft.status.restarts, draft.now) > 0
     to_go_on = RunKind.STREAM in draft.drained  # it did not fail, so it does not wait for what failed beside it
     if (waiting and not draft.live() and not to_go_on) or not _is_fit(draft):
@@ -391,13 +392,13 @@ def _was_unready(draft: Draft) -> bool:
     return any(draft.status.condition(kind).status == "False" for kind in ("SourceReady", "SinkReady"))
 
 
-def _is_outdated(draft: Draft, run: RunSeen) -> bool:
-    """A table that is gone from the source has stopped in its run already; one that no longer matches has not."""
-    unknown = run.names - {t.name for t in draft.status.table_status}
-    dropped = any(not draft.spec.tables.captures(name) for name in unknown)
-    if dropped or run.fingerprint != fingerprint(draft.spec, run.kind):
-        return True
-    return _is_looked_at(draft) and _leaves_a_table_out(draft, run)
+def _stop_outdated(draft: Draft) -> None:
+    for run in draft.live():
+        why = outdated_by(draft, run)
+        if not why and _is_looked_at(draft) and _leaves_a_table_out(draft, run):
+            why = "tables that it left out are to flow"
+        if why:
+            _stop(draft, [run], why)
 
 
 def _is_done(draft: Draft) -> bool:
@@ -406,8 +407,8 @@ def _is_done(draft: Draft) -> bool:
     return only and all_consistent(draft.status)
 
 
-def _stop(draft: Draft, runs: Iterable[RunSeen]) -> None:
-    draft.actions.extend(StopRun(r.kind, r.id) for r in runs if r.state is RunState.RUNNING)
+def _stop(draft: Draft, runs: Iterable[RunSeen], why: str = "") -> None:
+    draft.actions.extend(StopRun(r.kind, r.id, why) for r in runs if r.state is RunState.RUNNING)
 
 
 def _start_snapshot(draft: Draft) -> None:
@@ -440,7 +441,7 @@ def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
     if not behind or stream.state is not RunState.RUNNING:
         return
     if catch_up is not None and not catch_up.live:
-        _stop(draft, [stream])
+        _stop(draft, [stream], "tables that were caught up with it join it")
     elif catch_up is None and draft.status.runs.catch_up is None and position and position.get("file"):
         _start(draft, RunKind.CATCH_UP, behind, f"{position['file']}:{position['offset']}")
 

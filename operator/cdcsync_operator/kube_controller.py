@@ -106,7 +106,7 @@ class KubeController:
         decision = self._current(resource, stored).reconcile()
         gate("looked")
         self.status = decision.status
-        self._events.tell(resource, before, decision.status)
+        self._events.tell(resource, before, decision)
         return _pause(decision, refused=bool(self.store.refusal()))
 
     def _current(self, resource: CdcSync, stored: Status) -> Reconciler:

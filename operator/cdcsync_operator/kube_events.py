@@ -11,14 +11,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator.conditions import ROLLING_OUT
+from cdcsync_operator.dataflow import SILENT, SINK_SLOW, SOURCE_SILENT, STARTING
 from cdcsync_operator.kube_store import KubeStore
+from cdcsync_operator.seen import Decision, StopRun
 
 _MAX = 1000
+#: why a live stream is not ready
+_FLOW = frozenset({SILENT, SINK_SLOW, SOURCE_SILENT})
+_EXPECTED = frozenset({ROLLING_OUT, STARTING})
 Told = tuple[str, str, str]
 
 
@@ -42,6 +48,31 @@ def news(before: Status, after: Status) -> Iterator[Told]:
         ready = after.condition("Ready")
         again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""
         yield ("Warning", after.restarts.reason, f"{ready.message}{again}")
+    yield from _turns(before, after)
+
+
+def replaced(decision: Decision) -> Iterator[Told]:
+    """The runs that are drained because something else is asked for."""
+    for action in decision.actions:
+        if isinstance(action, StopRun) and action.why:
+            yield ("Normal", "RunReplaced", f"{action.kind.value} run {action.id}: {action.why}")
+
+
+def _turns(before: Status, after: Status) -> Iterator[Told]:
+    """Ready and Consistent where they turn, and why a stream that lives is not ready; Secrets that are missing."""
+    for kind in ("Ready", "Consistent"):
+        was, now = before.condition(kind), after.condition(kind)
+        if now.status == "True" and was.status != "True":
+            yield ("Normal", kind, now.message)
+        if kind == "Consistent" and now.status == "False" and was.status == "True":
+            yield ("Normal", "NotConsistent", now.message)
+    was, now = before.condition("Ready"), after.condition("Ready")
+    if now.status == "False" and now.reason != was.reason and now.reason in _FLOW | _EXPECTED:
+        yield ("Warning" if now.reason in _FLOW else "Normal", now.reason, now.message)
+    was, now = before.condition("SourceReady"), after.condition("SourceReady")
+    said = (was.message, after.condition("Stalled").message)
+    if now.status == "False" and now.reason == Reason.SPEC_INVALID.value and now.message not in said:
+        yield ("Warning", now.reason, now.message)
 
 
 def _tables(before: Status, after: Status) -> Iterator[Told]:
@@ -64,9 +95,9 @@ class EventPoster:
     api: Api
     identity: str
 
-    def tell(self, resource: CdcSync, before: Status, after: Status) -> None:
+    def tell(self, resource: CdcSync, before: Status, decision: Decision) -> None:
         about = resource.metadata
-        for kind, reason, message in news(before, after):
+        for kind, reason, message in (*replaced(decision), *news(before, decision.status)):
             self._post(about.namespace, about.name, about.uid, (kind, reason, message))
 
     def refused(self, store: KubeStore, error: CdcError) -> None:

@@ -160,10 +160,11 @@ class StartRun:
 
 @dataclass(frozen=True)
 class StopRun:
-    """Ask a driver to drain; asking again is harmless."""
+    """Ask a driver to drain; asking again is harmless. `why` is for people, where the run is to be replaced."""
 
     kind: RunKind
     id: str
+    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

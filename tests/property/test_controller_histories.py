@@ -21,6 +21,7 @@ from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, merge_report, must_write
 from cdcsync_operator.assignment import assigned, owned_tables
 from cdcsync_operator.decide import decide
+from cdcsync_operator.fingerprint import fingerprint
 from cdcsync_operator.seen import (
     Action,
     ForgetRun,
@@ -238,6 +239,9 @@ class Cluster:
         """Only while a stream lives that has reported that it receives."""
         if self.status.condition("Ready").status != "True" or self.status.phase is Phase.COMPLETED:
             return
+        for driver in (d for d in self.live() if self.status.runs.kind_of(d.action.id)):
+            wanted = fingerprint(self.resource.spec, driver.action.kind)
+            assert driver.action.fingerprint == wanted, "ready while a run of an older spec lives"
         stream = self.stream()
         flow = stream.seen().flow if stream else None
         assert flow is not None, "ready without a stream that has reported"

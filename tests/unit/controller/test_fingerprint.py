@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import Spec
-from cdcsync_operator.fingerprint import fingerprint
+from cdcsync_operator.fingerprint import changed_fields, fingerprint
 from unit.controller.world import World, resource
 
 NOTHING: frozenset[RunKind] = frozenset()
@@ -85,6 +85,26 @@ def test_a_change_starts_those_runs_again_that_depend_on_it(field: str) -> None:
     before, after = resource().spec, _changed(field, value)
     assert before != after
     assert {k for k in RunKind if fingerprint(before, k) != fingerprint(after, k)} == kinds
+
+
+@pytest.mark.parametrize("field", [f for f, change in CHANGES.items() if change])
+def test_a_fingerprint_names_the_field_that_changed(field: str) -> None:
+    change = CHANGES[field]
+    assert change
+    value, kinds = change
+    before, after = resource().spec, _changed(field, value)
+    for kind in kinds:
+        found = changed_fields(fingerprint(before, kind), fingerprint(after, kind))
+        assert len(found) >= 1
+        assert all(f == field or f.startswith(f"{field}.") for f in found), found
+
+
+def test_a_run_of_an_older_version_is_not_replaced_for_a_field_that_it_did_not_know() -> None:
+    """A field that has its default is in no fingerprint; one of a version that named no fields counts as another one."""
+    spec = resource().spec
+    assert "restartNonce" not in fingerprint(spec, RunKind.STREAM)
+    assert fingerprint(spec, RunKind.STREAM) == fingerprint(_changed("restartNonce", 0), RunKind.STREAM)
+    assert "" in changed_fields("0123456789abcdef", fingerprint(spec, RunKind.STREAM))
 
 
 def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:

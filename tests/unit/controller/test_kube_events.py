@@ -37,3 +37,28 @@ def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
     assert list(news(after, after)) == []
     assert list(news(Status(observed_generation=1), after)) == [("Normal", "Streaming", "was Pending")]
     assert list(news(before, after.with_(observed_generation=2))) == []
+
+
+def turned(kind: str, reason: str, message: str = "", *, value: bool = False) -> list[tuple[str, str, str]]:
+    """What is told when this condition turns, from what it was before: True, or False."""
+    before = with_condition(BEFORE, kind, not value, "Streaming", "", 0.0)
+    return list(news(before, with_condition(before, kind, value, reason, message, 1.0)))
+
+
+def test_ready_and_consistent_are_told_where_they_turn() -> None:
+    assert turned("Ready", "Streaming", "all", value=True) == [("Normal", "Ready", "all")]
+    assert turned("Consistent", "Consistent", "all", value=True) == [("Normal", "Consistent", "all")]
+    assert turned("Consistent", "CatchingUp", "1 of 2") == [("Normal", "NotConsistent", "1 of 2")]
+    assert turned("Ready", "SourceSilent", "for 61 s") == [("Warning", "SourceSilent", "for 61 s")]
+    assert turned("Ready", "SinkSlow", "for 61 s") == [("Warning", "SinkSlow", "for 61 s")]
+    assert turned("Ready", "RollingOut", "image") == [("Normal", "RollingOut", "image")]
+    silent = with_condition(BEFORE, "Ready", False, "SourceSilent", "for 61 s", 0.0)
+    assert list(news(silent, with_condition(silent, "Ready", False, "SourceSilent", "for 71 s", 1.0))) == []
+
+
+def test_a_missing_secret_is_told_once_although_runs_go_on() -> None:
+    assert turned("SourceReady", "SpecInvalid", "no Secret login") == [("Warning", "SpecInvalid", "no Secret login")]
+    missing = with_condition(BEFORE, "SourceReady", False, "SpecInvalid", "no Secret login", 0.0)
+    assert (
+        list(news(missing, with_condition(missing, "SourceReady", False, "SpecInvalid", "no Secret login", 1.0))) == []
+    )

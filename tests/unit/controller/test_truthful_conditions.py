@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import Flow, RunKind, TablePhase
 from cdcsync_core.status import Phase
+from cdcsync_operator.kube_events import replaced
 from unit.controller.world import WHOLE, World, place, resource
 
 SOURCE = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}}
@@ -144,3 +147,67 @@ def test_consistency_is_claimed_as_of_a_time() -> None:
     world.step(500)
     assert world.status.condition("Consistent").message == f"2 of 2 tables equal the source as of {known}"
     assert f"2 of 2 tables consistent as of {known}" in world.status.condition("Ready").message
+
+
+# ---- a change is rolled out
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"restartNonce": 1}, "spec.restartNonce"),
+        ({"stream": {"interval": "5s"}}, "spec.stream.interval"),
+        ({"sparkConf": {"spark.a": "b"}, "image": "other:1"}, "spec.image, spec.sparkConf"),
+    ],
+)
+def test_a_change_is_rolled_out_when_the_old_run_has_ended_and_the_new_one_flows(
+    spec: dict[str, Any], field: str
+) -> None:
+    """`kubectl wait`, Helm and Flux return when the generation is observed, Ready is True and Reconciling False."""
+    world = World()
+    world.to_streaming()
+    old = world.live(STREAM).id
+    world.change(**spec)
+    for _ in range(5):
+        world.flow("shop.a", "shop.b")
+        world.step()
+        assert world.condition("Ready") == ("False", "RollingOut")
+        assert world.condition("Reconciling") == ("True", "RollingOut")
+    assert world.status.observed_generation == 2, "it was decided about"
+    assert world.status.condition("Ready").message == f"{field} changed: stream run {old} drains and is replaced"
+    world.end(STREAM)
+    world.steps(2)
+    assert world.condition("Ready") == ("False", "Starting")
+    world.flow("shop.a", "shop.b")
+    world.step()
+    assert world.condition("Ready") == ("True", "Streaming")
+    assert world.condition("Reconciling")[0] == "False"
+
+
+def test_who_reads_the_events_learns_which_field_replaced_a_run() -> None:
+    world = World()
+    world.to_streaming()
+    world.change(stream={"interval": "5s"}, tables={"include": [r"shop\.a"]})
+    decision = world.step()
+    run = world.live(STREAM).id
+    assert list(replaced(decision)) == [("Normal", "RunReplaced", f"stream run {run}: spec.stream.interval changed")]
+    assert list(replaced(world.step())) == []
+
+
+def test_a_table_that_left_is_told_as_the_reason() -> None:
+    world = World()
+    world.to_streaming()
+    world.tables = ("shop.a",)
+    world.change(tables={"include": [r"shop\.a"]})
+    stops = [e for _ in range(3) for e in replaced(world.step())]
+    assert [message.partition(": ")[2] for _, _, message in stops] == ["shop.b left the sync"]
+
+
+def test_what_a_change_does_not_concern_stays_ready() -> None:
+    world = World()
+    world.to_streaming()
+    world.change(snapshot={"chunkSize": 10})
+    for _ in range(3):
+        world.flow("shop.a", "shop.b")
+        world.step()
+        assert world.condition("Ready") == ("True", "Streaming")
