@@ -22,20 +22,36 @@ SNAPSHOTS = Path(__file__).with_name("chart_snapshots")
 
 #: name of the snapshot -> values
 SWITCHES: dict[str, dict[str, Any]] = {
-    "defaults": {},
+    "cluster-wide": {"clusterWide": True},
     "one-namespace": {"watchNamespaces": ["shop"]},
-    "no-crds": {"crds": {"enabled": False}},
-    "disposable-crds": {"crds": {"keep": False}},
-    "pod-monitor": {"metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}},
-    "network-policy": {"networkPolicy": {"enabled": True}, "watchNamespaces": ["shop", "lake"]},
-    "own-account": {"serviceAccount": {"create": False, "name": "mine"}},
+    "no-crds": {"crds": {"enabled": False}, "watchNamespaces": ["shop"]},
+    "disposable-crds": {"crds": {"keep": False}, "watchNamespaces": ["shop"]},
+    "pod-monitor": {
+        "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+        "watchNamespaces": ["shop"],
+    },
+    "no-network-policy": {"networkPolicy": {"enabled": False}, "watchNamespaces": ["shop", "lake"]},
+    "own-account": {"serviceAccount": {"create": False, "name": "mine"}, "watchNamespaces": ["shop"]},
     "everything": {
         "enabled": True,
+        "clusterWide": True,
         "image": {"repository": "registry.example/operator", "tag": "7"},
-        "driverImage": {"repository": "registry.example/spark", "tag": "8"},
+        "driverImage": {"repository": "registry.example/spark", "digest": f"sha256:{'8' * 64}"},
         "imagePullPolicy": "Always",
         "imagePullSecrets": ["pull"],
-        "policy": {"allowPodTemplate": False, "allowedServiceAccounts": ["cloud", "lake"]},
+        "policy": {
+            "allowPodTemplate": False,
+            "allowedServiceAccounts": ["cloud", "lake"],
+            "allowedInPodTemplate": [
+                "tolerations",
+                "volumes/persistentVolumeClaim",
+                "securityContext",
+                "tokens",
+                "nodeName",
+            ],
+            "allowedImages": ["registry.example/team/*", "proxy:1"],
+            "allowedSparkConf": ["spark.hadoop.*"],
+        },
         "replicas": 2,
         "workers": 8,
         "serviceAccount": {"annotations": {"team": "lake"}},
@@ -76,14 +92,16 @@ def test_each_switch_renders_what_was_agreed(name: str) -> None:
 def test_the_charts_crd_is_the_projects() -> None:
     source = (ROOT / "crds" / "cdcsync.yaml").read_text()
     assert (CHART / "files" / "cdcsync.yaml").read_text() == source, "remedy: cp crds/cdcsync.yaml helm/cdcsync/files/"
-    (crd,) = [d for d in rendered({"crds": {"keep": False}}) if d["kind"] == "CustomResourceDefinition"]
+    (crd,) = [
+        d for d in rendered({"crds": {"keep": False}, "clusterWide": True}) if d["kind"] == "CustomResourceDefinition"
+    ]
     assert crd == yaml.safe_load(source)
 
 
 def test_a_kept_crd_stays_when_the_chart_goes() -> None:
-    (crd,) = [d for d in rendered({}) if d["kind"] == "CustomResourceDefinition"]
+    (crd,) = [d for d in rendered({"clusterWide": True}) if d["kind"] == "CustomResourceDefinition"]
     assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert not [d for d in rendered({"crds": {"enabled": False}}) if d["kind"] == "CustomResourceDefinition"]
+    assert not [d for d in rendered(SWITCHES["no-crds"]) if d["kind"] == "CustomResourceDefinition"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +112,8 @@ def test_a_kept_crd_stays_when_the_chart_goes() -> None:
         {"crds": {"install": True}},
         {"replicas": "two"},
         {"imagePullPolicy": "Sometimes"},
+        {"policy": {"allowedInPodTemplate": ["everything"]}},
+        {"image": {"repository": "x", "digest": "sha256:short"}},
     ],
 )
 def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
@@ -102,13 +122,37 @@ def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
     assert next(iter(values)) in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [({}, "watchNamespaces is empty"), ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other")],
+)
+def test_whose_namespaces_it_watches_must_be_said(values: dict[str, Any], said: str) -> None:
+    """All namespaces are as good as the whole cluster, so they are nobody's default."""
+    assert said in helm("template", "cdcsync", str(CHART), values=values).stderr
+
+
+def test_a_drivers_metrics_cannot_be_forged() -> None:
+    """A pod of any namespace may carry the labels by which drivers are found."""
+    (drivers,) = [d for d in rendered(SWITCHES["pod-monitor"]) if d["metadata"]["name"].endswith("-drivers")]
+    (endpoint,) = drivers["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is False
+    assert endpoint["metricRelabelings"][0] == {
+        "action": "keep",
+        "sourceLabels": ["__name__"],
+        "regex": "cdcsync_driver_.*",
+    }
+    assert drivers["spec"]["sampleLimit"] > 0
+
+
 def test_a_pod_monitor_without_the_operator_for_it_is_refused_in_words() -> None:
-    result = helm("template", "cdcsync", str(CHART), values={"metrics": {"podMonitor": {"enabled": True}}})
+    result = helm(
+        "template", "cdcsync", str(CHART), values={"metrics": {"podMonitor": {"enabled": True}}, "clusterWide": True}
+    )
     assert "needs the Prometheus Operator" in result.stderr
 
 
 def test_the_chart_passes_lint() -> None:
-    result = helm("lint", "--strict", str(CHART))
+    result = helm("lint", "--strict", str(CHART), values={"clusterWide": True})
     assert result.returncode == 0, result.stdout
 
 
@@ -116,19 +160,23 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     (deployment,) = [d for d in rendered(SWITCHES["everything"]) if d["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     settings = from_environment({e["name"]: e["value"] for e in container["env"]})
-    assert (settings.image.name, settings.image.pull_policy) == ("registry.example/spark:8", "Always")
+    assert (settings.image.name, settings.image.pull_policy) == (f"registry.example/spark@sha256:{'8' * 64}", "Always")
     assert settings.image.pull_secrets == ("pull",)
     assert settings.policy.allowed_service_accounts == {"cloud", "lake"}
+    assert settings.policy.allowed_images == ("registry.example/team/*", "proxy:1")
+    assert settings.policy.allows("volumes/persistentVolumeClaim")
+    assert settings.policy.allows_conf("spark.hadoop.x")
+    assert settings.network_policies
     assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")
 
 
 def test_the_tested_rights_are_given_and_secrets_cannot_be_read_by_name() -> None:
-    (role,) = [d for d in rendered({}) if d["kind"] == "ClusterRole"]
+    (role,) = [d for d in rendered({"clusterWide": True}) if d["kind"] == "ClusterRole"]
     given = {
         (g, r, v) for rule in role["rules"] for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]
     }
     assert set(NEEDED) <= given
-    assert {v for _, resource, v in given if resource == "secrets"} == {"list"}
+    assert {v for group, resource, v in given if (group, resource) == ("", "secrets")} == {"list", "create"}
     assert not any("*" in part for right in given for part in right)
 
 
@@ -140,7 +188,8 @@ def test_an_api_server_takes_it(api: Api, namespace: str, name: str) -> None:
             continue
         group, _, version = document["apiVersion"].rpartition("/")
         base = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        plural = {"NetworkPolicy": "networkpolicies"}.get(document["kind"], document["kind"].lower() + "s")
-        scope = "" if document["kind"].startswith("Cluster") else f"/namespaces/{namespace}"
+        kind = document["kind"]
+        plural = f"{kind.lower()}s".replace("policys", "policies")
+        scope = "" if kind.startswith(("Cluster", "Validating")) else f"/namespaces/{namespace}"
         document["metadata"].pop("namespace", None)
         api.create(f"{base}{scope}/{plural}?dryRun=All&fieldValidation=Strict", document)

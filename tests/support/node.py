@@ -94,6 +94,9 @@ class Node:
             "driverImage.tag": self.images,
             "imagePullPolicy": "Never",
             "resources.requests.cpu": "10m",
+            "clusterWide": "true",
+            "policy.allowedImages": "{localhost/*}",
+            "policy.allowedInPodTemplate": "{commands}",  # by which the tests fill disks and memory
         }
         given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
         self.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)

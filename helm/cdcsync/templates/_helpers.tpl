@@ -20,7 +20,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "cdcsync.image" -}}
-{{ .image.repository }}:{{ .image.tag | default .chart.AppVersion }}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "cdcsync.checkNamespaces" -}}
+{{- if and (not .Values.watchNamespaces) (not .Values.clusterWide) }}
+{{- fail "watchNamespaces is empty; needed: the namespaces whose CdcSyncs are run, or clusterWide: true for all of them, which lets the operator list the Secrets and create pods everywhere" }}
+{{- end }}
+{{- if and .Values.watchNamespaces .Values.clusterWide }}
+{{- fail "watchNamespaces and clusterWide: true contradict each other; needed: one of them" }}
+{{- end }}
 {{- end }}
 
 {{/* What the operator may do in a namespace. It can give drivers only rights that it has itself. */}}
@@ -37,16 +46,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, update, patch, delete, deletecollection]
-# Only those with the label cdcsync.io/source=true are asked for.
+# Only those with the label cdcsync.io/source=true are asked for. A run's own one is created, and goes with the run.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [list]
+  verbs: [list, create]
+# No such resource exists: a run's account has this verb on the Secrets that its executors may mount (see admission.yaml).
+- apiGroups: [cdcsync.io]
+  resources: [secrets]
+  verbs: [mount]
 - apiGroups: [""]
   resources: [serviceaccounts]
-  verbs: [create, delete]
+  verbs: [create, deletecollection]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
-  verbs: [create, delete]
+  verbs: [create, deletecollection]
+{{- if .Values.networkPolicy.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create, deletecollection]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

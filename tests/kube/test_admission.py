@@ -1,0 +1,246 @@
+"""What the token of a run may create in a cluster: executors of that run, whatever code has it.
+
+The chart's ValidatingAdmissionPolicy and the operator's own Role, on a real API server, as the run's account.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cdcsync_core.manifest import parse_resource
+from cdcsync_core.run import RunKind
+from cdcsync_kube.client import Api, ApiError
+from cdcsync_operator import run_objects
+from cdcsync_operator.driver_pod import Image, executor_pod, mounted_secrets
+from cdcsync_operator.seen import StartRun
+from kube.test_chart import rendered
+
+Object = dict[str, Any]
+IMAGE = Image("registry.example/cdcsync-spark:1")
+RUN = "shop-ab12-1"
+
+
+@pytest.fixture(scope="module")
+def policy(api: Api) -> Iterator[None]:
+    """The chart's, in force."""
+    values = {
+        "clusterWide": True,
+        "driverImage": {"repository": "registry.example/cdcsync-spark", "tag": "1"},
+        "policy": {"allowedServiceAccounts": ["cloud"], "allowedImages": ["registry.example/team/*"]},
+    }
+    base = "/apis/admissionregistration.k8s.io/v1"
+    documents = [d for d in rendered(values) if d["kind"].startswith("ValidatingAdmission")]
+    assert len(documents) == 2
+    paths = [f"{base}/{d['kind'].lower()}s".replace("policys", "policies") for d in documents]
+    for path, document in zip(paths, documents, strict=True):
+        api.create(f"{path}?fieldValidation=Strict", document)
+    yield
+    for path, document in zip(paths, documents, strict=True):
+        api.delete(f"{path}/{document['metadata']['name']}")
+
+
+@pytest.fixture
+def resource(namespace: str) -> Any:
+    about = {"name": "shop", "namespace": namespace, "uid": "u", "generation": 1}
+    spec = {
+        "source": {"host": "db.example", "credentialsSecretRef": {"name": "login"}},
+        "tables": {"include": [r"shop\..*"]},
+        "sink": {"delta": {"path": "s3://lake/x", "credentialsSecretRef": {"name": "lake"}}},
+    }
+    body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": about, "spec": spec}
+    return parse_resource(body)
+
+
+@pytest.fixture
+def action() -> StartRun:
+    return StartRun(RunKind.SNAPSHOT, RUN, 1, (("shop.a", 0),), "f")
+
+
+@pytest.fixture
+def run(api: Api, namespace: str, policy: None, resource: Any, action: StartRun) -> Iterator[Api]:
+    """The API server as the run's account, once the policy is in force."""
+    core = f"/api/v1/namespaces/{namespace}"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    secrets = sorted(mounted_secrets(executor_pod(resource, action, IMAGE)))
+    assert secrets == ["lake", "login", f"{RUN}-auth"]
+    api.create(f"{core}/serviceaccounts", run_objects.account(resource, RUN))
+    api.create(f"{rbac}/roles", run_objects.role(resource, action, secrets))
+    account = run_objects.account_name(RUN)
+    api.create(f"{rbac}/rolebindings", run_objects.binding(resource, RUN, account))
+    made = _as_account(api, namespace, account)
+    other = executor(resource, action) | {"metadata": {"name": "probe"}}
+    _wait_until(lambda: "not allowed" not in _outcome(made, core, other) and _outcome(made, core, other) != "")
+    yield made
+    made.close()
+
+
+def _as_account(api: Api, namespace: str, account: str) -> Api:
+    body: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    token = api.create(path, body)["status"]["token"]
+    return Api(api.server, api.tls, lambda: token)
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    """Roles and policies are watched by the API server itself, so they count a moment after they were made."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def executor(resource: Any, action: StartRun) -> Object:
+    """As Spark makes it of the operator's template."""
+    pod = copy.deepcopy(executor_pod(resource, action, IMAGE))
+    pod["metadata"] |= {"name": f"{RUN}-exec-1"}
+    pod["spec"]["serviceAccountName"] = "default"  # as the API server's own admission fills it in
+    return pod
+
+
+def _outcome(api: Api, core: str, pod: Object) -> str:
+    """The refusal's message; "" where the pod would be created."""
+    try:
+        api.create(f"{core}/pods?dryRun=All", pod)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def test_a_runs_account_creates_and_deletes_its_executors(
+    run: Api, namespace: str, resource: Any, action: StartRun
+) -> None:
+    core = f"/api/v1/namespaces/{namespace}"
+    assert _outcome(run, core, executor(resource, action)) == ""
+    run.create(f"{core}/pods", executor(resource, action))
+    run.merge(f"{core}/pods/{RUN}-exec-1", {"metadata": {"annotations": {"a": "b"}}})
+    run.delete(f"{core}/pods/{RUN}-exec-1")
+
+
+def _spec(**fields: Any) -> Callable[[Object], None]:
+    return lambda pod: pod["spec"].update(fields)
+
+
+def _container(**fields: Any) -> Callable[[Object], None]:
+    return lambda pod: pod["spec"]["containers"][0].update(fields)
+
+
+def _context(**fields: Any) -> Callable[[Object], None]:
+    return lambda pod: pod["spec"]["containers"][0]["securityContext"].update(fields)
+
+
+def _volume(**source: Any) -> Callable[[Object], None]:
+    return lambda pod: pod["spec"]["volumes"].append({"name": "mine", **source})
+
+
+def _labels(**labels: str) -> Callable[[Object], None]:
+    return lambda pod: pod["metadata"]["labels"].update({f"cdcsync.io/{k}": v for k, v in labels.items()})
+
+
+FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
+    "a pod without labels": (lambda pod: pod["metadata"].pop("labels"), "executors of that run only"),
+    "another run's executor": (_labels(run="other-ab12-1"), "executors of that run only"),
+    "a driver": (_labels(part="driver"), "executors of that run only"),
+    "another account": (_spec(serviceAccountName="admin"), "no token, no account"),
+    "a token": (_spec(automountServiceAccountToken=True), "no token, no account"),
+    "the node's network": (_spec(hostNetwork=True), "nothing of their node"),
+    "the node's processes": (_spec(hostPID=True), "nothing of their node"),
+    "a node of its choice": (_spec(nodeName="control-plane"), "nothing of their node"),
+    "an image of its own": (_container(image="evil.example/x:1"), "images of policy.allowedImages"),
+    "another container's image": (
+        lambda pod: pod["spec"]["containers"].append(pod["spec"]["containers"][0] | {"name": "x", "image": "evil/x"}),
+        "images of policy.allowedImages",
+    ),
+    "an init container's image": (
+        _spec(initContainers=[{"name": "i", "image": "evil.example/x:1"}]),
+        "images of policy.allowedImages",
+    ),
+    "privileges": (_context(capabilities={"add": ["SYS_ADMIN"], "drop": ["ALL"]}), "restricted Pod Security Standard"),
+    "escalation": (_context(allowPrivilegeEscalation=True), "restricted Pod Security Standard"),
+    "escalation by leaving it out": (_container(securityContext=None), "restricted Pod Security Standard"),
+    "root": (_context(runAsUser=0, runAsNonRoot=False), "restricted Pod Security Standard"),
+    "a pod that may be root": (_spec(securityContext={}), "restricted Pod Security Standard"),
+    "a folder of the node": (_volume(hostPath={"path": "/"}), "no volumes of a node"),
+    "a claim": (_volume(persistentVolumeClaim={"claimName": "x"}), "no volumes of a node"),
+    "another Secret": (_volume(secret={"secretName": "others"}), "Secrets of their resource"),
+    "another Secret, projected": (
+        _volume(projected={"sources": [{"secret": {"name": "others"}}]}),
+        "no projected tokens and Secrets",
+    ),
+    "a projected token": (
+        _volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}),
+        "no projected tokens and Secrets",
+    ),
+    "another Secret as a variable": (
+        _container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "others", "key": "k"}}}]),
+        "no Secrets as variables",
+    ),
+    "another Secret's variables": (
+        _container(envFrom=[{"secretRef": {"name": "others"}}]),
+        "no Secrets as variables",
+    ),
+}
+
+
+def test_with_a_runs_token_nothing_else_is_created(run: Api, namespace: str, resource: Any, action: StartRun) -> None:
+    core = f"/api/v1/namespaces/{namespace}"
+    for name, (change, said) in FORBIDDEN.items():
+        pod = executor(resource, action)
+        change(pod)
+        assert said in _outcome(run, core, pod), name
+
+
+def test_a_runs_token_takes_no_pod_away_but_its_own(
+    api: Api, run: Api, namespace: str, resource: Any, action: StartRun
+) -> None:
+    core = f"/api/v1/namespaces/{namespace}"
+    other = executor(resource, action)
+    other["metadata"] = {"name": "innocent", "labels": {"app": "shop"}}
+    api.create(f"{core}/pods", other)
+    for call in (
+        lambda: run.delete(f"{core}/pods/innocent"),
+        lambda: run.delete(f"{core}/pods", labelSelector="app=shop"),
+        lambda: run.merge(f"{core}/pods/innocent", {"metadata": {"labels": {"cdcsync.io/run": RUN}}}),
+    ):
+        with pytest.raises(ApiError, match="executors of that run only"):
+            call()
+    assert api.get(f"{core}/pods/innocent")["metadata"]["labels"] == {"app": "shop"}
+
+
+@pytest.mark.parametrize("kind", ["secrets", "serviceaccounts", "configmaps"])
+def test_a_runs_token_creates_no_other_kinds(run: Api, namespace: str, kind: str) -> None:
+    name = {"secrets": "Secret", "serviceaccounts": "ServiceAccount", "configmaps": "ConfigMap"}[kind]
+    body = {"apiVersion": "v1", "kind": name, "metadata": {"name": "x"}}
+    with pytest.raises(ApiError) as caught:
+        run.create(f"/api/v1/namespaces/{namespace}/{kind}", body)
+    assert caught.value.status == 403
+
+
+def test_a_run_of_a_chosen_account_is_bound_to_its_driver(
+    api: Api, policy: None, namespace: str, resource: Any, action: StartRun
+) -> None:
+    """The account says nothing about the run; a token that is not a driver's creates nothing."""
+    core = f"/api/v1/namespaces/{namespace}"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    about = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "cloud"}}
+    api.create(f"{core}/serviceaccounts", about)
+    secrets = sorted(mounted_secrets(executor_pod(resource, action, IMAGE)))
+    api.create(f"{rbac}/roles", run_objects.role(resource, action, secrets))
+    api.create(f"{rbac}/rolebindings", run_objects.binding(resource, RUN, "cloud"))
+    made = _as_account(api, namespace, "cloud")
+    _wait_until(lambda: "executors of that run only" in _outcome(made, core, executor(resource, action)))
+    made.close()
+
+
+def test_everybody_else_creates_what_they_may(api: Api, policy: None, namespace: str) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "mine"},
+        "spec": {"containers": [{"name": "c", "image": "any"}], "hostNetwork": True},
+    }
+    assert _outcome(api, f"/api/v1/namespaces/{namespace}", pod) == ""
