@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync, Spec, required_secrets
 from cdcsync_operator.pod_template import Object, merged
-from cdcsync_operator.run_objects import KIND_LABEL, labels, metadata
+from cdcsync_operator.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.seen import StartRun
 
 CONFIG_DIR = "/etc/cdcsync/run"
 SECRETS_DIR = "/etc/cdcsync/secrets"
+AUTH_DIR = "/etc/cdcsync/auth"
 SCRATCH_DIR = "/scratch"
 EXECUTOR_TEMPLATE = "executor.yaml"
 DRIVER_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8090
@@ -68,7 +69,11 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     config = {"projected": {"sources": [{"configMap": {"name": name}} for name in configs]}}
-    pod = _pod(resource, container, image, {"config": (CONFIG_DIR, config), "scratch": (SCRATCH_DIR, {"emptyDir": {}})})
+    volumes: dict[str, tuple[str, Object]] = {
+        "config": (CONFIG_DIR, config),
+        "scratch": (SCRATCH_DIR, {"emptyDir": {}}),
+    }
+    pod = _pod(resource, container, image, volumes | (_auth(action) if action.kind is RunKind.SNAPSHOT else {}))
     pod["spec"] |= {
         "serviceAccountName": service_account,
         "terminationGracePeriodSeconds": grace_seconds(resource, action.kind),
@@ -86,12 +91,34 @@ def grace_seconds(resource: CdcSync, kind: RunKind) -> int:
 
 def executor_template(resource: CdcSync, action: StartRun, image: Image) -> str:
     """What Spark begins an executor's pod from. It adds name, image, resources, scratch space and the driver as owner itself."""
+    return json.dumps(executor_pod(resource, action, image))
+
+
+def executor_pod(resource: CdcSync, action: StartRun, image: Image) -> Object:
     container = {"name": "executor", "image": resource.spec.image or image.name}
-    pod = _pod(resource, container, image, {}) | {
+    pod = _pod(resource, container, image, _auth(action)) | {
         "metadata": {"labels": labels(resource, action.id, "executor")},
     }
     pod["spec"]["automountServiceAccountToken"] = False
-    return json.dumps(_with_template(pod, resource.spec.executors.pod_template))
+    return _with_template(pod, resource.spec.executors.pod_template)
+
+
+def _auth(action: StartRun) -> dict[str, tuple[str, Object]]:
+    return {"auth": (AUTH_DIR, {"secret": {"secretName": auth_name(action.id), "defaultMode": 0o440}})}
+
+
+def mounted_secrets(pod: Object) -> set[str]:
+    """The names of all Secrets that a pod's volumes and variables name."""
+    spec, found = pod["spec"], set()
+    for volume in spec.get("volumes", ()):
+        found.add((volume.get("secret") or {}).get("secretName"))
+        sources = (volume.get("projected") or {}).get("sources") or ()
+        found |= {(source.get("secret") or {}).get("name") for source in sources}
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        variables = [(v.get("valueFrom") or {}).get("secretKeyRef") or {} for v in container.get("env") or ()]
+        found |= {v.get("name") for v in variables}
+        found |= {(source.get("secretRef") or {}).get("name") for source in container.get("envFrom") or ()}
+    return {name for name in found if name}
 
 
 def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
@@ -103,8 +130,10 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (a pod's own)
         "spark.driver.port": str(DRIVER_PORT),
         "spark.blockManager.port": str(BLOCK_PORT),
-        # Whoever reaches these ports must know a secret of this run, which Spark gives to its executors.
+        # Who reaches these ports must know a secret of this run, which is mounted, and what is sent there is encrypted.
         "spark.authenticate": "true",
+        "spark.authenticate.secret.file": f"{AUTH_DIR}/{AUTH_KEY}",
+        "spark.network.crypto.enabled": "true",
         "spark.executor.instances": str(_instances(resource.spec)),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{executors.memory // _MI}m",

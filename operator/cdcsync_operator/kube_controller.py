@@ -49,7 +49,8 @@ class KubeController:
 
     def __post_init__(self) -> None:
         self._files = SecretFiles()
-        self.store = KubeStore(self.api, self.namespace, self.name, self.settings.policy, self._files.write)
+        settings = self.settings
+        self.store = KubeStore(self.api, self.namespace, self.name, settings.policy, settings.image, self._files.write)
         self._events = EventPoster(self.api, self.settings.identity)
         record, where = TableRecord(), self._files.folder
         self._source = BackgroundSource(
@@ -63,11 +64,13 @@ class KubeController:
             self.api,
             self.namespace,
             self.name,
+            lambda: self.store.uid,
             self.settings.image,
             self.clock,
             self.wake,
             record.get,
             lambda r, table, bound: self.calls.splits(r, where, table, bound),
+            self.settings.network_policies,
         )
 
     def close(self) -> None:

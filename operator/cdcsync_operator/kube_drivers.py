@@ -16,6 +16,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
+from typing import TypeVar
 
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
@@ -33,7 +35,9 @@ from cdcsync_operator.driver_pod import (
     SECRETS_DIR,
     Image,
     driver_pod,
+    executor_pod,
     executor_template,
+    mounted_secrets,
     spark_settings,
 )
 from cdcsync_operator.kube_runs import FoundRun, RunFinder
@@ -42,6 +46,7 @@ from cdcsync_operator.pod_outcome import in_grace
 from cdcsync_operator.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
 from cdcsync_operator.seen import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
 
+_T = TypeVar("_T")
 _JOIN_SECONDS = 2.0
 _PLAN_SECONDS = 1.0
 #: seconds before something is asked for again that the API server would not do just then
@@ -53,16 +58,19 @@ _KEPT = "kept-driver"
 
 @dataclass
 class KubeDrivers:
-    """`table(name)` gives the recorded definition of a table, `splits` plans one (see `Planner`); `wake` is called on news."""
+    """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `splits` plans one (see `Planner`); `wake`
+    is called when something has changed; `policies`: runs get a NetworkPolicy."""
 
     api: Api
     namespace: str
     name: str
+    uid: Callable[[], str]
     image: Image
     clock: Callable[[], float]
     wake: Callable[[], None]
     table: Callable[[str], Table]
     splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
+    policies: bool = False
     _found: Mapping[str, FoundRun] = field(default_factory=dict)
     _planners: dict[str, Planner] = field(default_factory=dict)
     _failed: dict[str, tuple[StartRun, Exit]] = field(default_factory=dict)
@@ -72,7 +80,7 @@ class KubeDrivers:
     # -- the port
 
     def seen(self, status: Status) -> tuple[RunSeen, ...]:
-        self._found = RunFinder(self.api, self.namespace, self.name).find()
+        self._found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
         self._heard = {run: self._hearing(run) for run in self._found}
         runs = [self._judged(run) for run in self._found.values()]
         traceless = self._failed.keys() - self._found.keys()
@@ -108,7 +116,7 @@ class KubeDrivers:
         """The mark comes first: a pod that was asked to go leaves no exit code."""
         self._annotate(action.id, STOP_ASKED)
         gate("stop-marked")
-        self.api.delete(f"{self._base}/pods/{action.id}-driver")
+        self._delete_pod(action.id)
 
     def forget(self, action: ForgetRun) -> None:
         self._failed.pop(action.id, None)
@@ -116,9 +124,8 @@ class KubeDrivers:
         # Those that ended go with the driver's pod; one that still waits for a node would do so as long as that is kept.
         executors = f"{RUN_LABEL}={action.id},{PART_LABEL}=executor"
         self.api.delete(f"{self._base}/pods", labelSelector=executors, fieldSelector=_UNFINISHED)
-        for kind in ("rolebindings", "roles"):
-            self.api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/{kind}/{action.id}")
-        self.api.delete(f"{self._base}/serviceaccounts/{action.id}")
+        for path in self._access:  # by label, so that an object of another one's, of whatever name, is left alone
+            self.api.delete(path, labelSelector=self._selector(action.id))
         planner = self._planners.get(action.id)
         if planner is not None:
             planner.stop()
@@ -126,7 +133,7 @@ class KubeDrivers:
             if planner.is_alive():
                 return  # what it still writes would be left over; the run is found again at the next look
         self._planners.pop(action.id, None)
-        self.api.delete(f"{self._base}/configmaps", labelSelector=f"{RUN_LABEL}={action.id}")
+        self.api.delete(f"{self._base}/configmaps", labelSelector=self._selector(action.id))
 
     def close(self) -> None:
         """Nobody looks any more: what is planned here would be planned for nobody."""
@@ -138,6 +145,24 @@ class KubeDrivers:
     @property
     def _base(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}"
+
+    @property
+    def _access(self) -> tuple[str, ...]:
+        """The folders of a run's rights, in the order in which they go."""
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        network = f"/apis/networking.k8s.io/v1/namespaces/{self.namespace}/networkpolicies"
+        found = (f"{rbac}/rolebindings", f"{rbac}/roles", f"{self._base}/serviceaccounts")
+        return (*found, network) if self.policies else found
+
+    def _selector(self, run: str) -> str:
+        return f"{SYNC_LABEL}={self.name},{RUN_LABEL}={run}"
+
+    def _delete_pod(self, run: str, body: Object | None = None) -> None:
+        """The pod that was found, and not one of its name that came after it."""
+        found = self._found.get(run)
+        pod = found.pod if found else None
+        uid = {"preconditions": {"uid": pod["metadata"]["uid"]}} if pod and "uid" in pod["metadata"] else {}
+        self.api.delete(f"{self._base}/pods/{run}-driver", {**uid, **(body or {})} or None)
 
     def _hearing(self, run: str) -> tuple[int, float]:
         number, before = self._found[run].head.get("number", 0), self._heard.get(run)
@@ -173,15 +198,9 @@ class KubeDrivers:
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         assignments, unknown = self._assignments(action)
-        for report in run_objects.reports(resource, action, unknown):
-            self._create("configmaps", report)
+        reports = [self._create("configmaps", r) for r in run_objects.reports(resource, action, unknown)]
         gate("report-made")
-        account = resource.spec.driver.service_account_name or action.id
-        if account == action.id:
-            self._create("serviceaccounts", run_objects.account(resource, action.id))
-        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
-        self._create(f"{rbac}/roles", run_objects.role(resource, action))
-        self._create(f"{rbac}/rolebindings", run_objects.binding(resource, action.id, account))
+        account = self._make_access(resource, action, reports[0])
         configs = run_objects.config_maps(
             resource, action.id, self._config(resource, action, assignments), self._extra(resource, action)
         )
@@ -193,6 +212,23 @@ class KubeDrivers:
         gate("pod-made")
         if action.kind is RunKind.SNAPSHOT and action.id not in self._planners:
             self._begin_plan(resource, action, status, assignments)
+
+    def _make_access(self, resource: CdcSync, action: StartRun, report: Object) -> str:
+        """The run's rights, its secret and its NetworkPolicy; the name of its account."""
+        bindings, roles, accounts, *network = self._access
+        chosen = resource.spec.driver.service_account_name
+        account = chosen or run_objects.account_name(action.id)
+        if not chosen:
+            self._create(accounts, run_objects.account(resource, action.id))
+        mounted: set[str] = set()
+        if action.kind is RunKind.SNAPSHOT:
+            self._create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
+            mounted = mounted_secrets(executor_pod(resource, action, self.image))
+        self._create(roles, run_objects.role(resource, action, sorted(mounted)))
+        self._create(bindings, run_objects.binding(resource, action.id, account))
+        for path in network:
+            self._create(path, run_objects.network_policy(resource, action.id))
+        return account
 
     def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[Object]]:
         """The tables with their definitions, and entries of those that nobody knows any more, in the driver's stead."""
@@ -231,14 +267,17 @@ class KubeDrivers:
         planner.start()
         self._planners[action.id] = planner
 
-    def _create(self, where: str, body: Object) -> None:
-        """What is there already was made by us: its name holds the run's id. So a creation whose answer was lost can be repeated."""
+    def _create(self, where: str, body: Object) -> Object:
+        """What is there already was created here: its name holds the run's id. So a creation whose answer was lost can be repeated."""
         path = where if where.startswith("/") else f"{self._base}/{where}"
         try:
-            _patiently(lambda: self.api.create(path, body))
+            return _patiently(lambda: self.api.create(path, body))
         except ApiError as error:
             if not (error.conflict and error.reason == "AlreadyExists"):
                 raise
+        if where != "configmaps":
+            return body
+        return _patiently(lambda: self.api.get(f"{path}/{body['metadata']['name']}"))
 
     def _annotate(self, run: str, name: str) -> None:
         try:
@@ -252,17 +291,16 @@ class KubeDrivers:
         """A pod that failed is kept for its log, until the next one fails."""
         found = self._found.get(run)
         pod = found.pod if found else None
-        path = f"{self._base}/pods/{run}-driver"
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             if not in_grace(pod, self.clock()):
-                self.api.delete(path, {"gracePeriodSeconds": 0})
+                self._delete_pod(run, {"gracePeriodSeconds": 0})
             return
         if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
-            self.api.delete(path)
+            self._delete_pod(run)
             return
         mine = f"{SYNC_LABEL}={self.name},{PART_LABEL}={_KEPT}"
         self.api.delete(f"{self._base}/pods", labelSelector=mine)
-        self.api.merge(path, {"metadata": {"labels": {PART_LABEL: _KEPT}}})
+        self.api.merge(f"{self._base}/pods/{run}-driver", {"metadata": {"labels": {PART_LABEL: _KEPT}}})
 
 
 @dataclass
@@ -294,17 +332,16 @@ class _PlanMaps:
         self._waiting, self._number, self._flushed_at = [], self._number + 1, self.drivers.clock()
 
 
-def _patiently(call: Callable[[], object]) -> None:
+def _patiently(call: Callable[[], _T]) -> _T:
     """What may be asked for twice is, where the API server cannot do it just then or its answer is lost. Raises ApiError."""
     for pause in _PAUSES:
         try:
-            call()
-            return
+            return call()
         except ApiError as error:
             if not error.transient or error.conflict:
                 raise
         time.sleep(pause)
-    call()
+    return call()
 
 
 class _as_error:

@@ -7,7 +7,8 @@ that has ended has said all that its report will ever say. Pure but for `find`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import Reason
@@ -128,18 +129,23 @@ _VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: delete
 
 @dataclass
 class RunFinder:
-    """Reads the runs of one sync."""
+    """Reads the runs of one sync, whose resource has this uid.
+
+    A label alone makes no object a run's: who may create ConfigMaps may write any label. What counts is owned by the resource and
+    has the name that this program gives it.
+    """
 
     api: Api
     namespace: str
     name: str
+    uid: str
 
     def find(self) -> Mapping[str, FoundRun]:
         """By id."""
         base, mine = f"/api/v1/namespaces/{self.namespace}", f"{SYNC_LABEL}={self.name},{PART_LABEL}"
-        pods = {_run(p): p for p in self.api.items(f"{base}/pods", labelSelector=f"{mine}=driver")}
+        pods = {_run(p): p for p in self._ours(f"{base}/pods", f"{mine}=driver", _DRIVER_NAME)}
         maps: dict[str, list[Object]] = {}
-        for found in self.api.items(f"{base}/configmaps", labelSelector=f"{mine}=report"):
+        for found in self._ours(f"{base}/configmaps", f"{mine}=report", _REPORT_NAME):
             maps.setdefault(_run(found), []).append(found)
         found = {
             run: FoundRun(run, pods.get(run), tuple(sorted(maps.get(run, []), key=_shard_number)))
@@ -155,6 +161,18 @@ class RunFinder:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         pending = self.api.items(path, labelSelector=executors, fieldSelector="status.phase=Pending")
         return replace(run, pending=tuple(pending))
+
+    def _ours(self, path: str, selector: str, named: re.Pattern[str]) -> Iterator[Object]:
+        for found in self.api.items(path, labelSelector=selector):
+            about = found["metadata"]
+            match = named.fullmatch(about["name"])
+            owned = any(o.get("uid") == self.uid for o in about.get("ownerReferences") or ())
+            if owned and match and match["run"] == _run(found) and match["run"].startswith(f"{self.name}-"):
+                yield found
+
+
+_DRIVER_NAME = re.compile(r"(?P<run>.+)-driver")
+_REPORT_NAME = re.compile(r"(?P<run>.+)-report-[0-9]+")
 
 
 def _run(found: Object) -> str:

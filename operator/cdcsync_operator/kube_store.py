@@ -25,7 +25,8 @@ from cdcsync_core.secret_hosts import misdirected
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.pod_template import Policy, refusals
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.pod_policy import Policy, refusals
 from cdcsync_operator.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.table_shards import packed
 
@@ -44,7 +45,7 @@ class ResourceReplaced(Exception):
 
 
 class KubeStore:
-    """One resource. `on_secrets` gets the Secrets that it names whenever they are read."""
+    """One resource. `on_secrets` gets the Secrets that it names whenever they are read; `image` is that of the operator's pods."""
 
     def __init__(
         self,
@@ -52,10 +53,12 @@ class KubeStore:
         namespace: str,
         name: str,
         policy: Policy,
+        image: Image,
         on_secrets: Callable[[Secrets], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._policy, self._on_secrets, self._clock = api, policy, on_secrets, clock
+        self._api, self._on_secrets, self._clock = api, on_secrets, clock
+        self._policy, self._image = policy, image
         self.namespace, self.name = namespace, name
         self._path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs/{name}"
         self._shards = KubeTableShards(api, namespace, name)
@@ -75,7 +78,7 @@ class KubeStore:
     def refusal(self) -> str:
         """By the operator's policy."""
         assert self._resource is not None
-        found = refusals(self._resource.spec, self._policy)
+        found = refusals(self._resource, self._policy, self._image)
         if not found:
             return ""
         return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message
@@ -93,6 +96,10 @@ class KubeStore:
     @property
     def generation(self) -> int:
         return int(self._object["metadata"]["generation"])
+
+    @property
+    def uid(self) -> str:
+        return str(self._object["metadata"]["uid"])
 
     @property
     def deleting(self) -> bool:
@@ -215,10 +222,20 @@ class KubeTableShards:
 
 
 def put(api: Api, path: str, body: Object) -> None:
-    """Creates an object, or replaces the one of its name."""
+    """Creates an object, or replaces the one of its name if that has the same owner. Raises SpecInvalid for another one's."""
     try:
         api.create(path, body)
     except ApiError as error:
         if not error.conflict:
             raise
-        api.replace(f"{path}/{body['metadata']['name']}", body)
+        name = body["metadata"]["name"]
+        found = api.get(f"{path}/{name}")["metadata"].get("ownerReferences") or []
+        mine = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
+        if not mine & {owner.get("uid") for owner in found}:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"an object {name} in the namespace that is not this sync's",
+                needed="that name for the tables of its status",
+                remedy=f"kubectl delete configmap {name}",
+            ) from None
+        api.replace(f"{path}/{name}", body)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.pod_policy import Policy
 
 _PREFIX = "CDCSYNC_"
 
@@ -24,6 +24,7 @@ class OperatorSettings:
     identity: str = ""
     workers: int = 4
     metrics_port: int = 8080
+    network_policies: bool = False
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
@@ -44,10 +45,17 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         )
     return OperatorSettings(
         Image(word("DRIVER_IMAGE"), word("IMAGE_PULL_POLICY", "IfNotPresent"), words("IMAGE_PULL_SECRETS")),
-        Policy(word("ALLOW_POD_TEMPLATE", "true") == "true", frozenset(words("ALLOWED_SERVICE_ACCOUNTS"))),
+        Policy(
+            allow_pod_template=word("ALLOW_POD_TEMPLATE", "true") == "true",
+            allowed_service_accounts=frozenset(words("ALLOWED_SERVICE_ACCOUNTS")),
+            allowed_images=words("ALLOWED_IMAGES"),
+            allowed_in_pod_template=frozenset(words("ALLOWED_IN_POD_TEMPLATE")),
+            allowed_spark_conf=words("ALLOWED_SPARK_CONF"),
+        ),
         words("NAMESPACES"),
         word("LEASE"),
         environment.get("HOSTNAME", "operator"),
         int(word("WORKERS", "4")),
         int(word("METRICS_PORT", "8080")),
+        word("NETWORK_POLICIES", "false") == "true",
     )

@@ -16,10 +16,11 @@ NEEDED = (
     ("cdcsync.io", "cdcsyncs/status", "update"),
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "patch", "delete", "deletecollection")),
     *(("", "configmaps", verb) for verb in ("get", "list", "create", "update", "patch", "delete", "deletecollection")),
-    ("", "secrets", "list"),
+    *(("", "secrets", verb) for verb in ("list", "create")),
+    ("cdcsync.io", "secrets", "mount"),
     ("", "events", "create"),
-    *(("", "serviceaccounts", verb) for verb in ("create", "delete")),
-    *(("rbac.authorization.k8s.io", kind, v) for kind in ("roles", "rolebindings") for v in ("create", "delete")),
+    *(("", "serviceaccounts", verb) for verb in ("create", "deletecollection")),
+    *(("rbac.authorization.k8s.io", k, v) for k in ("roles", "rolebindings") for v in ("create", "deletecollection")),
 )
 
 

@@ -6,7 +6,9 @@ deletion by label. Everything is owned by the resource, too, so deleting that le
     <run>-report-N    ConfigMap   written by the driver only: its accumulated reports (shard 0: also who the run is, by the operator)
     <run>-config-N    ConfigMap   the RunConfig, compressed, in pieces; immutable
     <run>-plan-N      ConfigMap   the chunk plan as it grows; immutable
-    <run>             ServiceAccount, Role, RoleBinding
+    <run>             Role, RoleBinding; NetworkPolicy, where the chart asks for them
+    cdcsync-run-<run> ServiceAccount; by this name the chart's ValidatingAdmissionPolicy knows it
+    <run>-auth        Secret      by which a snapshot's driver and executors know each other
     <run>-driver      Pod
 """
 
@@ -35,6 +37,8 @@ PLANNED = f"{GROUP}/planned"
 REPORT_TABLES = 500
 #: the fewest that a driver halves that to, where entries are long; there are shards for so few
 LEAST_REPORT_TABLES = 62
+#: the key of a run's Secret, and the file that it is mounted as
+AUTH_KEY = "secret"
 _PIECE = 700_000
 
 
@@ -121,12 +125,59 @@ def plan_map(
     }
 
 
+def account_name(run: str) -> str:
+    return f"cdcsync-run-{run}"
+
+
 def account(resource: CdcSync, run: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(resource, run, run, "access")}
+    about = metadata(resource, account_name(run), run, "access")
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about}
 
 
-def role(resource: CdcSync, action: StartRun) -> Object:
-    """Its own reports; a snapshot also reads its plan, whose length nobody knows at first, and makes executors."""
+def auth_name(run: str) -> str:
+    return f"{run}-auth"
+
+
+def auth_secret(resource: CdcSync, run: str, secret: str, report: Object) -> Object:
+    """By which a snapshot's driver and executors know each other. It is mounted, so no pod's specification shows it.
+
+    The run's report owns it, which goes last: so the cluster removes it, and the operator needs no right to delete Secrets.
+    """
+    about = metadata(resource, auth_name(run), run, "access") | {"ownerReferences": [_owned_by(report)]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": about,
+        "immutable": True,
+        "stringData": {AUTH_KEY: secret},
+    }
+
+
+def _owned_by(config_map: Object) -> Object:
+    about = config_map["metadata"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": about["name"], "uid": about["uid"]}
+
+
+def network_policy(resource: CdcSync, run: str) -> Object:
+    """Into a run's pods come its own pods, and who reads its metrics; it goes wherever the run does."""
+    mine = {"matchLabels": {RUN_LABEL: run}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(resource, run, run, "access"),
+        "spec": {
+            "podSelector": mine,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": mine}]}, {"ports": [{"port": "metrics", "protocol": "TCP"}]}],
+        },
+    }
+
+
+def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Object:
+    """Its own reports; a snapshot also reads its plan, whose length is not known at first, and creates executors.
+
+    `secrets` are those that its executors mount. `mount` is a verb of ours: the ValidatingAdmissionPolicy asks for it.
+    """
     names = report_names(action.id, len(action.tables))
     rules: list[Object] = [
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "patch"]}
@@ -139,6 +190,7 @@ def role(resource: CdcSync, action: StartRun) -> Object:
                 "resources": ["pods"],
                 "verbs": ["get", "list", "watch", "create", "patch", "delete", "deletecollection"],
             },
+            {"apiGroups": [GROUP], "resources": ["secrets"], "resourceNames": sorted(secrets), "verbs": ["mount"]},
         ]
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

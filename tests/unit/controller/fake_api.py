@@ -20,6 +20,7 @@ class FakeApi(Api):
         super().__init__("http://nowhere", None, lambda: "")
         self.objects: dict[str, Object] = {}
         self.said: list[tuple[str, str]] = []
+        self.bodies: list[Object | None] = []
         self.refuse: Callable[[str, str], ApiError | None] = lambda method, path: None
         self._version = 0
         self._lock = threading.Lock()
@@ -45,6 +46,7 @@ class FakeApi(Api):
         accept: str = "",
     ) -> Object:
         self.said.append((method, path))
+        self.bodies.append(body)
         if error := self.refuse(method, path):
             raise error
         with self._lock:
@@ -112,6 +114,7 @@ class FakeApi(Api):
         self._version += 1
         about: dict[str, Any] = body["metadata"]
         about |= {"resourceVersion": str(self._version)}
+        about.setdefault("uid", f"uid-{self._version}")
         about.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
         self.objects[path] = body
         return body

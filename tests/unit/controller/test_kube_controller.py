@@ -23,7 +23,7 @@ from cdcsync_operator.driver_pod import Image
 from cdcsync_operator.kube_controller import KubeController
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.pod_policy import Policy
 from cdcsync_operator.preflight import Look
 from cdcsync_operator.seen import PreflightSeen, TableSeen
 from unit.controller.fake_api import FakeApi

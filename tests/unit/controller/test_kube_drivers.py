@@ -46,7 +46,9 @@ class Pods:
         )
 
     def operator(self) -> KubeDrivers:
-        return KubeDrivers(self.api, "lake", "shop", Image("x"), lambda: self.now, lambda: None, _table, _splits)
+        return KubeDrivers(
+            self.api, "lake", "shop", lambda: "u", Image("x"), lambda: self.now, lambda: None, _table, _splits
+        )
 
     def start(self, kind: RunKind) -> None:
         self.drivers.start(self.about, StartRun(kind, RUN, 1, (("shop.a", 0),), "f"), Status())
@@ -161,3 +163,57 @@ def test_a_driver_whose_clock_is_ahead_does_not_look_fresh_for_as_long(
         pods.seen()
     pods.now = NOW + 60
     assert pods.seen().reported_at == reported_at, "it has said nothing since"
+
+
+def _labelled(name: str, run: str, part: str, **about: Any) -> dict[str, Any]:
+    labels = {"cdcsync.io/sync": "shop", "cdcsync.io/run": run, "cdcsync.io/part": part}
+    return {"metadata": {"name": name, "labels": labels} | about, "data": {"run": "{}", "head": "{}"}}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        _labelled("victim-report-0", "victim", "report"),
+        _labelled("victim-report-0", "victim", "report", ownerReferences=[{"uid": "u"}]),
+        _labelled("shop-victim-report-0", "shop-victim", "report"),
+        _labelled("shop-victim-report-0", "shop-victim", "report", ownerReferences=[{"uid": "another"}]),
+        _labelled("shop-victim-report-x", "shop-victim", "report", ownerReferences=[{"uid": "u"}]),
+        _labelled("other-name-0", "shop-victim", "report", ownerReferences=[{"uid": "u"}]),
+    ],
+)
+def test_labels_alone_make_no_object_a_runs(pods: Pods, found: dict[str, Any]) -> None:
+    """Who may create ConfigMaps may write any label; what follows them are deletions."""
+    pods.api.add(f"{BASE}/configmaps", found)
+    assert pods.drivers.seen(Status()) == ()
+
+
+def test_what_is_cleared_away_has_the_runs_labels_whatever_its_name(pods: Pods) -> None:
+    """A service account of the run's name that another one made stays; a run's own goes with all that it has."""
+    pods.start(RunKind.SNAPSHOT)
+    pods.drivers._planners[RUN].join(10)
+    for folder in ("serviceaccounts", "secrets"):
+        pods.api.add(f"{BASE}/{folder}", {"metadata": {"name": RUN}})
+    account = f"{BASE}/serviceaccounts/cdcsync-run-{RUN}"
+    assert account in pods.api.objects
+    pods.drivers.forget(ForgetRun(RunKind.SNAPSHOT, RUN))
+    assert account not in pods.api.objects
+    assert {f"{BASE}/serviceaccounts/{RUN}", f"{BASE}/secrets/{RUN}"} <= pods.api.objects.keys()
+
+
+def test_a_snapshots_secret_is_mounted_and_goes_with_its_report(pods: Pods) -> None:
+    pods.start(RunKind.SNAPSHOT)
+    secret = pods.api.objects[f"{BASE}/secrets/{RUN}-auth"]
+    report = pods.api.objects[f"{BASE}/configmaps/{RUN}-report-0"]
+    assert [o["uid"] for o in secret["metadata"]["ownerReferences"]] == [report["metadata"]["uid"]]
+    assert len(secret["stringData"]["secret"]) == 64
+    shown = json.dumps([o for path, o in pods.api.objects.items() if "/secrets/" not in path])
+    assert secret["stringData"]["secret"] not in shown
+
+
+def test_a_pod_is_deleted_by_what_it_is_and_not_by_its_name(pods: Pods) -> None:
+    pods.start(RunKind.STREAM)
+    pods.show(phase="Running")
+    pods.seen()
+    pods.drivers.stop(StopRun(RunKind.STREAM, RUN))
+    uid = pods.api.objects[POD]["metadata"]["uid"]
+    assert pods.api.bodies[-1] == {"preconditions": {"uid": uid}}

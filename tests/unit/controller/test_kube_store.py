@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync
@@ -17,7 +18,7 @@ from cdcsync_operator.kube_controller import KubeController
 from cdcsync_operator.kube_store import KubeStore, StatusTakenOver
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.pod_policy import Policy
 from cdcsync_operator.preflight import Look
 from cdcsync_operator.seen import PreflightSeen, TableSeen
 from cdcsync_operator.table_shards import SHOWN
@@ -48,7 +49,7 @@ def api() -> FakeApi:
 
 
 def store(api: FakeApi) -> KubeStore:
-    return KubeStore(api, "lake", "shop", Policy(), lambda _: None)
+    return KubeStore(api, "lake", "shop", Policy(), Image("x"), lambda _: None)
 
 
 def many() -> Status:
@@ -131,3 +132,17 @@ def test_a_refused_spec_is_said_and_keeps_every_table(api: FakeApi, controller: 
     found.refresh()
     assert found.status().condition("Stalled").reason == "SpecInvalid"
     assert len(found.status().table_status) == MANY
+
+
+def test_a_map_of_its_tables_that_another_one_made_is_left_alone(api: FakeApi) -> None:
+    mine = store(api)
+    mine.load()
+    mine.save(many())
+    (path,) = [p for p in api.objects if p.endswith("shop-tables-0")]
+    api.objects[path] |= {"data": {"tables": "[]"}}
+    api.objects[path]["metadata"]["ownerReferences"] = [{"uid": "another"}]
+    again = store(api)
+    again.load()
+    with pytest.raises(CdcError, match="that is not this sync's"):
+        again.save(many())
+    assert api.objects[path]["data"] == {"tables": "[]"}

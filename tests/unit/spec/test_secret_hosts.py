@@ -9,8 +9,9 @@ import pytest
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.manifest import Secrets, load_manifest
 from cdcsync_core.secret_hosts import admits
+from cdcsync_operator.driver_pod import Image
 from cdcsync_operator.kube_store import KubeStore
-from cdcsync_operator.pod_template import Policy
+from cdcsync_operator.pod_policy import Policy
 from unit.controller.fake_api import FakeApi
 
 SYNC = """
@@ -84,7 +85,7 @@ class Cluster:
             self.api.add(
                 "/api/v1/namespaces/lake/secrets", secret | {"data": dict.fromkeys(secret["stringData"], "eA==")}
             )
-        self.store = KubeStore(self.api, "lake", "shop", Policy(), self._keep, lambda: self.now)
+        self.store = KubeStore(self.api, "lake", "shop", Policy(), Image("x"), self._keep, lambda: self.now)
 
     def _keep(self, secrets: Secrets) -> None:
         self.files = {name: set(values) for name, values in secrets.items()}

@@ -1,0 +1,278 @@
+"""What a resource may ask of its pods: an allow list for templates, the restricted standard for what they make, images, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.pod_policy import Policy, refusals
+from unit.controller.world import resource
+
+OURS = Image("registry.example/cdcsync-spark:1")
+PARTS = {"driver": "driver", "executors": "executor"}
+
+
+def refused(policy: Policy | None = None, **spec: Any) -> list[str]:
+    return refusals(resource(**spec), policy or Policy(), OURS)
+
+
+def template(part: str, pod: dict[str, Any]) -> dict[str, Any]:
+    return {part: {"podTemplate": {"spec": pod}}}
+
+
+def container(part: str, **fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": PARTS[part]} | fields]}
+
+
+def allowing(*words: str) -> Policy:
+    return Policy(allowed_in_pod_template=frozenset(words))
+
+
+#: pod -> what is refused of it -> the word of the policy that allows it; "" where none does
+PODS: list[tuple[dict[str, Any], str, str]] = [
+    ({"hostNetwork": True}, "spec.hostNetwork is refused", ""),
+    ({"hostPID": True}, "spec.hostPID is refused", ""),
+    ({"hostIPC": True}, "spec.hostIPC is refused", ""),
+    ({"hostUsers": True}, "spec.hostUsers is refused", ""),
+    ({"shareProcessNamespace": True}, "spec.shareProcessNamespace is refused", ""),
+    ({"serviceAccountName": "admin"}, "spec.serviceAccountName is refused", ""),
+    ({"restartPolicy": "Always"}, "spec.restartPolicy is refused", ""),
+    ({"ephemeralContainers": [{"name": "x"}]}, "spec.ephemeralContainers is refused", ""),
+    ({"a_field_of_tomorrow": 1}, "spec.a_field_of_tomorrow is refused", ""),
+    ({"containers": None}, "spec.containers is not a list of mappings", ""),
+    ({"volumes": ["x"]}, "spec.volumes is not a list of mappings", ""),
+    ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "volume v: hostPath is refused", ""),
+    ({"nodeName": "control-plane-1"}, "spec.nodeName is refused without", "nodeName"),
+    ({"priorityClassName": "system-node-critical"}, "spec.priorityClassName is refused without", "priorityClassName"),
+    ({"runtimeClassName": "other"}, "spec.runtimeClassName is refused without", "runtimeClassName"),
+    ({"schedulerName": "mine"}, "spec.schedulerName is refused without", "schedulerName"),
+    ({"automountServiceAccountToken": True}, "spec.automountServiceAccountToken is refused without", "tokens"),
+    ({"imagePullSecrets": [{"name": "x"}]}, "spec.imagePullSecrets is refused without", "secrets"),
+    ({"tolerations": [{"operator": "Exists"}]}, "a toleration of everything is refused without", "tolerations"),
+    ({"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}, "volume v: secret is refused without", "secrets"),
+    (
+        {"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]},
+        "volume v: projected of serviceAccountToken is refused without",
+        "tokens",
+    ),
+    (
+        {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "x"}}]}}]},
+        "volume v: projected of secret is refused without",
+        "secrets",
+    ),
+    (
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},
+        "volume v: persistentVolumeClaim is refused without",
+        "volumes/persistentVolumeClaim",
+    ),
+    ({"volumes": [{"name": "config", "configMap": {"name": "x"}}]}, "a volume of the name config", "commands"),
+]
+
+CONTAINERS: list[tuple[dict[str, Any], str, str]] = [
+    ({"command": ["sh"]}, "command is refused without", "commands"),
+    ({"args": ["x"]}, "args is refused without", "commands"),
+    ({"lifecycle": {"postStart": {"exec": {"command": ["sh"]}}}}, "lifecycle is refused without", "commands"),
+    ({"env": [{"name": "LD_PRELOAD", "value": "/x"}]}, "env LD_PRELOAD is refused without", "commands"),
+    ({"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "x"}]}, "env JAVA_TOOL_OPTIONS is refused without", "commands"),
+    ({"env": [{"name": "PYTHONPATH", "value": "/x"}]}, "env PYTHONPATH is refused without", "commands"),
+    ({"envFrom": [{"configMapRef": {"name": "x"}}]}, "envFrom, whose names are not known,", "commands"),
+    ({"volumeMounts": [{"name": "tmp", "mountPath": "/opt/cdcsync/bin"}]}, "a volume at /opt/cdcsync/bin", "commands"),
+    ({"volumeMounts": [{"name": "tmp", "mountPath": "/mnt/../usr"}]}, "a volume at /mnt/../usr", "commands"),
+    (
+        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}]},
+        "env A of a Secret is refused without",
+        "secrets",
+    ),
+    ({"stdin": True}, "stdin is refused", ""),
+    ({"securityContext": {"privileged": True}}, "privileged is not allowed", "securityContext"),
+    (
+        {"securityContext": {"allowPrivilegeEscalation": None}},
+        "allowPrivilegeEscalation is not false",
+        "securityContext",
+    ),
+    ({"securityContext": None}, "allowPrivilegeEscalation is not false", "securityContext"),
+    ({"securityContext": {"capabilities": {"add": ["NET_RAW"]}}}, "capabilities.add is not allowed", "securityContext"),
+    ({"securityContext": {"capabilities": {"drop": []}}}, "capabilities.drop does not have ALL", "securityContext"),
+    ({"securityContext": {"readOnlyRootFilesystem": False}}, "readOnlyRootFilesystem is not true", "securityContext"),
+    ({"securityContext": {"procMount": "Unmasked"}}, "procMount is not Default", "securityContext"),
+    ({"securityContext": {"runAsUser": 0}}, "runAsUser is 0", "securityContext"),
+    ({"ports": [{"containerPort": 1, "hostPort": 1}]}, "hostPort is not allowed", "securityContext"),
+]
+
+CONTEXTS: list[tuple[dict[str, Any], str]] = [
+    ({"runAsNonRoot": None}, "runAsNonRoot is not true"),
+    ({"runAsUser": 0}, "runAsUser is 0"),
+    ({"seccompProfile": {"type": "Unconfined"}}, "seccompProfile is neither RuntimeDefault nor Localhost"),
+    ({"seccompProfile": None}, "there is no seccompProfile"),
+    ({"appArmorProfile": {"type": "Unconfined"}}, "appArmorProfile is neither"),
+    ({"seLinuxOptions": {"type": "spc_t"}}, "seLinuxOptions are not allowed"),
+    ({"windowsOptions": {"hostProcess": True}}, "hostProcess is not allowed"),
+    ({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}, "the sysctl kernel.msgmax is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("pod", "said", "word"), PODS, ids=[said for _, said, _ in PODS])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_template_may_say_only_what_is_on_the_list(part: str, pod: dict[str, Any], said: str, word: str) -> None:
+    (found,) = refused(**template(part, pod))
+    assert found.startswith(f"spec.{part}.podTemplate: ")
+    assert said in found
+    if word:
+        assert repr(word) in found
+        assert refused(allowing(word), **template(part, pod)) == []
+
+
+@pytest.mark.parametrize(("fields", "said", "word"), CONTAINERS, ids=[said for _, said, _ in CONTAINERS])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_container_of_ours_runs_its_own_code_without_more_rights(
+    part: str, fields: dict[str, Any], said: str, word: str
+) -> None:
+    """Nulls included: what a template removes from the operator's pod is missing in the merged one."""
+    found = refused(**template(part, container(part, **fields)))
+    assert any(said in phrase for phrase in found)
+    if word:
+        assert refused(allowing(word), **template(part, container(part, **fields))) == []
+
+
+@pytest.mark.parametrize(("context", "said"), CONTEXTS, ids=[said for _, said in CONTEXTS])
+def test_the_merged_pod_is_never_weaker_than_the_restricted_standard(context: dict[str, Any], said: str) -> None:
+    pod = {"securityContext": context}
+    assert any(said in phrase for phrase in refused(**template("driver", pod)))
+    assert refused(allowing("securityContext"), **template("driver", pod)) == []
+
+
+def test_what_a_sync_needs_is_allowed() -> None:
+    pod = {
+        "containers": [
+            {
+                "name": "driver",
+                "resources": {"limits": {"memory": "4Gi"}},
+                "env": [
+                    {"name": "AWS_REGION", "value": "x"},
+                    {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}},
+                ],
+                "volumeMounts": [{"name": "more", "mountPath": "/data"}],
+            }
+        ],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "more", "emptyDir": {}}],
+        "nodeSelector": {"disk": "fast"},
+        "affinity": {},
+        "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 30}],
+        "topologySpreadConstraints": [],
+    }
+    about = {"labels": {"team": "lake"}, "annotations": {"a": "b"}}
+    assert refused(driver={"podTemplate": {"metadata": about, "spec": pod}}) == []
+
+
+def test_a_sidecar_is_held_to_the_same_standard() -> None:
+    strict = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for context, allowed in (({}, False), (strict, True)):
+        sidecar = {"name": "proxy", "image": OURS.name, "securityContext": context}
+        assert (refused(**template("driver", {"containers": [sidecar]})) == []) is allowed
+
+
+def test_metadata_is_labels_and_annotations() -> None:
+    found = refused(driver={"podTemplate": {"metadata": {"finalizers": ["x/y"]}, "template": {}}})
+    assert any("metadata.finalizers is refused" in phrase for phrase in found)
+    assert any("template is not part of a pod template" in phrase for phrase in found)
+
+
+def test_templates_can_be_forbidden_as_a_whole() -> None:
+    spec = {"driver": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}
+    assert refused(**spec) == []
+    assert refused(Policy(allow_pod_template=False), **spec) == [
+        "spec.driver.podTemplate: the operator's policy allows none"
+    ]
+
+
+IMAGES = {
+    "the resource's": ({"image": "evil.example/x:1"}, "evil.example/x:1"),
+    "the driver's": (template("driver", container("driver", image="evil.example/x:1")), "evil.example/x:1"),
+    "an init container's": (
+        template("driver", {"initContainers": [{"name": "i", "image": "evil.example/x:1", "securityContext": {
+            "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}]}),
+        "evil.example/x:1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_container_runs_an_image_of_the_policy(name: str) -> None:
+    spec, image = IMAGES[name]
+    found = refused(**spec)
+    assert found
+    assert all(f"the image {image} is not one of the operator's allowed ones" in phrase for phrase in found)
+    for allowed in ("evil.example/x:1", "evil.example/*"):
+        assert refused(Policy(allowed_images=(allowed,)), **spec) == []
+    assert refused(Policy(allowed_images=("evil.example/x",)), **spec)
+    assert refused(image=OURS.name) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [
+        ("spark.sql.shuffle.partitions", True),
+        ("spark.task.maxFailures", True),
+        ("spark.network.timeout", True),
+        ("spark.speculation", True),
+        ("spark.memory.fraction", True),
+        ("spark.executor.heartbeatInterval", True),
+        ("spark.driver.defaultJavaOptions", False),
+        ("spark.executorEnv.LD_PRELOAD", False),
+        ("spark.executor.extraLibraryPath", False),
+        ("spark.files", False),
+        ("spark.archives", False),
+        ("spark.submit.pyFiles", False),
+        ("spark.python.daemon.module", False),
+        ("spark.extraListeners", False),
+        ("spark.sql.extensions", False),
+        ("spark.serializer", False),
+        ("spark.hadoop.fs.x.impl", False),
+        ("spark.metrics.conf.x.class", False),
+        ("spark.scheduler.allocation.file", False),
+        ("spark.task.resource.gpu.discoveryScript", False),
+        ("spark.sql.files.x.class", False),
+        ("spark.eventLog.dir", False),
+        ("spark.ui.enabled", False),
+    ],
+)
+def test_spark_is_tuned_and_not_told_to_run_code(key: str, allowed: bool) -> None:
+    assert (refused(sparkConf={key: "1"}) == []) is allowed
+    assert refused(Policy(allowed_spark_conf=(key,)), sparkConf={key: "1"}) == []
+    assert refused(Policy(allowed_spark_conf=("spark.*",)), sparkConf={key: "1"}) == []
+
+
+def _mounting(part: str, path: str) -> dict[str, Any]:
+    pod = container(part, volumeMounts=[{"name": "v", "mountPath": path}]) | {
+        "volumes": [{"name": "v", "emptyDir": {}}]
+    }
+    return {"podTemplate": {"spec": pod}}
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted", "said"),
+    [
+        ("s3://lake/tables", {}, ""),
+        ("s3a://lake/tables", {}, ""),
+        ("gs://lake/tables", {}, "gs://lake/tables is in a store that is not supported; needed: s3://"),
+        ("/lake/tables", {}, "/lake/tables is a folder of each pod alone; needed: s3://"),
+        ("./lake", {"driver": "/lake", "executors": "/lake"}, "./lake is a folder of each pod alone"),
+        ("/lake/tables", {"driver": "/lake"}, "a folder of each pod alone"),
+        ("/lake/tables", {"executors": "/lake"}, "a folder of each pod alone"),
+        ("/lakes", {"driver": "/lake", "executors": "/lake"}, "a folder of each pod alone"),
+        ("/lake/tables", {"driver": "/lake", "executors": "/lake"}, ""),
+    ],
+)
+def test_tables_must_be_where_every_pod_finds_them(path: str, mounted: dict[str, str], said: str) -> None:
+    parts = {part: _mounting(part, where) for part, where in mounted.items()}
+    found = refused(sink={"delta": {"path": path}}, **parts)
+    assert [said in f for f in found] == ([True] if said else [])
+
+
+def test_a_service_account_must_be_an_allowed_one() -> None:
+    spec = {"driver": {"serviceAccountName": "cloud"}}
+    assert "cloud is not one of the operator's allowed ones (none)" in refused(**spec)[0]
+    assert refused(Policy(allowed_service_accounts=frozenset({"cloud"})), **spec) == []
+    assert refused(Policy(allowed_service_accounts=frozenset({"*"})), **spec) == []
