@@ -5,6 +5,8 @@
 #
 # What is installed is pinned by checksum (docker/*.lock); the final images hold no pip, no compiler, no secret. The product itself is
 # the last layer, so a change of it costs seconds to build and to pull.
+#
+# For a build that can be repeated, name the base by its digest: --build-arg BASE=debian:bookworm-slim@sha256:...
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS python
@@ -26,7 +28,8 @@ COPY docker/spark.lock .
 RUN pip install --quiet --no-cache-dir --require-hashes --requirement spark.lock && pip uninstall --quiet --yes setuptools pip
 
 FROM tools AS product
-RUN pip install --quiet --no-cache-dir 'hatchling>=1.27,<2'
+COPY docker/build.lock .
+RUN pip install --quiet --no-cache-dir --require-hashes --requirement build.lock
 WORKDIR /src
 COPY . .
 RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \

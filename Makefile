@@ -100,15 +100,16 @@ bench: setup servers ## measure; prints tables
 
 # UPGRADE= keeps the versions that are locked, where they still do.
 UPGRADE ?= --upgrade
-LOCKED = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 $(UPGRADE) --quiet \
+LOCKED = .cache/uv/bin/uv pip compile --universal --python-version 3.11 $(UPGRADE) --quiet \
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
 lock: setup ## compile requirements.lock and the images' locks anew from pyproject.toml
 	@$(BIN)/python -m venv .cache/uv && .cache/uv/bin/pip install --quiet 'uv>=0.5,<1'
-	@$(LOCKED) --all-extras --output-file requirements.lock
+	@$(LOCKED) pyproject.toml --all-extras --output-file requirements.lock
 	@sed -E 's/ *\\$$//; /^ +--hash/d' requirements.lock > .cache/pins.txt
-	@$(LOCKED) --constraint .cache/pins.txt --output-file docker/operator.lock
-	@$(LOCKED) --constraint .cache/pins.txt --extra spark --output-file docker/spark.lock
+	@$(LOCKED) pyproject.toml --constraint .cache/pins.txt --output-file docker/operator.lock
+	@$(LOCKED) pyproject.toml --constraint .cache/pins.txt --extra spark --output-file docker/spark.lock
+	@$(LOCKED) docker/build.in --constraint .cache/pins.txt --output-file docker/build.lock
 
 clean: ## remove what make made in this folder, the servers included
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse

@@ -15,7 +15,7 @@ def pins(path: str) -> set[str]:
     return set(re.findall(r"^(\S+==\S+)", (ROOT / path).read_text(), re.M))
 
 
-@pytest.mark.parametrize("image", ["operator", "spark"])
+@pytest.mark.parametrize("image", ["operator", "spark", "build"])
 def test_an_images_lock_is_a_part_of_the_projects(image: str) -> None:
     mine = pins(f"docker/{image}.lock")
     assert mine
@@ -38,3 +38,14 @@ def normal(name: str) -> str:
 
 def test_the_operator_has_no_spark() -> None:
     assert not any(pin.startswith(("pyspark", "deltalake", "py4j")) for pin in pins("docker/operator.lock"))
+
+
+def test_what_builds_the_product_is_locked_by_hash() -> None:
+    """The build backend runs code while the wheel is made, so it is as trusted as a dependency."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (backend,) = project["build-system"]["requires"]
+    assert (ROOT / "docker" / "build.in").read_text().strip() == backend
+    lock = (ROOT / "docker" / "build.lock").read_text()
+    assert all(lock.count(f"{pin} \\\n    --hash=sha256:") == 1 for pin in pins("docker/build.lock"))
+    installs = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if "pip install" in line]
+    assert all("--require-hashes" in line or "--no-index" in line for line in installs)
