@@ -16,7 +16,7 @@ from support.servers import Server
 from support.sync_process import Sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-#: what is seen in less was seen in the binlog, for the catalog is asked that often
+#: the catalog is asked so often where nothing is seen in the binlog
 _SOON = PREFLIGHT_EVERY * 0.9
 
 
@@ -47,7 +47,8 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
         f"CREATE TABLE {database}.keyless (id INT)",
         f"RENAME TABLE {elsewhere}.moved TO {database}.moved",
     )
-    seen = sync.wait_for(lambda s: streaming(s) == 4 and condition(s, "Ready")[0] == "True", timeout=_SOON)
+    sync.wait_for(lambda s: entry(s, f"{database}.moved"), timeout=_SOON)
+    seen = sync.wait_for(lambda s: streaming(s) == 4 and condition(s, "Ready")[0] == "True", timeout=800)
     assert (entry(seen, f"{database}.keyless")["phase"], entry(seen, f"{database}.keyless")["reason"]) == (
         "Unassigned",
         "NoPrimaryKey",
@@ -78,7 +79,8 @@ def test_a_table_is_dropped_while_it_runs_and_a_named_one_is_made_later(sync: Sy
     assert (late["phase"], late["reason"]) == ("Failed", "NoSuchTable")
     fill(server, database, "late")
     server.run(f"DROP TABLE {database}.b")
-    sync.wait_for(lambda s: streaming(s) == 2 and condition(s, "Ready")[0] == "True", timeout=_SOON)
+    sync.wait_for(lambda s: entry(s, f"{database}.late")["phase"] != "Failed", timeout=_SOON)
+    sync.wait_for(lambda s: streaming(s) == 2 and condition(s, "Ready")[0] == "True", timeout=800)
     assert sync.terminate() == ExitCode.DONE
     sync.run_to_completion()
     for table in ("a", "late"):
