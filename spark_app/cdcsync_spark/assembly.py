@@ -31,9 +31,12 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.table import Table, TableId
+from cdcsync_spark.dmlcheck import may_change_reach
 from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.spool import EVENT_BYTES, Spool, Spooled
+from cdcsync_spark.stopreasons import statement_error, xa_error
 from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.sql.dml import Dml, read_dml
 from cdcsync_spark.wire.sql.statement import may_change
 from cdcsync_spark.wire.statement import is_dml
 
@@ -67,6 +70,14 @@ class Sealed:
     left: facts.FileLeft | None = None
 
 
+class ReachNeeded(Exception):
+    """The transaction that ends at `end` has a change in statement format: can it reach a captured table?"""
+
+    def __init__(self, dml: Dml, end: LogOffset) -> None:
+        super().__init__(dml)
+        self.dml, self.end = dml, end
+
+
 class PrepareNeeded(Exception):
     """The transaction that ends at `end` commits the XA transaction `xid`, whose PREPARE this reader has not read."""
 
@@ -85,6 +96,8 @@ class Assembly:
         self._spool = spool
         self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
+        #: by what changes in statement format write, why they may reach a captured table; "" where they cannot
+        self._reach: dict[Dml, str] = {}
         #: what XA transactions prepared, or why it cannot be known
         self._prepared: dict[str, OpenTransaction | str] = {}
         self._sealed_at = start
@@ -181,6 +194,7 @@ class Assembly:
     def _end(self, end: facts.TransactionEnd) -> None:
         self._sealed_at.covers(end.id)  # a transaction of the other kind is refused before anything of it is kept
         self._check_prepared(self._open.ended, end.id)
+        self._check_reach(self._open, end.id)
         done, self._open = self._open, OpenTransaction()
         if done.prepared is None:
             self._commit(done, end.id)
@@ -195,8 +209,10 @@ class Assembly:
         """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""
         prepared = [part for end in done.ended for part in self._settle(end, transaction)]
         self.size += sum(part.size for part in prepared)
-        for part in (*prepared, done):
-            self._stop_tables(part.statements, transaction)
+        for statement in done.statements:
+            self._reach = {d: f for d, f in self._reach.items() if not may_change_reach(statement.sql, d)}
+        self._stop_tables([s for p in prepared for s in p.statements], transaction)
+        self._stop_tables([s for s in done.statements if self._fault(s) != ""], transaction)
         self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction)
 
     def _rollback(self, rollback: facts.TransactionRollback) -> None:
@@ -279,10 +295,31 @@ class Assembly:
         for statement in statements:
             for table in self._flowing(transaction):
                 if may_change(statement, self._tables[table]):
-                    self._stop(table, _statement_error(statement, table))
+                    self._stop(table, statement_error(statement, table, self._fault(statement)))
 
     def _flowing(self, transaction: TransactionId) -> list[TableId]:
         return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+
+    # -- changes in statement format
+
+    def learn_reach(self, dml: Dml, fault: str) -> None:
+        """The answer to `ReachNeeded`: why a change like this may reach a captured table, empty where it cannot."""
+        self._reach[dml] = fault
+
+    def _check_reach(self, done: OpenTransaction, transaction: TransactionId) -> None:
+        """Raises ReachNeeded while everything is still as it was. What was prepared (XA) was written at another time: it stops."""
+        for statement in done.statements if done.prepared is None else ():
+            dml = read_dml(statement) if is_dml(statement.sql) else None
+            known = dml is None or dml in self._reach or any(dml.written.means(t) for t in self._tables)
+            if dml is not None and not known and self._flowing(transaction):
+                raise ReachNeeded(dml, transaction.end)
+
+    def _fault(self, statement: facts.Statement) -> str | None:
+        """Why the change may reach a captured table, "" where it cannot; None where nothing was asked."""
+        if not self._reach or not is_dml(statement.sql):
+            return None
+        dml = read_dml(statement)
+        return None if dml is None else self._reach.get(dml)
 
     # -- XA
 
@@ -316,7 +353,7 @@ class Assembly:
         found = self._drop(end.xid)
         if isinstance(found, str) and end.committed:
             for table in self._flowing(transaction):
-                self._stop(table, _xa_error(end.xid, found, table))
+                self._stop(table, xa_error(end.xid, found, table))
         return [found] if isinstance(found, OpenTransaction) and end.committed else []
 
 
@@ -341,32 +378,3 @@ def _begun(position: Position) -> tuple[str, int]:
     if isinstance(position, FilePosition):
         return position.mark, position.created
     return "", position.anchor.created if position.anchor and position.anchor.at == position.at else 0
-
-
-def _statement_error(statement: facts.Statement, table: TableId) -> CdcError:
-    shown = " ".join(statement.sql.split())[:120]
-    if is_dml(statement.sql):
-        return PermanentError(
-            Reason.LOG_INCOMPLETE,
-            f"a change in statement format: {shown}",
-            needed="row format in every session (binlog_format=ROW)",
-            remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
-            table=str(table),
-        )
-    return PermanentError(
-        Reason.SCHEMA_CHANGE_REFUSED,
-        f"a statement that may change the table: {shown}",
-        needed="no DDL on a captured table (schemaChange.behavior: fail)",
-        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
-        table=str(table),
-    )
-
-
-def _xa_error(xid: str, why: str, table: TableId) -> CdcError:
-    return PermanentError(
-        Reason.XA_UNSUPPORTED,
-        f"an XA COMMIT ({xid}) whose XA PREPARE {why}",
-        needed="binlog files that go back to the XA PREPARE of every transaction that is still to be committed",
-        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
-        table=str(table),
-    )

@@ -30,9 +30,10 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.assembly import Assembly, PrepareNeeded
+from cdcsync_spark.assembly import Assembly, PrepareNeeded, ReachNeeded
 from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.binlog import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
+from cdcsync_spark.dmlcheck import DmlCheck
 from cdcsync_spark.logbatch import LogBatch
 from cdcsync_spark.newtables import NewTables
 from cdcsync_spark.opentransaction import OpenTransaction
@@ -41,6 +42,7 @@ from cdcsync_spark.replicaid import ReplicaIds
 from cdcsync_spark.spool import Spool
 from cdcsync_spark.wire.facts import FileLeft, Statement
 from cdcsync_spark.wire.parser import EventParser
+from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.xasearch import Stopped, XaSearch
 
 _log = structlog.get_logger()
@@ -97,6 +99,8 @@ class Dump:
 
 #: settings, where to go on, whose rows are wanted; raises CdcError
 OpenDump = Callable[[ReaderSettings, Position, Callable[[TableId], bool]], AbstractContextManager[Dump]]
+#: a change in statement format and where its transaction ends; why it may reach a captured table, empty where it cannot
+FindFault = Callable[[Dml, LogOffset], str]
 #: an xid, where its XA COMMIT ends, whose rows are wanted, where they are kept; None where no binlog file has its PREPARE
 FindPrepared = Callable[[str, LogOffset, Callable[[TableId], bool], Spool], OpenTransaction | None]
 
@@ -137,12 +141,19 @@ class LogReader:
     """`start()` once, then `take()` as often as wanted, `stop()` at the end."""
 
     def __init__(
-        self, settings: ReaderSettings, open_dump: OpenDump = open_dump, find_prepared: FindPrepared | None = None
+        self,
+        settings: ReaderSettings,
+        open_dump: OpenDump = open_dump,
+        find_prepared: FindPrepared | None = None,
+        find_fault: FindFault | None = None,
     ) -> None:
         self._settings = settings
         self._open_dump = open_dump
         self._ids = ReplicaIds((settings.replica_id, *settings.spare_ids))
-        self._find_prepared = find_prepared or XaSearch(settings.source, settings.log, self._has_ended).prepared
+        search = XaSearch(settings.source, settings.log, self._has_ended)
+        self._find_prepared = find_prepared or search.prepared
+        check = DmlCheck(settings.source, settings.log, tuple(settings.tables), search.since)
+        self._find_fault = find_fault or check.fault
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
@@ -261,13 +272,15 @@ class LogReader:
 
     def _follow_with_prepared(self) -> None:
         """The dump is left for a search: a server that cannot send gives it up after a while."""
-        needed: PrepareNeeded | None = None
+        needed: PrepareNeeded | ReachNeeded | None = None
         while not self._has_ended():
-            if needed is not None:
+            if isinstance(needed, PrepareNeeded):
                 self._learn(needed)
+            elif needed is not None:
+                self._learn_reach(needed)
             try:
                 self._follow()
-            except PrepareNeeded as e:
+            except (PrepareNeeded, ReachNeeded) as e:
                 needed = e
             else:
                 return
@@ -284,6 +297,16 @@ class LogReader:
             why = f"cannot be read: {e.found}"
         with self._changed:
             self._assembly.learn(needed.xid, why if found is None else found)
+
+    def _learn_reach(self, needed: ReachNeeded) -> None:
+        try:
+            fault = self._find_fault(needed.dml, needed.end)
+        except Stopped:
+            return
+        except PermanentError as e:
+            fault = e.found
+        with self._changed:
+            self._assembly.learn_reach(needed.dml, fault)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:

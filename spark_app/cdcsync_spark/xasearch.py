@@ -125,6 +125,10 @@ class XaSearch:
         place = self.last(xid, LogOffset(commit.file, commit.offset - 1))
         return self._transaction(place, wanted, spool) if isinstance(place, PreparePlace) else None
 
+    def since(self, place: LogOffset) -> Iterator[facts.Fact]:
+        """What is not rows, from `place` to the end of the binlog. Raises CdcError, Stopped."""
+        return self._facts(place, lambda _: False)
+
     def _transaction(self, place: PreparePlace, wanted: Callable[[TableId], bool], spool: Spool) -> OpenTransaction:
         transaction = OpenTransaction()
         for fact in self._facts(place.begin, wanted):

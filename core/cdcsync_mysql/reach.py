@@ -1,0 +1,103 @@
+"""What a change of one table reaches besides it, as the source's catalog says: triggers, cascades of foreign keys, views.
+
+Answers are of now; who asks sees to it that nothing changed since the time that is meant. The catalog shows an account only what
+it has rights on, so what it does not show is not taken for absent: a table must be visible, and so must the right to see
+its triggers. Tables of the schema `mysql` have no triggers on either server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cdcsync_core.table import TableId
+from cdcsync_mysql.connection import Connection, fetch
+
+_ENGINES = ("innodb", "myisam", "aria", "memory")
+_SYSTEM_SCHEMA = "mysql"
+
+
+def fault_of_reading(connection: Connection, table: TableId) -> str:
+    """Why reading the table might run something; empty where it cannot."""
+    rows = fetch(
+        connection,
+        "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (table.database, table.name),
+    )
+    if not rows:
+        return f"{table.quoted} cannot be seen (GRANT SELECT ON {table.quoted})"
+    kind, engine = str(rows[0][0]), str(rows[0][1]).lower()
+    if kind != "BASE TABLE" or engine not in _ENGINES:
+        return f"{table.quoted} is a {kind} of the engine {engine}"
+    return ""
+
+
+def fault_of_writing(connection: Connection, table: TableId, captured: Iterable[TableId]) -> str:
+    """Why a change of the table might reach one of the `captured`; empty where it cannot."""
+    return (
+        fault_of_reading(connection, table)
+        or _fault_of_triggers(connection, table)
+        or _fault_of_cascades(connection, table, set(captured))
+    )
+
+
+def _fault_of_triggers(connection: Connection, table: TableId) -> str:
+    if table.database.lower() == _SYSTEM_SCHEMA:
+        return ""
+    rows = fetch(
+        connection,
+        "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
+        " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s",
+        (table.database, table.name),
+    )
+    if rows:
+        return f"{table.quoted} has the trigger {rows[0][0]}"
+    if not _sees_triggers(connection, table):
+        return f"the triggers of {table.quoted} cannot be seen (GRANT TRIGGER ON {table.quoted})"
+    return ""
+
+
+def _sees_triggers(connection: Connection, table: TableId) -> bool:
+    """By a privilege of the account itself, on everything, on the schema or on the table."""
+    user, _, host = str(fetch(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    grantee = f"'{user}'@'{host}'"
+    rows = fetch(
+        connection,
+        "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = %s AND PRIVILEGE_TYPE = 'TRIGGER'"
+        " UNION SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
+        " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = 'TRIGGER' AND TABLE_SCHEMA = %s"
+        " UNION SELECT 1 FROM information_schema.TABLE_PRIVILEGES"
+        " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = 'TRIGGER' AND TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (grantee, grantee, table.database, grantee, table.database, table.name),
+    )
+    return bool(rows)
+
+
+def _fault_of_cascades(connection: Connection, table: TableId, captured: set[TableId]) -> str:
+    """From the captured tables upwards: every table whose changes cascade to one of them must be visible, and not be this one."""
+    rows = fetch(
+        connection,
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME"
+        " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+        " WHERE DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION')",
+    )
+    if not rows:
+        return ""
+    visible = {
+        _folded(schema, name)
+        for schema, name in fetch(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
+    }
+    parents: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for child_schema, child, schema, name in rows:
+        parents.setdefault(_folded(child_schema, child), set()).add(_folded(schema, name))
+    reached, found = {_folded(c.database, c.name) for c in captured}, set[tuple[str, str]]()
+    while reached:
+        reached = {p for child in reached for p in parents.get(child, ())} - found
+        found |= reached
+    if _folded(table.database, table.name) in found:
+        return f"a foreign key cascades from {table.quoted} to a captured table"
+    unseen = sorted(found - visible)
+    return f"{'.'.join(unseen[0])}, from which a foreign key cascades, cannot be seen" if unseen else ""
+
+
+def _folded(schema: object, name: object) -> tuple[str, str]:
+    return str(schema).lower(), str(name).lower()

@@ -1,0 +1,37 @@
+"""Why a table stops at a transaction of the binlog, in the user's words."""
+
+from __future__ import annotations
+
+from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_core.table import TableId
+from cdcsync_spark.wire.facts import Statement
+from cdcsync_spark.wire.statement import is_dml
+
+
+def statement_error(statement: Statement, table: TableId, why: str | None = None) -> CdcError:
+    shown = " ".join(statement.sql.split())[:120]
+    if is_dml(statement.sql):
+        return PermanentError(
+            Reason.LOG_INCOMPLETE,
+            f"a change in statement format: {shown}" + (f" ({why})" if why else ""),
+            needed="row format in every session (binlog_format=ROW)",
+            remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+            table=str(table),
+        )
+    return PermanentError(
+        Reason.SCHEMA_CHANGE_REFUSED,
+        f"a statement that may change the table: {shown}",
+        needed="no DDL on a captured table (schemaChange.behavior: fail)",
+        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        table=str(table),
+    )
+
+
+def xa_error(xid: str, why: str, table: TableId) -> CdcError:
+    return PermanentError(
+        Reason.XA_UNSUPPORTED,
+        f"an XA COMMIT ({xid}) whose XA PREPARE {why}",
+        needed="binlog files that go back to the XA PREPARE of every transaction that is still to be committed",
+        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        table=str(table),
+    )

@@ -1,0 +1,172 @@
+"""Changes in statement format (R10): those that cannot reach a captured table let it flow, all others stop every table.
+
+Amazon RDS writes its heartbeat so, pt-table-checksum its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import Reason
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.stepwise import Stepwise
+
+VARIANTS = ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"]
+TABLES = (
+    *(f"CREATE TABLE {t} (id INT PRIMARY KEY, v VARCHAR(40))" for t in ("a", "b")),
+    *(f"INSERT INTO {t} VALUES " + ",".join(f"({i},'old')" for i in range(300)) for t in ("a", "b")),
+    "CREATE TABLE other (id INT PRIMARY KEY, v VARCHAR(40))",
+    "CREATE TABLE checksums (db CHAR(64), tbl CHAR(64), chunk INT, this_cnt INT, this_crc CHAR(40), PRIMARY KEY (db, tbl, chunk))",
+)
+STATEMENT = "SET SESSION binlog_format = STATEMENT"
+HEARTBEAT = "INSERT INTO mysql.rds_heartbeat2(id, value) values (1,{0}) ON DUPLICATE KEY UPDATE value = {0}"
+
+servers = pytest.mark.parametrize("variant", VARIANTS)
+both = pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
+
+
+@pytest.fixture
+def copy(request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path) -> Stepwise:
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    server.run(*TABLES, db=database)
+    copied = Stepwise(server, database, tmp_path)
+    copied.snapshot("a")
+    copied.snapshot("b")
+    return copied
+
+
+@contextmanager
+def _heartbeat_table(server: Server) -> Iterator[None]:
+    """As Amazon RDS has it, which its own account writes."""
+    made = "CREATE TABLE IF NOT EXISTS mysql.rds_heartbeat2 (id INT PRIMARY KEY, value BIGINT) ENGINE=InnoDB"
+    server.run("SET sql_log_bin = 0", made)
+    try:
+        yield
+    finally:
+        server.run("SET sql_log_bin = 0", "DROP TABLE mysql.rds_heartbeat2")
+
+
+def _flows(copy: Stepwise) -> None:
+    copy.server.run("UPDATE a SET v = 'after' WHERE id < 7", db=copy.database)
+    for table in copy.follow().values():
+        assert table.stop is None, table.stop
+    assert not copy.difference("a")
+    assert not copy.difference("b")
+
+
+def _stops(copy: Stepwise, why: str) -> None:
+    """Every table, for a statement may reach any."""
+    stops = [table.stop for table in copy.follow().values()]
+    assert [stop.reason for stop in stops if stop] == [Reason.LOG_INCOMPLETE] * 2
+    assert all(stop and why in stop.found for stop in stops), stops
+
+
+@servers
+def test_the_heartbeat_of_amazon_rds(copy: Stepwise) -> None:
+    """With the rights that the documentation asks for: no right on triggers, which the schema `mysql` has none of."""
+    grants = ["SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT"]
+    copy.server.create_user("stepwise", "only for tests", grants)
+    behind = "SET STATEMENT max_statement_time=60 FOR " if copy.server.flavor == "mariadb" else ""
+    with _heartbeat_table(copy.server):
+        for beat in (1640995200000, 1640995500000):
+            copy.server.run(STATEMENT, behind + HEARTBEAT.format(beat), db=copy.database)
+            copy.server.run(f"UPDATE b SET v = '{beat}' WHERE id = 9", db=copy.database)
+        _flows(copy)
+        copy.server.run(STATEMENT, behind + HEARTBEAT.format(7))
+        _flows(copy)
+
+
+@servers
+def test_the_results_of_pt_table_checksum(copy: Stepwise) -> None:
+    db = copy.database
+    copy.server.run(
+        STATEMENT,
+        f"REPLACE INTO `{db}`.`checksums` (db, tbl, chunk, this_cnt, this_crc) SELECT '{db}', 'a', '1', COUNT(*) AS cnt,"
+        " COALESCE(LOWER(CONV(BIT_XOR(CAST(CRC32(CONCAT_WS('#', `id`, `v`)) AS UNSIGNED)), 10, 16)), 0) AS crc"
+        f" FROM `{db}`.`a` FORCE INDEX(`PRIMARY`) WHERE ((`id` >= '1')) AND ((`id` <= '10')) /*checksum chunk*/",
+        f"UPDATE `{db}`.`checksums` SET this_cnt = '1' WHERE db = '{db}' AND tbl = 'a' AND chunk = '1'",
+        f"DELETE FROM `{db}`.`checksums` WHERE db = '{db}' AND tbl = 'a'",
+        db=db,
+    )
+    _flows(copy)
+
+
+@both
+def test_a_captured_table_as_a_target(copy: Stepwise) -> None:
+    copy.server.run(STATEMENT, "UPDATE a SET v = 'x' WHERE id = 3", db=copy.database)
+    _stops(copy, "UPDATE a SET")
+
+
+@both
+def test_a_trigger_towards_a_captured_table(copy: Stepwise) -> None:
+    trigger = (
+        "CREATE TRIGGER reaches AFTER INSERT ON other FOR EACH ROW UPDATE a SET v = 'by trigger' WHERE id = NEW.id"
+    )
+    copy.server.run(trigger, STATEMENT, "INSERT INTO other VALUES (3, 'x')", db=copy.database)
+    _stops(copy, "has the trigger reaches")
+
+
+@both
+def test_a_trigger_that_is_gone_by_now(copy: Stepwise) -> None:
+    """The catalog is of now, the statement of before: what was in between is in the binlog."""
+    trigger = (
+        "CREATE TRIGGER reaches AFTER INSERT ON other FOR EACH ROW UPDATE a SET v = 'by trigger' WHERE id = NEW.id"
+    )
+    copy.server.run(trigger, STATEMENT, "INSERT INTO other VALUES (3, 'x')", "DROP TRIGGER reaches", db=copy.database)
+    _stops(copy, "may have changed since: DROP TRIGGER")
+
+
+@both
+def test_a_trigger_that_comes_later(copy: Stepwise) -> None:
+    """An answer is for the statement, and for those like it until something changes."""
+    insert = "INSERT INTO other VALUES ({}, 'x')"
+    copy.server.run(STATEMENT, insert.format(1), db=copy.database)
+    _flows(copy)
+    trigger = (
+        "CREATE TRIGGER reaches AFTER INSERT ON other FOR EACH ROW UPDATE a SET v = 'by trigger' WHERE id = NEW.id"
+    )
+    copy.server.run(STATEMENT, trigger, insert.format(2), db=copy.database)
+    _stops(copy, "has the trigger reaches")
+
+
+@both
+def test_triggers_that_the_account_may_not_see(copy: Stepwise) -> None:
+    grants = ["SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT"]
+    copy.server.create_user("stepwise", "only for tests", grants)
+    copy.server.run(STATEMENT, "INSERT INTO other VALUES (3, 'x')", db=copy.database)
+    _stops(copy, "cannot be seen (GRANT TRIGGER ON")
+
+
+@both
+def test_a_cascade_towards_a_captured_table(copy: Stepwise) -> None:
+    copy.server.run(
+        "CREATE TABLE middle (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES other (id) ON DELETE CASCADE)",
+        "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES middle (id) ON DELETE CASCADE)",
+        db=copy.database,
+    )
+    copy.snapshot("child")
+    copy.server.run(STATEMENT, "DELETE FROM other WHERE id = 1", db=copy.database)
+    stops = [table.stop for table in copy.follow().values()]
+    assert all(stop and "cascades" in stop.found for stop in stops), stops
+
+
+@both
+def test_a_view_of_a_captured_table(copy: Stepwise) -> None:
+    copy.server.run("CREATE VIEW v AS SELECT * FROM a", db=copy.database)
+    copy.server.run(STATEMENT, "INSERT INTO v VALUES (900, 'x')", db=copy.database)
+    _stops(copy, "is a VIEW")
+
+
+@both
+def test_a_stored_function_that_writes(copy: Stepwise) -> None:
+    copy.server.run("SET GLOBAL log_bin_trust_function_creators = 1")
+    body = "BEGIN UPDATE a SET v = 'by function' WHERE id = x; RETURN x; END"
+    copy.server.run(f"CREATE FUNCTION reaches(x INT) RETURNS INT {body}", db=copy.database)
+    copy.server.run(STATEMENT, "INSERT INTO other VALUES (reaches(3), 'x')", db=copy.database)
+    _stops(copy, "INSERT INTO other")
