@@ -129,19 +129,55 @@ class TransientError(CdcError):
     """A retry may cure it."""
 
 
-class DecodeError(PermanentError):
-    """Bytes that cannot be read exactly; `where` names position, table and column as far as they are known."""
+_DECODING = (
+    "read the table again (spec.resnapshot) after correcting the cause; report it if the server reads the value well"
+)
 
-    def __init__(self, found: str, *, needed: str = "", table: str = "", column: str = "", position: str = "") -> None:
+
+class DecodeError(PermanentError):
+    """Bytes that cannot be read exactly. `what` was found, without the place; position, table, column and key say where, as far as
+    that is known; `row` is the value's index among those that were read together, -1 where it is not known."""
+
+    def __init__(
+        self,
+        found: str,
+        *,
+        needed: str = "",
+        table: str = "",
+        column: str = "",
+        position: str = "",
+        key: str = "",
+        remedy: str = "",
+        row: int = -1,
+    ) -> None:
+        self.what = found
         self.column = column
         self.position = position
-        where = ", ".join(p for p in (column and f"column {column}", position and f"at {position}") if p)
+        self.key = key
+        self.row = row
+        names = (column and f"column {column}", key and f"key {key}", position and f"at {position}")
+        where = ", ".join(p for p in names if p)
         super().__init__(
             Reason.TYPE_UNSUPPORTED,
             f"{found} ({where})" if where else found,
             needed=needed,
-            remedy="read the table again (spec.resnapshot) after correcting the cause; report it if the server reads the value well",
+            remedy=remedy or _DECODING,
             table=table,
+        )
+
+    def placed(
+        self, *, table: str = "", column: str = "", position: str = "", key: str = "", row: int = -1
+    ) -> DecodeError:
+        """The same error with the names that it lacks."""
+        return DecodeError(
+            self.what,
+            needed=self.needed,
+            table=self.table or table,
+            column=self.column or column,
+            position=self.position or position,
+            key=self.key or key,
+            remedy=self.remedy,
+            row=self.row if self.row >= 0 else row,
         )
 
 

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from cdcsync_core.quantity import parse_seconds, parse_size
+from cdcsync_core.table import Table
 
 GROUP = "cdcsync.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -176,7 +177,16 @@ class Tables(Part):
     include: Annotated[tuple[Pattern, ...], Field(min_length=1, max_length=256)]
     exclude: Annotated[tuple[Pattern, ...], Field(max_length=256)] = ()
     new_tables: Literal["capture", "ignore"] = "capture"
+    invalid_characters: Literal["fail", "replace"] = "fail"
     overrides: Annotated[tuple[Override, ...], Field(max_length=10_000), AfterValidator(_once_a_table)] = ()
+
+    @property
+    def replaces_invalid(self) -> bool:
+        return self.invalid_characters == "replace"
+
+    def as_read(self, table: Table) -> Table:
+        """The table with its texts read as the resource says."""
+        return table.replacing() if self.replaces_invalid else table
 
     def captures(self, name: str) -> bool:
         """Whether `database.table` is matched in full by an include pattern and by no exclude pattern."""

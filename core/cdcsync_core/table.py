@@ -19,6 +19,8 @@ _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.S)
 #: the widths of the integer types in bytes
 INTEGERS = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+#: what has a character set
+LABELLED = TEXTS | {"enum", "set"}
 BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 GEOMETRIES = frozenset(
     {
@@ -64,6 +66,8 @@ class SourceType:
     temporal types; -1 where none), `scale` the second, `members` of ENUM and SET as the server prints them (a backslash
     may stand for itself or escape, as the session that made the table had it), `charset` the server's name of the character
     set of a text type (`binary` for ENUM and SET without one; empty for others).
+    `replaced` says how texts are read, and is no part of the definition: bytes that are no character of the character set become
+    U+FFFD; else they are an error.
     """
 
     declared: str
@@ -73,6 +77,7 @@ class SourceType:
     scale: int = 0
     members: tuple[str, ...] = ()
     charset: str = ""
+    replaced: bool = field(default=False, compare=False)
 
     @classmethod
     def parse(cls, declared: str, charset: str | None = None) -> SourceType:
@@ -164,6 +169,14 @@ class Table:
 
     def _compared(self) -> list[Column]:
         return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]
+
+    def replacing(self) -> Table:
+        """The same definition, read with U+FFFD for bytes that are no character. Not in the key: two rows could become one."""
+        columns = (
+            c if c.name in self.key else replace(c, type=replace(c.type, replaced=c.type.base in LABELLED))
+            for c in self.columns
+        )
+        return replace(self, columns=tuple(columns))
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.table import BINARIES, GEOMETRIES, TEXTS, Column, SourceType, Table
+from cdcsync_core.table import BINARIES, GEOMETRIES, LABELLED, TEXTS, Column, SourceType, Table
 
 #: the widest decimal that lakehouse tables know; wider ones travel as the server's text
 MAX_DECIMAL_PRECISION = 38
@@ -81,10 +81,10 @@ _RULES: dict[str, Callable[[SourceType], pa.DataType]] = {
 
 #: types whose zero and partial values become NULL
 _ZERO_DATES = frozenset({"date", "datetime", "timestamp"})
-#: character sets in which the servers store bytes that are no character, and then send a question mark for them [measured]
+#: character sets in which the servers store bytes that are no character [measured]; in UTF-8 and UTF-32 MariaDB stores surrogates, too
 INCOMPLETE = frozenset({
     "ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp932", "dec8", "eucjpms", "euckr",
-    "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "sjis", "swe7", "ujis",
+    "gb18030", "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "sjis", "swe7", "ucs2", "ujis",
 })  # fmt: skip
 
 
@@ -115,6 +115,7 @@ def lossy(column: Column) -> str:
     """What the conversion loses, in words for `check`; empty where nothing is lost."""
     if column.type.base in _ZERO_DATES:
         return "zero and partial dates become NULL"
-    if column.type.base in TEXTS and column.type.charset in INCOMPLETE:
-        return f"bytes that are no character of {column.type.charset} are read as ?; in the log they stop the table"
+    if column.type.base in LABELLED and column.type.charset in INCOMPLETE:
+        then = "become U+FFFD" if column.type.replaced else "stop the table (tables.invalidCharacters: fail)"
+        return f"bytes that are no character of {column.type.charset} {then}"
     return ""

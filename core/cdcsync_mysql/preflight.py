@@ -76,8 +76,14 @@ def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]
         return []
     checks += [warned("tables", e.found, e.needed, e.remedy) for e in found.unmatched]
     checks += _unknown_overrides(spec, found.tables)
-    tables = [check_table(server, n, spec.tables.override(str(n)), spec.snapshot.chunk_size) for n in found.tables]
-    return [*tables, *map(_absent, found.absent)]
+    return [*(_checked(server, n, spec) for n in found.tables), *map(_absent, found.absent)]
+
+
+def _checked(server: Server, table: TableId, spec: Spec) -> TableCheck:
+    tables = spec.tables
+    return check_table(
+        server, table, tables.override(str(table)), spec.snapshot.chunk_size, replaces_invalid=tables.replaces_invalid
+    )
 
 
 def _absent(error: CdcError) -> TableCheck:

@@ -71,8 +71,10 @@ class _Findings:
     unlogged_cascades: bool = False
 
 
-def check_table(server: Server, table_id: TableId, override: Override, chunk_size: int) -> TableCheck:
-    """Raises CdcError only for a lost connection."""
+def check_table(
+    server: Server, table_id: TableId, override: Override, chunk_size: int, *, replaces_invalid: bool = False
+) -> TableCheck:
+    """`replaces_invalid`: bytes that are no character are replaced. Raises CdcError only for a lost connection."""
     connection = server.connection
     try:
         table = read_table(connection, table_id, frozenset(override.columns.exclude))
@@ -81,7 +83,7 @@ def check_table(server: Server, table_id: TableId, override: Override, chunk_siz
             raise
         return TableCheck(table_id, checks=(refused("definition", e),))
     found = _Findings()
-    for column in table.captured:
+    for column in (table.replacing() if replaces_invalid else table).captured:
         _check_column(table_id, column, found)
     found.checks.extend(_readable(server, table))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)

@@ -84,7 +84,7 @@ class BatchWriter:
                         nulled += decoded.nulled
                 except DecodeError as e:
                     at = transactions[indexes[self._first_bad(table, events)]].end
-                    raise DecodeError(e.found, needed=e.needed, table=e.table, position=str(at)) from None
+                    raise e.placed(position=str(at)) from None
         return images, nulled
 
     def _first_bad(self, table: Table, events: list[RowsEvent]) -> int:

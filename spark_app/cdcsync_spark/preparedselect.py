@@ -5,6 +5,10 @@ because a Python object for each packet and cell costs ten times what decoding w
 
 Why a short read never passes: rows end with the server's end packet alone. A closed or silent connection is the same lost connection
 that PyMySQL would report, an error packet the same error, wherever in the result it comes.
+
+Text comes as it is stored: without `character_set_results` the server converts nothing. So bytes that are no character are read as
+they are read from the binlog; converted, they would be question marks. The columns' definitions prove it: they name their own
+character sets.
 Source: MySQL source documentation, "COM_STMT_PREPARE", "COM_STMT_EXECUTE".
 """
 
@@ -39,6 +43,7 @@ def read_select(connection: Connection, table: Table, sql: str) -> Iterator[Deco
 
     The connection is idle again at the end; if that is not reached it must be closed. Raises CdcError and pymysql's errors.
     """
+    connection.query("SET character_set_results = NULL")
     statement = _prepare(connection, sql)
     cast(Any, connection)._execute_command(_EXECUTE, struct.pack("<IBI", statement, 0, 1))
     with _Response(connection) as response:
@@ -46,6 +51,7 @@ def read_select(connection: Connection, table: Table, sql: str) -> Iterator[Deco
         while not response.ended:
             yield from decoder.decode(response.rows())
     cast(Any, connection)._execute_command(_CLOSE, struct.pack("<I", statement))
+    connection.query("SET character_set_results = utf8mb4")
 
 
 def _prepare(connection: Connection, sql: str) -> int:

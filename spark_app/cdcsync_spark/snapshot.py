@@ -192,7 +192,7 @@ class SnapshotRun:
             reader = SplitReader(
                 self.context.source,
                 self.context.facts.log,
-                table.state.table,
+                self.context.resource.spec.tables.as_read(table.state.table),
                 item.split,
                 low,
                 seconds,

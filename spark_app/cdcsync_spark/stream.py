@@ -185,7 +185,8 @@ class StreamRun:
         )
 
     def _settings(self, folder: Path) -> ReaderSettings:
-        definitions = {t.state.table.id: t.state.table for t in self.tables}
+        read = self.context.resource.spec.tables.as_read
+        definitions = {t.state.table.id: read(t.state.table) for t in self.tables}
         positions: dict[TableId, Position] = {t.state.table.id: _position(t) for t in self.tables}
         replica_id, *spare_ids = replica_ids_of(self.context.resource, self.context.config.kind)
         return ReaderSettings(

@@ -106,13 +106,12 @@ class Comparison:
         with connect(self.source) as connection:
             prove(connection, self.facts, state.identity.log, state.position)
             refuse_other_definition(connection, state.table)
+        table = self.resource.spec.tables.as_read(state.table)
         estimate = count_rows(opened.snapshot)
         spec = self.resource.spec.snapshot
-        digesters = Digesters.of(state.table, self.seed)
+        digesters = Digesters.of(table, self.seed)
         spool = spool_for(Path(self.config.scratch_dir) / f"table-{number}", estimate)
-        work = Work(
-            self.source, state.identity.log, state.table, opened.position, spec.max_split_seconds, digesters, spool
-        )
+        work = Work(self.source, state.identity.log, table, opened.position, spec.max_split_seconds, digesters, spool)
 
         def advance(rows: int, ranges: int) -> None:
             self.tell(Progress(name, Step.COMPARING, rows, estimate, ranges))
@@ -127,7 +126,7 @@ class Comparison:
         subject.candidates = found
         subject.position = str(opened.position)
         subject.suspect = Suspect(
-            state.table, self.sink.target(subject.id), state.nonce, digesters, found.keys, found.digests
+            table, self.sink.target(subject.id), state.nonce, digesters, found.keys, found.digests
         )
 
     def _open(self, subject: _Subject) -> Opened | None:

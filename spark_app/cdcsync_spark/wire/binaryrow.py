@@ -16,10 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
-from cdcsync_core.table import INTEGERS, Column, Table
+from cdcsync_core.table import INTEGERS, LABELLED, Column, Table
 from cdcsync_core.typemap import arrow_schema, arrow_type
 from cdcsync_spark.wire.binaryvalue import CODECS, Cells, Values, convert
+from cdcsync_spark.wire.charset import charset_of, same_charset
 from cdcsync_spark.wire.gather import Cursors, Flags, Lanes, Numbers
+from cdcsync_spark.wire.keytext import key_text
 from cdcsync_spark.wire.packets import Payloads
 from cdcsync_spark.wire.resultset import Definition
 
@@ -59,8 +61,16 @@ class RowDecoder:
         position = f"row {self._rows + 1} to {self._rows + len(payloads)} of the result"
         cells = self._cells(payloads, position)
         arrays, nulled = [], 0
-        for column, values in zip(self._table.captured, cells, strict=True):
-            array, lost = self._column(column, values, len(payloads), position)
+        by_name = dict(zip((c.name for c in self._table.captured), cells, strict=True))
+
+        def read(column: Column) -> Values:
+            return self._column(column, by_name[column.name], len(payloads), position)
+
+        for column in self._table.captured:
+            try:
+                array, lost = read(column)
+            except DecodeError as e:
+                raise e.placed(key=key_text(self._table, e.row, lambda c: read(c).array)) from None
             arrays.append(array)
             nulled += lost
         self._rows += len(payloads)
@@ -98,12 +108,15 @@ class RowDecoder:
                 raise DecodeError("a zero or partial date in the key")
             return values
         except (pa.ArrowException, ValueError, DecodeError) as e:
-            found = e.found if isinstance(e, DecodeError) else str(e).splitlines()[0][:200]
+            found = e if isinstance(e, DecodeError) else DecodeError(str(e).splitlines()[0][:200])
             raise DecodeError(
-                f"a {column.type.declared} value that does not fit {wanted}: {found}",
+                f"a {column.type.declared} value that does not fit {wanted}: {found.what}",
+                needed=found.needed,
                 table=str(self._table.id),
                 column=column.name,
                 position=position,
+                remedy=found.remedy,
+                row=found.row,
             ) from None
 
 
@@ -168,6 +181,10 @@ def _check_definition(table: Table, column: Column, found: Definition) -> None:
         raise _changed(
             table, f"the column {found.name} of wire type {found.code}{sign} for {column.name} {column.type.declared}"
         )
+    if column.type.base in LABELLED:
+        charset = charset_of(found.collation)
+        if not same_charset(charset, column.type.charset):
+            raise _changed(table, f"the column {found.name} in {charset} for one in {column.type.charset}")
 
 
 def _changed(table: Table, found: str) -> CdcError:

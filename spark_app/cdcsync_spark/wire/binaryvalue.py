@@ -1,7 +1,7 @@
 """From the values of one column of a binary result to an Arrow array: a converter per family of types, a flat registry at the end.
 
 The value must equal what the same server prints (types.md), byte for byte. A number has its own form, a date or time as many bytes as its
-last part that is not zero, everything else is the text or the bytes that the text protocol has, too.
+last part that is not zero, everything else is text or bytes. Text comes as it is stored, in the column's own character set.
 Source: MySQL source documentation, "Binary Protocol Value".
 """
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.table import BINARIES, GEOMETRIES, TEXTS, SourceType
 from cdcsync_core.typemap import arrow_type
-from cdcsync_spark.wire import instants
+from cdcsync_spark.wire import instants, texts
+from cdcsync_spark.wire.charset import stored_charset
 from cdcsync_spark.wire.gather import Cursors, Flags, Lanes, Numbers, arrow_array, numbers, utf8
 
 _SECOND = 1_000_000
@@ -218,8 +219,8 @@ def _dates(found: instants.Instants) -> Values:
 # --- texts and bytes --------------------------------------------------------------------------------------------------
 
 
-def _text(_: SourceType, cells: Cells) -> Values:
-    return Values(utf8(cells.bytes()))
+def _text(source: SourceType, cells: Cells) -> Values:
+    return Values(texts.decoded(cells.bytes(), stored_charset(source.charset), source))
 
 
 def _binary(_: SourceType, cells: Cells) -> Values:

@@ -75,6 +75,8 @@ _UNICODE = {
 _USER_DEFINED = 0xF5
 _PRIVATE_USE = {2: 0xE000, 3: 0xE3AC}
 _EUC_ROW = 94
+#: utf8mb3 has no such byte
+BEYOND_UTF8MB3 = 0xF0
 _ONLY_PYTHON = re.compile("[\x80\xa0\uf8f0-\uf8f3]")
 
 
@@ -98,9 +100,14 @@ def charset_of(collation: int) -> str:
     return charset
 
 
+def stored_charset(planned: str) -> str:
+    """Of a column's values; what has no character set of its own (a DECIMAL, JSON) is ASCII or UTF-8."""
+    return {"": "utf8mb4", "utf8": "utf8mb3"}.get(planned, planned)
+
+
 def same_charset(found: str, planned: str) -> bool:
     """Old servers call utf8mb3 utf8."""
-    return found == ("utf8mb3" if planned == "utf8" else planned)
+    return found == stored_charset(planned)
 
 
 @cache
@@ -112,10 +119,17 @@ def decoder(charset: str) -> Decode:
         return _multi_byte(charset)
     if charset == "ucs2":
         return _ucs2
-    codec = _UNICODE.get(charset)
+    if charset == "utf8mb3":
+        return _utf8mb3
+    codec = codec_of(charset)
     if codec is None:
         raise DecodeError(f"the character set {charset}", needed="a known one")
     return lambda raw: raw.decode(codec)
+
+
+def codec_of(charset: str) -> str | None:
+    """Python's codec of a form of Unicode; None for other character sets."""
+    return _UNICODE.get(charset)
 
 
 def is_utf8(charset: str) -> bool:
@@ -158,6 +172,12 @@ def _ucs2(raw: bytes) -> str:
     if len(text) * 2 != len(raw):
         raise DecodeError("a surrogate in ucs2 text", needed="characters of the basic multilingual plane")
     return text
+
+
+def _utf8mb3(raw: bytes) -> str:
+    if max(raw, default=0) >= BEYOND_UTF8MB3:
+        raise DecodeError("four bytes of UTF-8 in utf8mb3 text", needed="characters of the basic multilingual plane")
+    return raw.decode("utf-8")
 
 
 def _multi_byte(charset: str) -> Decode:
@@ -209,13 +229,14 @@ def _sequences(raw: bytes, charset: str) -> list[bytes]:
     found: list[bytes] = []
     at = 0
     while at < len(raw):
-        width = _width(raw, at, charset)
+        width = sequence_width(raw, at, charset)
         found.append(raw[at : at + width])
         at += width
     return found
 
 
-def _width(raw: bytes, at: int, charset: str) -> int:
+def sequence_width(raw: bytes, at: int, charset: str) -> int:
+    """How many bytes the character at `at` has in a character set of several bytes, by its first ones."""
     lead = raw[at]
     if lead < 0x80 or (charset in ("sjis", "cp932") and 0xA1 <= lead <= 0xDF):
         return 1

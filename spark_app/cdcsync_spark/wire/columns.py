@@ -24,6 +24,7 @@ from cdcsync_spark.wire.facts import MappedColumn
 from cdcsync_spark.wire.gather import Lanes, Numbers, arrow_array, numbers, slices, strings
 from cdcsync_spark.wire.jsoncolumn import json_texts
 from cdcsync_spark.wire.lockstep import Cells
+from cdcsync_spark.wire.members import Members, members, text_charset
 from cdcsync_spark.wire.value import Converted
 
 _HEX = np.frombuffer("".join(f"{i:02x}" for i in range(256)).encode(), "<u2")
@@ -119,7 +120,7 @@ def _time(_: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 
 
 def _text(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
-    found = texts.decoded(_raw(cells), texts.charset(mapped))
+    found = texts.decoded(_raw(cells), text_charset(mapped), source)
     return texts.without_trailing_blanks(found) if source.base == "char" else found
 
 
@@ -150,13 +151,17 @@ def _fits(cells: Cells, width: int) -> Numbers:
     return _filled(cells, width)
 
 
-def _members(names: list[str], index: Numbers, cells: Cells) -> pa.Array:
+def _members(found: Members, index: Numbers, cells: Cells) -> pa.Array:
+    """Of every row the member with its index, from 1 on; 0 has no name."""
     if cells.valid is not None:
         index = np.where(cells.valid, index, 0)
-    if int(index.max(initial=0)) >= len(names):
-        raise DecodeError(f"the member {int(index.max())} of {len(names) - 1}")
+    if int(index.max(initial=0)) > len(found.names):
+        raise DecodeError(f"the member {int(index.max())} of {len(found.names)}")
+    for number in found.nameless:
+        if rows := np.flatnonzero(index == number + 1).tolist():
+            raise found.refused(number).placed(row=rows[0])
     chosen = numbers(index.astype(np.int32), pa.int32(), cells.valid)
-    return strings(names).take(chosen)
+    return strings(["", *(name or "" for name in found.names)]).take(chosen)
 
 
 def _enum(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
@@ -164,15 +169,20 @@ def _enum(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
         return _one_by_one(source, mapped, cells)
     # the value 0 is what the server stored for an invalid one; it prints nothing
     index = cells.lanes.little(cells.at, cells.width, cells.shift)
-    return _members(["", *value.member_names(mapped)], index, cells)
+    return _members(members(mapped, replaced=source.replaced), index, cells)
 
 
 def _set(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
     if cells.width > _NUMBER:
         return _one_by_one(source, mapped, cells)
-    read = value.set_text(mapped)
+    found = members(mapped, replaced=source.replaced)
     bits = cells.lanes.little(cells.at, cells.width, cells.shift).astype(np.uint64)
-    return texts.each_once(numbers(bits, pa.uint64(), cells.valid), read)
+    if cells.valid is not None:
+        bits = np.where(cells.valid, bits, np.uint64(0))
+    for number in found.nameless:
+        if rows := np.flatnonzero(bits >> np.uint64(number) & np.uint64(1)).tolist():
+            raise found.refused(number).placed(row=rows[0])
+    return texts.each_once(numbers(bits, pa.uint64(), cells.valid), found.set_text)
 
 
 def _json(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:

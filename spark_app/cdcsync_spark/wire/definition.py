@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType, Table
+from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType, Table
 from cdcsync_spark.wire import tablemap as types
 from cdcsync_spark.wire.charset import charset_of, same_charset
 from cdcsync_spark.wire.facts import MappedColumn, TableMap
-from cdcsync_spark.wire.value import member_names
+from cdcsync_spark.wire.members import members
+from cdcsync_spark.wire.replacement import REPLACEMENT
 
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
@@ -47,7 +48,7 @@ def _check_column(table: Table, column: Column, mapped: MappedColumn) -> None:
         raise _changed(
             table, f"rows whose column {column.name} is {'un' if mapped.unsigned else ''}signed", column.type.declared
         )
-    if base in _LABELLED:
+    if base in LABELLED:
         _check_text(table, column, mapped)
 
 
@@ -57,10 +58,15 @@ def _check_text(table: Table, column: Column, mapped: MappedColumn) -> None:
     charset = charset_of(mapped.collation)
     if not same_charset(charset, column.type.charset):
         raise _changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
-    found = member_names(mapped)
+    found = [name or "" for name in members(mapped, replaced=True).names]
     planned = column.type.members
-    if len(found) != len(planned) or not all(f in (p, _unescaped(p)) for f, p in zip(found, planned, strict=True)):
+    if len(found) != len(planned) or not all(map(_same_member, found, planned)):
         raise _changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
+
+
+def _same_member(found: str, planned: str) -> bool:
+    """information_schema cannot show bytes that are no text, each server in another way."""
+    return found in (planned, _unescaped(planned)) or REPLACEMENT in found
 
 
 def _unescaped(member: str) -> str:
@@ -116,7 +122,6 @@ def _is_decimal(source: SourceType, mapped: MappedColumn) -> bool:
 
 
 _STRINGS = (types.STRING, types.VARCHAR, types.VAR_STRING, types.BLOB, types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED)
-_LABELLED = TEXTS | {"enum", "set"}
 _EXPECTED: dict[str, _Expected] = {
     "tinyint": _code(types.TINY),
     "smallint": _code(types.SHORT),

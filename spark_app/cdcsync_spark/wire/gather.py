@@ -163,6 +163,11 @@ def utf8(raw: pa.BinaryArray) -> pa.StringArray:
 
 
 def is_ascii(raw: pa.BinaryArray) -> bool:
-    """Whether every byte of every slice is below 128 (the slices are all of the array's data)."""
+    """Whether every byte of every slice is below 128."""
+    return largest_byte(raw) < 128
+
+
+def largest_byte(raw: pa.BinaryArray) -> int:
+    """Of all slices (which are all of the array's data); 0 where there is none."""
     data = raw.buffers()[2]
-    return data is None or not len(data) or bool(np.frombuffer(data, np.uint8).max() < 128)
+    return int(np.frombuffer(data, np.uint8).max()) if data is not None and len(data) else 0

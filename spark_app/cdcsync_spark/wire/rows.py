@@ -7,7 +7,7 @@ fill the columns: `plain`, value by value, is the oracle of `lockstep`, which do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, groupby
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import pyarrow as pa
 from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
+from cdcsync_core.table import Column, Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.wire import columns, lockstep, value
 from cdcsync_spark.wire.befores import needed, needed_values
@@ -28,6 +28,7 @@ from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.gather import Cursors, Lanes
 from cdcsync_spark.wire.gather import numbers as as_array
 from cdcsync_spark.wire.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.keytext import key_text
 
 _Counts = npt.NDArray[np.int64]
 
@@ -114,10 +115,13 @@ def _plain(run: _Run) -> Iterator[Decoded]:
     if not run.befores:
         kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
     frame = _Frame(run.table, kinds[kept], numbers[kept])
-    for column, mapped, values in zip(run.table.columns, run.map.columns, raw, strict=True):
-        if values is not None:
-            with _naming(run.table, column.name):
-                frame.add(value.convert(column, mapped, list(compress(values, kept))))
+    by_name = {c.name: (m, v) for c, m, v in zip(run.table.columns, run.map.columns, raw, strict=True)}
+
+    def convert(column: Column) -> value.Converted:
+        mapped, values = by_name[column.name]
+        return value.convert(column, mapped, list(compress(values or [], kept)))
+
+    frame.fill(convert)
     yield frame.decoded(len(kinds))
 
 
@@ -139,12 +143,9 @@ def _lockstep(run: _Run) -> Iterator[Decoded]:
 
 
 def _fill(frame: _Frame, table_map: TableMap, lanes: Lanes, starts: Cursors, layouts: list[Layout]) -> None:
-    table = frame.table
-    found = lockstep.columns(lanes, starts, layouts)
-    for column, mapped, cells in zip(table.columns, table_map.columns, found, strict=True):
-        if column.name not in table.excluded:
-            with _naming(table, column.name):
-                frame.add(columns.convert(column, mapped, cells))
+    found = zip(table_map.columns, lockstep.columns(lanes, starts, layouts), strict=True)
+    by_name = dict(zip((c.name for c in frame.table.columns), found, strict=True))
+    frame.fill(lambda column: columns.convert(column, *by_name[column.name]))
 
 
 class _Frame:
@@ -156,7 +157,16 @@ class _Frame:
         self._staying = np.isin(kinds, _STAYING)
         self._nulled = 0
 
-    def add(self, column: value.Converted) -> None:
+    def fill(self, convert: Callable[[Column], value.Converted]) -> None:
+        """With all captured columns. Raises DecodeError with table, column and, where a row is to blame, its key."""
+        for column in self.table.captured:
+            try:
+                self._add(convert(column))
+            except DecodeError as e:
+                key = key_text(self.table, e.row, lambda c: convert(c).values)
+                raise e.placed(table=str(self.table.id), column=column.name, key=key) from None
+
+    def _add(self, column: value.Converted) -> None:
         self._arrays.append(column.values)
         if column.nulled:
             self._nulled += int(self._staying[column.nulled].sum())
@@ -184,9 +194,9 @@ def _numbers(transactions: list[int], counts: _Counts) -> npt.NDArray[np.int32]:
 
 
 @contextmanager
-def _naming(table: Table, column: str = "") -> Iterator[None]:
-    """Gives a DecodeError the names that it lacks."""
+def _naming(table: Table) -> Iterator[None]:
+    """Gives a DecodeError the table's name."""
     try:
         yield
     except DecodeError as e:
-        raise DecodeError(e.found, needed=e.needed, table=e.table or str(table.id), column=e.column or column) from None
+        raise e.placed(table=str(table.id)) from None

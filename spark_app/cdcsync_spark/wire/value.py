@@ -21,12 +21,13 @@ from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, So
 from cdcsync_core.typemap import MAX_DECIMAL_PRECISION, arrow_type
 from cdcsync_spark.wire import tablemap as types
 from cdcsync_spark.wire import temporal
-from cdcsync_spark.wire.charset import Decode, charset_of, decoder
 from cdcsync_spark.wire.compression import unpack_column
 from cdcsync_spark.wire.facts import MappedColumn
 from cdcsync_spark.wire.image import Raw
 from cdcsync_spark.wire.jsonb import json_text
+from cdcsync_spark.wire.members import members, text_charset
 from cdcsync_spark.wire.number import decimal_text
+from cdcsync_spark.wire.replacement import checked, first_refused
 
 Convert = Callable[[bytes], Any]
 
@@ -42,7 +43,7 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
     """The Arrow array of one column's raw values; raises DecodeError, without table and column."""
     try:
         read = reader(column.type, mapped)
-        values = [None if r is None else read(r) for r in raw]
+        values = _values(read, raw)
         made = array(values, arrow_type(column.type))
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
         raise DecodeError(f"a value that is not a {column.type.declared}: {e}") from None
@@ -52,6 +53,15 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
         else []
     )
     return Converted(made, nulled)
+
+
+def _values(read: Convert, raw: Raw) -> list[Any]:
+    """Raises DecodeError with the first bad value's row."""
+    try:
+        return [None if r is None else read(r) for r in raw]
+    except DecodeError:
+        first_refused(raw, read)
+        raise
 
 
 def reader(source: SourceType, mapped: MappedColumn) -> Convert:
@@ -123,14 +133,8 @@ def _time(_: SourceType, mapped: MappedColumn) -> Convert:
     return (lambda raw: temporal.time2_text(raw, digits)) if mapped.code == types.TIME2 else temporal.time_text
 
 
-def _decoder(mapped: MappedColumn) -> Decode:
-    if mapped.collation is None:
-        raise DecodeError("text without a character set in its TABLE_MAP event", needed="binlog_row_metadata=FULL")
-    return decoder(charset_of(mapped.collation))
-
-
 def _text(source: SourceType, mapped: MappedColumn) -> Convert:
-    decode = _decoder(mapped)
+    decode = checked(text_charset(mapped), replaced=source.replaced)
     if source.base == "char":
         return lambda raw: decode(raw).rstrip(" ")
     return decode
@@ -143,36 +147,14 @@ def _binary(source: SourceType, mapped: MappedColumn) -> Convert:
     return _as_is
 
 
-def member_names(mapped: MappedColumn) -> list[str]:
-    """The members of an ENUM or SET; raises DecodeError."""
-    decode = _decoder(mapped)
-    try:
-        return [decode(m) for m in mapped.members or ()]
-    except UnicodeDecodeError as e:
-        raise DecodeError(f"a member of an ENUM or SET that is not text: {e}") from None
+def _enum(source: SourceType, mapped: MappedColumn) -> Convert:
+    text = members(mapped, replaced=source.replaced).enum_text
+    return lambda raw: text(int.from_bytes(raw, "little"))
 
 
-def _enum(_: SourceType, mapped: MappedColumn) -> Convert:
-    # the value 0 is what the server stored for an invalid one; it prints nothing
-    members = ["", *member_names(mapped)]
-    return lambda raw: members[int.from_bytes(raw, "little")]
-
-
-def set_text(mapped: MappedColumn) -> Callable[[int], str]:
-    """The names of a SET's bits."""
-    members = member_names(mapped)
-
-    def read(bits: int) -> str:
-        if bits >> len(members):
-            raise DecodeError(f"the bits {bits:#x} of a SET with {len(members)} members")
-        return ",".join(m for i, m in enumerate(members) if bits >> i & 1)
-
-    return read
-
-
-def _set(_: SourceType, mapped: MappedColumn) -> Convert:
-    read = set_text(mapped)
-    return lambda raw: read(int.from_bytes(raw, "little"))
+def _set(source: SourceType, mapped: MappedColumn) -> Convert:
+    text = members(mapped, replaced=source.replaced).set_text
+    return lambda raw: text(int.from_bytes(raw, "little"))
 
 
 def _json(source: SourceType, mapped: MappedColumn) -> Convert:

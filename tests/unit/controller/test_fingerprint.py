@@ -38,6 +38,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "tables.include": ([r"shop\.a"], NOTHING),
     "tables.exclude": ([r"shop\.b"], NOTHING),
     "tables.newTables": ("ignore", NOTHING),
+    "tables.invalidCharacters": ("replace", ALL),
     "tables.overrides": ([{"table": "shop.a", "columns": {"exclude": ["x"]}}], ALL),
     "snapshot.chunkSize": (10, READERS),
     "snapshot.parallelism": (3, READERS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -136,7 +137,9 @@ def test_what_is_lossy_is_said(declared: str, loses: bool) -> None:
 
 @pytest.mark.parametrize(("charset", "loses"), [("cp1251", True), ("gbk", True), ("latin1", False), ("utf8mb4", False)])
 def test_a_character_set_with_bytes_that_are_no_character_is_lossy(charset: str, loses: bool) -> None:
-    assert (charset in lossy(Column("c", SourceType.parse("varchar(9)", charset)))) is loses
+    kind = SourceType.parse("varchar(9)", charset)
+    assert (charset in lossy(Column("c", kind))) is loses
+    assert ("U+FFFD" in lossy(Column("c", replace(kind, replaced=True)))) is loses
 
 
 def a_table(**changes: object) -> Table:

@@ -50,6 +50,9 @@ class Connection:
         self._prepared = iter(PREPARED)
         self.commands: list[tuple[int, Any]] = []
 
+    def query(self, sql: str) -> None:
+        self.commands.append((3, sql))
+
     def _execute_command(self, command: int, payload: Any) -> None:
         self.commands.append((command, payload))
 
@@ -85,15 +88,17 @@ def sent(theirs: socket.socket, data: bytes, then_close: bool = False) -> thread
 
 
 def test_a_result(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Prepared, executed without a cursor and once, closed; the socket's timeout is the connection's again."""
+    """Prepared, executed without a cursor and once, closed, with texts as stored; the socket's timeout is as before."""
     connection = Connection(pair[0], timeout=5)
     sender = sent(pair[1], RESULT)
     assert read(connection) == list(range(3000))
     sender.join()
     assert connection.commands == [
+        (3, "SET character_set_results = NULL"),
         (0x16, "SELECT ..."),
         (0x17, b"\7\0\0\0" + b"\0" + b"\1\0\0\0"),
         (0x19, b"\7\0\0\0"),
+        (3, "SET character_set_results = utf8mb4"),
     ]
     assert pair[0].gettimeout() == 5
 

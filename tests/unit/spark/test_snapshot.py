@@ -21,6 +21,7 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
+from cdcsync_core.spec import Tables
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark import lowmark, planfeed, snapshot
@@ -148,7 +149,8 @@ class World:
             ),
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
-                    snapshot=SimpleNamespace(chunk_size=10, parallelism=parallelism, max_split_seconds=60)
+                    tables=Tables(include=(".*",)),
+                    snapshot=SimpleNamespace(chunk_size=10, parallelism=parallelism, max_split_seconds=60),
                 )
             ),
             source=None,

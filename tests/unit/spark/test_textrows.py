@@ -244,3 +244,29 @@ def test_every_captured_column_is_asked_for_by_name() -> None:
         frozenset({"secret"}),
     )
     assert select_list(table) == "`id`, CAST(`f` AS DOUBLE)"
+
+
+def test_texts_that_the_server_converts_come_as_they_are_stored_too() -> None:
+    texts = [
+        ("a", "varchar(9)", "cp1251"),
+        ("b", "text", "utf8mb3"),
+        ("c", "longtext", "gbk"),
+        ("d", "text", "utf8mb4"),
+    ]
+    columns = tuple(Column(n, SourceType.parse(declared, charset)) for n, declared, charset in texts)
+    table = Table(TableId("shop", "t"), (ID, *columns), ("id",))
+    assert select_list(table) == (
+        "`id`, `a`, CONVERT(`b` USING binary), CONVERT(`c` USING binary), `d`, CONVERT(`a` USING binary)"
+    )
+    rows = [(b"1", "я?".encode(), "é".encode(), b"\xc4\xe3", "😀".encode(), b"\xff?"), (b"2", *[None] * 5)]
+    found = decode(table, rows).batch.to_pylist()
+    assert found == [
+        {"id": 1, "a": "я?", "b": "é", "c": "你", "d": "😀"},
+        {"id": 2} | dict.fromkeys("abcd"),
+    ]
+
+
+def test_a_text_that_the_server_reads_in_another_way_stops_the_table() -> None:
+    with pytest.raises(DecodeError, match="in another way") as caught:
+        decode(a_table("varchar(9)", "cp1251"), [(b"7", "ю".encode(), b"\xff")])
+    assert (caught.value.column, caught.value.key) == ("c", "id=7")
