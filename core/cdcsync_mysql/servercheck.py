@@ -320,7 +320,6 @@ CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
     _setting("binlog_format", Reason.BINLOG_FORMAT_NOT_ROW, "ROW"),
     _setting("binlog_row_image", Reason.ROW_IMAGE_NOT_FULL, "FULL"),
     _row_metadata,
-    _setting("binlog_row_value_options", Reason.ROW_IMAGE_NOT_FULL, ""),
     _gtids,
     _commit_order,
     _log_status,

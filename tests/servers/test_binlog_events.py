@@ -275,19 +275,6 @@ def test_an_incomplete_image_is_a_defect_of_its_table(image: str, log: Log) -> N
     assert [d and (d.reason, d.table) for d in defects] == [(Reason.ROW_IMAGE_NOT_FULL, f"{log.database}.b")]
 
 
-def test_partial_json_is_a_defect_of_its_table(mysql_log: Log) -> None:
-    mysql_log.server.run("CREATE TABLE j (id INT PRIMARY KEY, j JSON)", db=mysql_log.database)
-    mysql_log.start = log_end(mysql_log.server)
-    facts = mysql_log.run(
-        "SET SESSION binlog_row_value_options = PARTIAL_JSON",
-        """INSERT INTO j VALUES (1, '{"a": "aaaaaaaaaaaaaaaaaaaaaaaa", "b": 1}')""",
-        "UPDATE j SET j = JSON_SET(j, '$.a', 'b')",
-        "INSERT INTO t VALUES (1, 'a')",
-    )
-    rows = [f for f in facts if isinstance(f, RowsEvent)]
-    assert [f.defect and f.defect.reason for f in rows] == [None, Reason.ROW_IMAGE_NOT_FULL, None]
-
-
 def test_rows_without_full_metadata_are_refused_with_the_setting(fresh_server: FreshServer) -> None:
     """R9."""
     for variant, metadata in (("mysql97_gtid", "MINIMAL"), ("mariadb1011", "NO_LOG")):

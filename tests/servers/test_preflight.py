@@ -88,8 +88,6 @@ def _globals(server: Server, **values: str) -> Iterator[None]:
 
 def test_all_failures_at_once_and_their_remedies(any_server: Server, database: str) -> None:
     wrong = {"binlog_format": "'MIXED'", "binlog_row_image": "'MINIMAL'", "binlog_row_metadata": "'MINIMAL'"}
-    if any_server.flavor == "mysql":
-        wrong["binlog_row_value_options"] = "'PARTIAL_JSON'"
     with _globals(any_server, **wrong):
         found = _look(any_server, database)
         assert _reasons(found.failures) == {

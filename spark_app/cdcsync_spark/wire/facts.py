@@ -56,8 +56,8 @@ class TableMap:
 class RowsEvent(NamedTuple):
     """The row images of one rows event, of one table and one operation; `body` is owned and outlives the parser's input.
 
-    `size` is the event's bytes in the log, unpacked where the log is compressed. `defect` is why the rows
-    cannot be used (incomplete image, partial JSON, an unreadable TABLE_MAP); `map` and `body` mean nothing then.
+    `size` is the event's bytes in the log, unpacked where the log is compressed or has differences. `defect` is why the rows
+    cannot be used (incomplete image, JSON differences that do not fit, an unreadable TABLE_MAP); `map` and `body` mean nothing then.
     """
 
     table: TableId

@@ -16,6 +16,7 @@ from cdcsync_core.table import TableId
 from cdcsync_spark.wire.compression import unpack_mariadb
 from cdcsync_spark.wire.cursor import Buffer, Cursor
 from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.partialrows import whole_images
 from cdcsync_spark.wire.tablemap import Named, parse_map, parse_name
 
 #: TABLE_MAPs that are kept parsed; a log with more wanted tables parses some again
@@ -131,8 +132,6 @@ class MappedTables:
 
 def _defect(table_map: TableMap, form: _Form, cursor: Cursor) -> CdcError | None:
     """Why the images, before whose bitmaps the cursor stands, cannot be used."""
-    if form.partial:
-        return _partial_json(str(table_map.table))
     count = 2 if form.operation is Operation.UPDATE else 1
     return None if _is_whole(cursor, count, len(table_map.columns)) else _incomplete_image(str(table_map.table))
 
@@ -140,8 +139,19 @@ def _defect(table_map: TableMap, form: _Form, cursor: Cursor) -> CdcError | None
 def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int) -> RowsEvent:
     """The event whose images begin at `at`."""
     raw = bytes(body[at:])
+    if form.partial:
+        return _from_differences(table_map, form, raw, length)
     images = unpack_mariadb(raw) if form.compressed else raw
     return RowsEvent(table_map.table, table_map, form.operation, images, length - len(raw) + len(images))
+
+
+def _from_differences(table_map: TableMap, form: _Form, raw: bytes, length: int) -> RowsEvent:
+    table = table_map.table
+    try:
+        images = whole_images(table_map, raw)
+    except DecodeError as e:
+        return RowsEvent(table, table_map, form.operation, b"", length, e.placed(table=str(table)))
+    return RowsEvent(table, table_map, form.operation, images, length - len(raw) + len(images))
 
 
 def _is_whole(cursor: Cursor, count: int, columns: int) -> bool:
@@ -153,16 +163,6 @@ def _is_whole(cursor: Cursor, count: int, columns: int) -> bool:
 
 
 _NO_MAP = TableMap(0, TableId("", ""), ())
-
-
-def _partial_json(table: str) -> CdcError:
-    return fail(
-        Reason.ROW_IMAGE_NOT_FULL,
-        "a partial JSON update in the log",
-        needed="whole row images",
-        remedy="SET GLOBAL binlog_row_value_options = '', and the same in every session that writes; then read the table again",
-        table=table,
-    )
 
 
 def _incomplete_image(table: str) -> CdcError:

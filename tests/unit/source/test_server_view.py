@@ -89,7 +89,6 @@ def _results(name: str, facts: ServerFacts, **variables: str) -> list[tuple[Leve
         ("log_bin", "OFF", Reason.BINLOG_DISABLED),
         ("binlog_format", "STATEMENT", Reason.BINLOG_FORMAT_NOT_ROW),
         ("binlog_row_image", "NOBLOB", Reason.ROW_IMAGE_NOT_FULL),
-        ("binlog_row_value_options", "PARTIAL_JSON", Reason.ROW_IMAGE_NOT_FULL),
         ("wsrep_on", "ON", Reason.LOG_INCOMPLETE),
     ],
 )

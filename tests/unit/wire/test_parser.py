@@ -456,7 +456,7 @@ def test_equal_table_maps_are_one_object() -> None:
         (WRITE, rows(18, image(1, "a"), width=2, present=1)),
         (UPDATE, rows(18, image(1, "a") * 2, width=2, update=True, present=2)),
         (DELETE, rows(18, b"", width=3)),
-        (PARTIAL, rows(18, b"", width=2, update=True)),
+        (PARTIAL, rows(18, image(1, "a") * 2, width=2, update=True, present=1)),
     ],
 )
 def test_incomplete_images_are_defects(kind: int, body: bytes) -> None:
