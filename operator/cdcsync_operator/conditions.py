@@ -23,6 +23,7 @@ from cdcsync_core.status import (
     with_condition,
     with_tables,
 )
+from cdcsync_operator import restart
 from cdcsync_operator.assignment import all_consistent, assigned, established, is_read, to_snapshot, to_stream
 from cdcsync_operator.dataflow import obstacle
 from cdcsync_operator.draft import Draft
@@ -98,6 +99,12 @@ def _is_taken_in(draft: Draft) -> bool:
 
 def _phase(draft: Draft) -> Phase:
     status, tables = draft.status, assigned(draft.status)
+    if (
+        draft.unready
+        and status.phase is not Phase.FAILED
+        and not restart.exhausted(draft.spec.auto_restart, status.restarts)
+    ):
+        return Phase.PENDING  # it goes on by itself once source and sink are as needed
     if draft.failure or (tables and all(t.failed for t in tables) and not draft.changed):
         return Phase.FAILED
     if status.phase is Phase.FAILED and not draft.changed:
@@ -146,6 +153,9 @@ def _health(draft: Draft, before: Status) -> Health:
         return Health(False, True, False, Reason.SPEC_INVALID.value, draft.seen.refusal)
     if draft.failure:
         return Health(False, True, False, *draft.failure)
+    if _awaits_first_preflight(draft, before):
+        ready, stalled = before.condition("Ready"), before.condition("Stalled")
+        return Health(False, True, False, ready.reason, stalled.message)
     if failed:
         return Health(False, True, False, failed[0].reason, _failures(failed))
     if phase is Phase.FAILED:
@@ -158,6 +168,13 @@ def _health(draft: Draft, before: Status) -> Health:
     if phase is Phase.COMPLETED:
         return Health(True, False, True, "Completed", "the snapshot is complete and consistent; nothing is left to do")
     return _health_of_work(draft, before)
+
+
+def _awaits_first_preflight(draft: Draft, before: Status) -> bool:
+    """A new controller has not checked yet what the one before it found."""
+    unready = any(before.condition(kind).status == "False" for kind in ("SourceReady", "SinkReady"))
+    idle = draft.seen.preflight is None and not draft.live() and not draft.changed
+    return idle and unready and before.phase is Phase.PENDING and before.condition("Stalled").status == "True"
 
 
 def _health_of_work(draft: Draft, before: Status) -> Health:

@@ -291,9 +291,10 @@ def _take_preflight_errors(draft: Draft) -> None:
     # a driver had the right before: the attempts that its loss allows are not cut short by a look at the source
     lost = restarts.consecutive > 0 and _is_revocable(restarts.reason) and _may_come_back(draft, first.reason.value)
     if not first.reason.retried and not lost:
-        draft.failure = (first.reason.value, message)
+        draft.failure, draft.unready = (first.reason.value, message), True
         if draft.changed:
             _try_all_again(draft)
+            draft.status = draft.status.with_(phase=Phase.PENDING)
         draft.status = draft.status.with_(observed_generation=draft.resource.metadata.generation)
     elif next_attempt is None or preflight.at >= next_attempt:
         _book_trouble(draft, first.reason.value, message, 0.0)

@@ -17,7 +17,8 @@ from cdcsync_operator.seen import Action, RunSeen, Seen
 class Draft:
     """`failure` is the reason and message of what stops the whole sync, found in this very look; `trouble` of what is retried.
 
-    `drained` are the kinds whose run ended in this look because it was asked to, or had never been made.
+    `unready`: what stops it was found by a preflight, and is checked again until it is cured. `drained` are the kinds whose run ended
+    in this look because it was asked to, or had never been made.
     """
 
     resource: CdcSync
@@ -26,6 +27,7 @@ class Draft:
     status: Status
     actions: list[Action] = field(default_factory=list)
     failure: tuple[str, str] | None = None
+    unready: bool = False
     trouble: tuple[str, str] | None = None
     drained: set[RunKind] = field(default_factory=set)
 

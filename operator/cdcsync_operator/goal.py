@@ -43,7 +43,7 @@ def snapshot_complete(progress: Progress) -> bool:
 def verdict(until: Until, progress: Progress) -> ExitCode | None:
     """None while there is something to wait for."""
     status = progress.status
-    if status.phase is Phase.FAILED:
+    if status.phase is Phase.FAILED or _is_unready(status):
         return _failure(status.condition("Stalled").reason)
     if status.phase is Phase.COMPLETED:
         return _despite_failures(status)
@@ -54,6 +54,12 @@ def verdict(until: Until, progress: Progress) -> ExitCode | None:
     if until is Until.CAUGHT_UP and snapshot_complete(progress) and _caught_up(progress):
         return _despite_failures(status)
     return None
+
+
+def _is_unready(status: Status) -> bool:
+    """What a preflight found stops the sync; a person who runs it is not kept waiting for the cure."""
+    unready = any(status.condition(kind).status == "False" for kind in ("SourceReady", "SinkReady"))
+    return unready and status.phase is Phase.PENDING and status.condition("Stalled").status == "True"
 
 
 def _failure(reason: str) -> ExitCode:

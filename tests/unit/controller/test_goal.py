@@ -57,6 +57,17 @@ def test_an_idle_table_is_where_the_reader_of_its_stream_is(run: str, reader: in
     assert verdict(Until.CAUGHT_UP, progress(status=found)) == code
 
 
+def test_a_source_that_is_unfit_ends_the_command() -> None:
+    """The sync would wait for its cure."""
+    unfit = with_condition(
+        status(Phase.PENDING, reason="BinlogDisabled"), "SourceReady", False, "BinlogDisabled", "", 0
+    )
+    for until in Until:
+        assert verdict(until, progress(status=unfit)) is ACT
+    away = with_condition(status(Phase.PENDING), "SourceReady", False, "SourceUnreachable", "", 0)
+    assert verdict(Until.FOREVER, progress(status=away)) is None
+
+
 def test_the_other_goals() -> None:
     assert verdict(Until.FOREVER, progress()) is None
     assert verdict(Until.SNAPSHOT, progress(heard=False, log_end=None)) is DONE

@@ -10,7 +10,9 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import Flow, RunKind, TablePhase
 from cdcsync_core.status import Phase
+from cdcsync_operator.decide import decide
 from cdcsync_operator.kube_events import replaced
+from cdcsync_operator.seen import Seen
 from unit.controller.world import WHOLE, World, place, resource
 
 SOURCE = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}}
@@ -211,3 +213,38 @@ def test_what_a_change_does_not_concern_stays_ready() -> None:
         world.flow("shop.a", "shop.b")
         world.step()
         assert world.condition("Ready") == ("True", "Streaming")
+
+
+# ---- what is retried has not failed
+
+
+def test_what_a_preflight_finds_is_retried_and_not_called_failed() -> None:
+    """It goes on by itself once it is cured; a new controller does not forget what stalls it before it has checked."""
+    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
+    for _ in range(100):
+        world.step()
+        assert world.status.phase is Phase.PENDING
+    stalled = world.status.condition("Stalled")
+    seen = Seen(world.status, (), None, token="ab12")
+    again = decide(world.resource, seen, world.now).status
+    assert again.condition("Stalled") == stalled
+    assert again.phase is Phase.PENDING
+    world.errors = ()
+    world.step(40)
+    world.steps(3)
+    assert world.kinds() == {"snapshot"}
+
+
+def test_a_sync_that_flowed_and_whose_source_is_unfit_has_not_failed_either() -> None:
+    world = World()
+    world.to_streaming()
+    world.errors = (fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),)
+    world.change(restartNonce=1)
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    assert (world.status.phase, world.condition("Stalled")) == (Phase.PENDING, ("True", "BinlogFormatNotRow"))
+    world.errors = ()
+    world.step(40)
+    world.steps(3)
+    assert world.live(STREAM).names == {"shop.a", "shop.b"}
