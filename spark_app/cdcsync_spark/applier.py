@@ -15,6 +15,7 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 
 from cdcsync_core.change import TRANSACTION, fold
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
@@ -25,6 +26,8 @@ from cdcsync_spark.crashrepair import Piece, Repair
 from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
 from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
 from cdcsync_spark.wire.facts import FileLeft
+
+_log = structlog.get_logger()
 
 
 @dataclass
@@ -163,6 +166,7 @@ class Applier:
         """The last piece moves the position behind the file's end; until then the next run begins the repair again."""
         if isinstance(keys, CdcError):
             raise keys
+        _log.warning("the source crashed: keys are read again", table=table.name, keys=keys.num_rows)
         for piece in repair.pieces(table.state.table, keys, passed):
             self._commit(table, partial(self._repaired, table, piece, passed))
             gate("crash-repaired")

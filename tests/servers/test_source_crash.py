@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from threading import Thread
 
+import pyarrow as pa
+import pymysql
 import pytest
 
-from cdcsync_core.errors import Reason
-from cdcsync_core.position import LogOffset
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.table import Table, TableId
 from cdcsync_spark import applier
+from cdcsync_spark.crashrepair import Piece, Repair
 from cdcsync_spark.wire.facts import FileLeft
 from support.dump import log_end, read_log
 from support.fixtures import FreshServer
 from support.semisync import next_second
+from support.servers import Server
 from support.stepwise import Stepwise
+from support.sync_process import Gate, Sync
 
 pytestmark = pytest.mark.server
 
@@ -33,32 +44,54 @@ class Died(Exception):
     """The program was killed at a gate."""
 
 
-class Forgetful(Stepwise):
-    """On a server that can lose all that it did since `remember`, but its binlog: as a machine that loses its power does to a server
-    whose redo log is in the page cache."""
+_BINLOG = ("binlog.*", "*.sock*", "*.pid")
 
-    @property
-    def _kept(self) -> Path:
-        return self.folder / "kept"
 
-    def remember(self) -> None:
+@dataclass(frozen=True)
+class Memory:
+    """What the disk of `server` has as of `take`. After `restore` the server has lost all that it did since, but its binlog: as a machine
+    that loses its power does to a server whose redo log is in the page cache."""
+
+    server: Server
+    folder: Path
+
+    def take(self) -> None:
         self.server.stop()
-        shutil.rmtree(self._kept, ignore_errors=True)
-        shutil.copytree(self.server.datadir, self._kept, ignore=shutil.ignore_patterns(*_BINLOG))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.server.datadir, self.folder, ignore=shutil.ignore_patterns(*_BINLOG))
         self.server.start()
 
-    def crash(self) -> None:
+    def restore(self) -> None:
         self.server.kill()
         for path in self.server.datadir.iterdir():
             if not any(path.match(pattern) for pattern in _BINLOG):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for path in self._kept.iterdir():
+        for path in self.folder.iterdir():
             path.rename(self.server.datadir / path.name)
         self.server.start()
+
+
+class Forgetful(Stepwise):
+    """On a server that can forget all that it did since `remember`."""
+
+    @property
+    def _memory(self) -> Memory:
+        return Memory(self.server, self.folder / "kept")
+
+    def remember(self) -> None:
+        self._memory.take()
+
+    def crash(self) -> None:
+        self._memory.restore()
         assert self.server.query("SELECT COUNT(*) FROM a WHERE id >= 1000 OR v = 'lost'", db=self.database) == [(0,)]
 
 
-_BINLOG = ("binlog.*", "*.sock*", "*.pid")
+TABLES = (
+    "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(40))",
+    "CREATE TABLE b (k VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, n INT, v INT, PRIMARY KEY (k, n))",
+    "INSERT INTO a VALUES " + ",".join(f"({i},'old')" for i in range(300)),
+    "INSERT INTO b VALUES " + ",".join(f"('key{i}',{i},0)" for i in range(50)),
+)
 
 
 @pytest.fixture
@@ -67,10 +100,7 @@ def copy(variant: str, fresh_server: FreshServer, tmp_path: Path) -> Forgetful:
     server = fresh_server(variant)
     database = server.create_database()
     server.run(
-        "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(40))",
-        "CREATE TABLE b (k VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, n INT, v INT, PRIMARY KEY (k, n))",
-        "INSERT INTO a VALUES " + ",".join(f"({i},'old')" for i in range(300)),
-        "INSERT INTO b VALUES " + ",".join(f"('key{i}',{i},0)" for i in range(50)),
+        *TABLES,
         db=database,
     )
     copy = Forgetful(server, database, tmp_path)
@@ -203,6 +233,89 @@ def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful, mo
     copy.crash()
     _follow(copy)
     _same(copy)
+
+
+@pytest.mark.spark
+@often
+@pytest.mark.parametrize("gate", [pytest.param("crash-tail-read", marks=pytest.mark.long), "crash-repaired"])
+def test_a_driver_that_is_killed_while_it_repairs(
+    variant: str, gate: str, fresh_server: FreshServer, tmp_path: Path
+) -> None:
+    """With the processes of a run, under a live stream; `verify` compares both sides in the end."""
+    server = fresh_server(variant)
+    database = server.create_database()
+    server.run(*TABLES, db=database)
+    with Sync(server, [rf"{database}\..*"], tmp_path) as sync:
+        sync.run_to_completion()
+        memory = Memory(server, tmp_path / "kept")
+        memory.take()
+        sync.start("forever", Gate(gate))
+        sync.wait_phase("Streaming")
+        server.run(*LOST, db=database)
+        sync.wait_until(lambda: 2000 in sync.target(f"{database}.a")["id"].to_pylist(), "the lost rows are copied")
+        memory.restore()
+        sync.wait_fired()
+        server.run("UPDATE a SET v = 'new' WHERE id = 4", db=database)
+        sync.terminate()
+        sync.run_to_completion()
+        found = sync.command("verify")
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert 2000 not in sync.target(f"{database}.a")["id"].to_pylist()
+
+
+def _write_at_random(server: Server, database: str, seed: int) -> None:
+    """Until the server is gone."""
+    random = Random(seed)
+    with suppress(pymysql.MySQLError), server.connect(db=database) as connection, connection.cursor() as cursor:
+        while True:
+            key = random.randrange(400)
+            statement = random.choice(("REPLACE INTO a VALUES (%s, %s)", "DELETE FROM a WHERE id = %s OR v = %s"))
+            cursor.execute(statement, (key, f"{seed} {random.random()}"))
+
+
+class Credulous(Stepwise):
+    """Believes the binlog after a crash."""
+
+    def repair(self) -> Repair:
+        class Nothing:
+            def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
+                return {}
+
+            def passed(self, before: Position, place: LogOffset) -> Position:
+                raise AssertionError("nothing is repaired")
+
+            def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
+                raise AssertionError("nothing is repaired")
+
+        return Nothing()
+
+
+@pytest.mark.long
+@variants
+def test_many_crashes_under_fire(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
+    """With what a killed server really forgets."""
+    server = fresh_server(variant, innodb_flush_log_at_trx_commit=0)
+    database = server.create_database()
+    server.run(*TABLES, db=database)
+    (tmp_path / "credulous").mkdir()
+    copy, credulous = Stepwise(server, database, tmp_path), Credulous(server, database, tmp_path / "credulous")
+    copy.snapshot("a")
+    copy.snapshot("b")
+    credulous.snapshot("a")
+    for number in range(6):
+        writers = [Thread(target=_write_at_random, args=(server, database, 10 * number + i)) for i in range(4)]
+        for writer in writers:
+            writer.start()
+        next_second()
+        _follow(copy)
+        server.kill()
+        for writer in writers:
+            writer.join()
+        server.start()
+        _follow(copy)
+        _same(copy)
+    _follow(credulous)
+    assert credulous.difference("a"), "the crashes lost nothing"
 
 
 @often

@@ -20,6 +20,7 @@ from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.crashrepair import Repair
 from cdcsync_spark.logreader import LogReader, ReaderSettings
 from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
@@ -80,7 +81,7 @@ class Stepwise:
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
         self.prove(start)
-        applier = Applier(tables, 1, start, time.monotonic, repair_of(self.source, self.facts.log))
+        applier = Applier(tables, 1, start, time.monotonic, self.repair())
         reader = LogReader(self._settings(start, positions))
         reader.start()
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -98,6 +99,9 @@ class Stepwise:
             reader.stop()
         applier.stamp(older_than=float("inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
+
+    def repair(self) -> Repair:
+        return repair_of(self.source, self.facts.log)
 
     def prove(self, position: Position) -> None:
         with connect(self.source) as connection:

@@ -1,0 +1,171 @@
+"""What the applier does where the source crashed: which tables are repaired, in which order, and what a fault reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.change import fold
+from cdcsync_core.chunk import Intervals, Split
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.applier import Applier, StreamTable
+from cdcsync_spark.crashrepair import Piece, as_changes
+from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.sinks.base import Append, Commit
+from cdcsync_spark.sinks.delta import DeltaSink
+from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.wire.facts import FileLeft
+
+CRASHED, NEXT = "binlog.000001", "binlog.000002"
+LEFT = FileLeft(CRASHED, NEXT)
+BEFORE = FilePosition(LogOffset(CRASHED, 500))
+BEHIND = FilePosition(LogOffset(NEXT, 4), "0-1-7", 1700)
+HIGH = LogOffset(NEXT, 900)
+
+
+def _table(name: str) -> Table:
+    columns = (Column("id", SourceType.parse("int(11)"), nullable=False), Column("v", SourceType.parse("int(11)")))
+    return Table(TableId("shop", name), columns, ("id",))
+
+
+def _rows(table: Table, rows: Mapping[int, int]) -> pa.Table:
+    return pa.table({"id": [*rows], "v": [*rows.values()]}, schema=arrow_schema(table))
+
+
+@dataclass
+class Source:
+    """The keys 1 and 2 are suspicious in every table; 1 is there."""
+
+    faults: dict[str, CdcError] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    while_read: list[bool] = field(default_factory=list)
+    world: World | None = None
+
+    def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
+        assert left == LEFT
+        self.asked += sorted(i.name for i in tables)
+        schema = arrow_schema(_table("a")).field("id")
+        keys = pa.table({"id": pa.array([1, 2], schema.type)})
+        return {i: self.faults.get(i.name, keys) for i in tables}
+
+    def passed(self, before: Position, place: LogOffset) -> Position:
+        assert (before, place) == (BEFORE, BEHIND.at)
+        return BEHIND
+
+    def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
+        assert self.world
+        self.while_read.append(self.world.consistent(table.id.name))
+        for i in range(keys.num_rows):
+            key = keys.slice(i, 1)
+            there = {1: 10} if key["id"][0].as_py() == 1 else {}
+            yield Piece(as_changes(table, key, _rows(table, there)), HIGH, 0, last=i == keys.num_rows - 1)
+
+
+class World:
+    """Table `a` at the end of the crashed file, `b` behind it; both have the rows 1, 2 and 3."""
+
+    def __init__(self, folder: Path, source: Source) -> None:
+        self.sink = DeltaSink(Place.parse(str(folder / "lake")), "default/shop")
+        self.folder = folder
+        tables = [self._made("a", BEFORE), self._made("b", BEHIND), self._made("c", BEFORE)]
+        self.applier = Applier({t.name: t for t in tables}, 1, BEFORE, lambda: 0.0, source)
+        source.world = self
+
+    def _made(self, name: str, position: FilePosition) -> StreamTable:
+        table = _table(name)
+        target = self.sink.target(table.id)
+        target.prepare(TableState(Identity("default/shop", "mariadb:1", str(table.id)), table, epoch=1))
+        files = target.stage(table, _rows(table, {1: 1, 2: 2, 3: 3}).to_batches(), "rows")
+
+        def whole(found: TableState) -> Commit:
+            state = replace(found, number=found.number + 1, finished=Intervals((Split(),)), low=position)
+            return Commit(replace(state, high=LogOffset(CRASHED, 400), position=position), Append(tuple(files)))
+
+        state = target.commit(1, whole)
+        return StreamTable(str(table.id), target.writer(self.folder), state, committed=0.0)
+
+    def crash(self) -> None:
+        end = FilePosition(LogOffset(NEXT, 300))
+        self.applier.apply(LogBatch.from_json(LogBatch(BEFORE, end, 1.0, "", (), left=LEFT).to_json()))
+
+    def table(self, name: str) -> StreamTable:
+        return self.applier.tables[f"shop.{name}"]
+
+    def consistent(self, name: str) -> bool:
+        return self.applier.consistent(self.table(name))
+
+    def rows(self, name: str) -> dict[int, int]:
+        found = self.sink.target(TableId("shop", name)).scan().read_all()
+        return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def world(tmp_path: Path, source: Source) -> World:
+    return World(tmp_path, source)
+
+
+def test_the_suspicious_keys_become_what_the_source_has(world: World) -> None:
+    world.crash()
+    assert world.rows("a") == {1: 10, 3: 3}
+    assert world.table("a").state.position == BEHIND
+    assert world.table("a").state.high == HIGH
+
+
+def test_a_table_is_not_consistent_until_what_was_read_is_passed(world: World, source: Source) -> None:
+    assert world.consistent("a")
+    world.crash()
+    assert source.while_read == [False, False]
+    assert not world.consistent("a")
+    world.applier.reader = FilePosition(HIGH)
+    assert world.consistent("a")
+
+
+def test_a_table_behind_the_place_was_repaired_before(world: World, source: Source) -> None:
+    world.crash()
+    assert source.asked == ["a", "c"]
+    assert world.rows("b") == {1: 1, 2: 2, 3: 3}
+    assert world.consistent("b")
+    world.applier.reader = BEFORE
+    world.crash()
+    assert source.asked == ["a", "c"]
+
+
+def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(world: World, source: Source) -> None:
+    source.faults["a"] = fail(Reason.LOG_INCOMPLETE, "rows that cannot be read")
+    world.crash()
+    assert world.table("a").stop is source.faults["a"]
+    assert world.table("a").state.position == BEFORE
+    assert world.rows("c") == {1: 10, 3: 3}
+
+
+def test_a_source_that_is_lost_meanwhile_ends_the_run_before_the_place_is_passed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> Iterator[Piece]:
+        raise TransientError(Reason.SOURCE_UNREACHABLE, "it went away")
+
+    monkeypatch.setattr(Source, "pieces", lost)
+    with pytest.raises(TransientError):
+        world.crash()
+    assert world.applier.reader == BEFORE
+    assert world.table("a").state.position == BEFORE
+
+
+def test_pieces_fold_as_a_batch_does() -> None:
+    table = _table("a")
+    folded = fold(as_changes(table, pa.table({"id": pa.array([1, 2], pa.int32())}), _rows(table, {1: 10})), ("id",))
+    assert folded.upserts.to_pylist() == [{"id": 1, "v": 10}]
+    assert folded.deletes.to_pylist() == [{"id": 2}]
