@@ -9,19 +9,22 @@ product's words.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pymysql
 from pymysql.cursors import Cursor, DictCursor, SSCursor
+from pymysql.protocol import MysqlPacket
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import map_error
+from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_time
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
 
@@ -34,6 +37,8 @@ Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 TlsMode = Literal["disabled", "required", "verify-ca", "verify-identity"]
 _CONNECT_SECONDS = 10
 _WRITE_SECONDS = 60
+#: of one packet before the login; a greeting, a certificate's key or an error is less than one KiB
+_LOGIN_BYTES = 64 * 1024
 #: what PyMySQL raises at bytes that are no protocol of a server
 _UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, struct.error)
 
@@ -57,13 +62,15 @@ class Tls:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the source is and which files hold the account. Holds no secret; can be pickled."""
+    """Where the source is and which files hold the account. Holds no secret; can be pickled without a `question`, within whose bounds
+    its connections are where there is one."""
 
     host: str
     port: int
     username_file: Path
     password_file: Path
     tls: Tls = Tls()
+    question: Question | None = field(default=None, compare=False, repr=False)
 
 
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
@@ -88,9 +95,68 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
 
 
 class SourceConnection(pymysql.connections.Connection):
-    """A connection that knows how to make another one like it."""
+    """A connection that knows how to make another one like it, and how much it may be sent: little before the login, and within a
+    question no answer beyond its limits."""
 
     source: Source
+    _held = 0
+    _logged_in = False
+    #: of the packet, and of the answer, that is being read
+    _left = _LOGIN_BYTES
+    _answer = Limits()
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        question = self.source.question
+        if question is None:
+            super().connect(sock)
+        else:
+            with question.within(LOGIN_SECONDS):
+                sock, self._held = question.open(self.source.host, self.source.port)
+                super().connect(sock)
+        self._logged_in = True
+
+    def _force_close(self) -> None:
+        cast(Any, super())._force_close()
+        source = getattr(self, "source", None)
+        if source is not None and source.question is not None:
+            source.question.release(self._held)
+
+    def _execute_command(self, command: int, sql: Any) -> None:
+        if self.source.question is not None:
+            self._answer = self.source.question.limits
+        cast(Any, super())._execute_command(command, sql)
+
+    def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
+        if not self._logged_in:
+            self._left = _LOGIN_BYTES
+        elif self.source.question is not None:
+            self._answer = Limits(self._answer.packets - 1, self._answer.bytes)
+        packet: MysqlPacket = cast(Any, super())._read_packet(packet_type)
+        return packet
+
+    def _read_bytes(self, count: int) -> bytes:
+        """PyMySQL joins packets without end; so what is read of one is counted here."""
+        if not self._logged_in:
+            self._left -= count
+            self._refuse_beyond(self._left, f"more than {_LOGIN_BYTES} bytes in a packet before the login")
+        elif self.source.question is not None:
+            self._answer = Limits(self._answer.packets, self._answer.bytes - count)
+            most = self.source.question.limits
+            self._refuse_beyond(self._answer.packets, f"an answer of more than {most.packets} rows")
+            self._refuse_beyond(self._answer.bytes, f"an answer of more than {most.bytes} bytes")
+        found: bytes = cast(Any, super())._read_bytes(count)
+        return found
+
+    def _refuse_beyond(self, left: int, found: str) -> None:
+        if left >= 0:
+            return
+        self._force_close()
+        raise fail(
+            Reason.SOURCE_UNREACHABLE,
+            f"{self.source.host}:{self.source.port} sends {found}",
+            needed="a MySQL or MariaDB server, and answers within the operator's bounds",
+            remedy="check spec.source.host and port; an account that may read fewer tables gets shorter answers",
+        )
 
     def _request_authentication(self) -> None:
         """A server that names `sha256_password` in its greeting would get the password in the first answer: it gets a challenge's
@@ -136,7 +202,7 @@ def connect(
         connection.source = source
         _open(connection, max_seconds)
     except (pymysql.MySQLError, OSError) as e:
-        raise map_error(e, doing) from e
+        raise _mapped(source, e, doing) from e
     except _UNINTELLIGIBLE as e:
         raise fail(
             Reason.SOURCE_UNREACHABLE,
@@ -168,7 +234,13 @@ def _fetch(
             cursor.execute(sql, tuple(args) or None)
             return list(cursor.fetchall())
     except (pymysql.MySQLError, OSError) as e:
-        raise map_error(e, doing or sql[:60]) from e
+        raise _mapped(getattr(connection, "source", None), e, doing or sql[:60]) from e
+
+
+def _mapped(source: Source | None, error: BaseException, doing: str) -> CdcError:
+    if source is not None and source.question is not None and source.question.stopped:
+        return out_of_time()
+    return map_error(error, doing)
 
 
 def _open(connection: SourceConnection, max_seconds: int) -> None:

@@ -21,11 +21,11 @@ import structlog
 from cdcsync_core.spec import GROUP
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
+from cdcsync_operator.cluster_source import ClusterSource
 from cdcsync_operator.kube_operator import KubeOperator
 from cdcsync_operator.operator_settings import OperatorSettings, from_environment
 from cdcsync_operator.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.secret_files import remove_leftovers
-from cdcsync_operator.source_calls import CLUSTER_CALLS
 
 
 def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
@@ -62,7 +62,8 @@ def main() -> int:
         lost.set()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    operator = KubeOperator(api, settings, CLUSTER_CALLS, leave)
+    source = ClusterSource(settings.policy.refused_source_networks)
+    operator = KubeOperator(api, settings, source.calls, leave)
     serve(settings.metrics_port, _pages(operator))
     registry = kopf.OperatorRegistry()
     register(registry, operator)

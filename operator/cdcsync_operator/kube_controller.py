@@ -74,8 +74,10 @@ class KubeController:
         )
 
     def close(self) -> None:
+        """Ends what is asked of the source, too: else a source that never answers would keep what the sync held."""
         self._drivers.close()
         self._files.close()
+        self.calls.give_up(self._files.folder)
 
     def begin_anew(self) -> None:
         """The next look starts from what is stored."""

@@ -11,12 +11,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import structlog
 
-from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.kube_controller import KubeController
@@ -24,7 +22,6 @@ from cdcsync_operator.lease import TIMEOUT, Lease
 from cdcsync_operator.local import SourceCalls
 from cdcsync_operator.metrics import Metrics
 from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.preflight import Look
 from cdcsync_operator.work_queue import Key, WorkQueue
 
 _log = structlog.get_logger()
@@ -32,7 +29,6 @@ _log = structlog.get_logger()
 _STUCK = 300.0
 _AFTER_ERROR = 30.0
 _LIST_EVERY = 60.0
-_SOURCES_AT_ONCE = 8
 
 
 @dataclass
@@ -56,7 +52,6 @@ class KubeOperator:
         self._lock = threading.Lock()
         self._leading = threading.Lock()
         self._hurried = self.api.hurried(TIMEOUT)
-        self._looking = threading.BoundedSemaphore(_SOURCES_AT_ONCE)
 
     def changed(self, namespace: str, name: str) -> None:
         """Something about this sync may be different."""
@@ -167,18 +162,9 @@ class KubeOperator:
         with self._lock:
             if key not in self._controllers:
                 self._controllers[key] = KubeController(
-                    self.api, self.settings, *key, self._bounded_calls(), time.time, lambda: self.queue.add(key)
+                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key)
                 )
             return self._controllers[key]
-
-    def _bounded_calls(self) -> SourceCalls:
-        """Few preflights at once: hundreds of syncs may be met at the start."""
-
-        def look(resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
-            with self._looking:
-                return self.calls.look(resource, secrets, unread)
-
-        return replace(self.calls, look=look)
 
     def _begin_anew(self, key: Key) -> None:
         if key in self._controllers:

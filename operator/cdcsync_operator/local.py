@@ -42,11 +42,12 @@ DRIVER = (sys.executable, "-m", "cdcsync_spark")
 
 @dataclass(frozen=True)
 class SourceCalls:
-    """The source as local mode needs it; the second argument is the folder of the Secrets' files."""
+    """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `give_up` ends what is asked for a sync."""
 
     look: Callable[[CdcSync, Path, frozenset[str] | None], Look]
     current: Callable[[CdcSync, Path], LogOffset]
     splits: Callable[[CdcSync, Path, Table, Bound], Iterator[Split]]
+    give_up: Callable[[Path], None] = lambda _: None
 
 
 @dataclass

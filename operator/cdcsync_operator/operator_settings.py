@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cdcsync_core.errors import Reason, fail
 from cdcsync_operator.driver_pod import Image
 from cdcsync_operator.pod_policy import Policy
+from cdcsync_operator.source_networks import refused_networks
 
 _PREFIX = "CDCSYNC_"
 
@@ -33,6 +34,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
     def word(name: str, default: str = "") -> str:
         return environment.get(_PREFIX + name, default)
 
+    def named(name: str) -> bool:
+        return _PREFIX + name in environment
+
     def words(name: str) -> tuple[str, ...]:
         return tuple(w for w in word(name).replace(",", " ").split() if w)
 
@@ -51,6 +55,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
             allowed_images=words("ALLOWED_IMAGES"),
             allowed_in_pod_template=frozenset(words("ALLOWED_IN_POD_TEMPLATE")),
             allowed_spark_conf=words("ALLOWED_SPARK_CONF"),
+            refused_source_networks=_refused_networks(
+                words("REFUSED_SOURCE_NETWORKS") if named("REFUSED_SOURCE_NETWORKS") else None, environment
+            ),
         ),
         words("NAMESPACES"),
         word("LEASE"),
@@ -59,3 +66,15 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         int(word("METRICS_PORT", "8080")),
         word("NETWORK_POLICIES", "false") == "true",
     )
+
+
+def _refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return refused_networks(words, environment)
+    except ValueError as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"CDCSYNC_REFUSED_SOURCE_NETWORKS: {error}",
+            needed="networks such as 169.254.0.0/16",
+            remedy="correct the chart's value policy.refusedSourceNetworks",
+        ) from None

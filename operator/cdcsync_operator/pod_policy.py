@@ -23,6 +23,7 @@ from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_operator.driver_pod import Image, driver_pod, executor_pod
 from cdcsync_operator.restricted_pod import violations
 from cdcsync_operator.seen import StartRun
+from cdcsync_operator.source_networks import refused_hosts
 
 Object = dict[str, Any]
 
@@ -88,6 +89,7 @@ class Policy:
     `allowed_service_accounts`: those that a resource may choose, `*` for all. `allowed_images`: beside the operator's own; an entry
     that ends with `*` stands for all that begin so. `allowed_in_pod_template`: words, see `_BY_WORD`, and `commands`, `secrets`,
     `tokens`, `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the same form as images.
+    `refused_source_networks`: those in which no source may be, nor a store's endpoint.
     """
 
     allow_pod_template: bool = True
@@ -95,6 +97,7 @@ class Policy:
     allowed_images: tuple[str, ...] = ()
     allowed_in_pod_template: frozenset[str] = field(default_factory=frozenset)
     allowed_spark_conf: tuple[str, ...] = ()
+    refused_source_networks: tuple[str, ...] = ()
 
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)
@@ -128,7 +131,7 @@ def refusals(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
         for key in spec.spark_conf
         if not policy.allows_conf(key)
     ]
-    return [*found, *_path_faults(spec)]
+    return [*found, *refused_hosts(spec, policy.refused_source_networks), *_path_faults(spec)]
 
 
 def _account_faults(spec: Spec, policy: Policy) -> Iterator[str]:

@@ -51,6 +51,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
             ],
             "allowedImages": ["registry.example/team/*", "proxy:1"],
             "allowedSparkConf": ["spark.hadoop.*"],
+            "refusedSourceNetworks": ["10.96.0.0/12"],
         },
         "replicas": 2,
         "workers": 8,
@@ -167,6 +168,7 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.allows("volumes/persistentVolumeClaim")
     assert settings.policy.allows_conf("spark.hadoop.x")
     assert settings.network_policies
+    assert settings.policy.refused_source_networks == ("10.96.0.0/12",)
     assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")
 
 

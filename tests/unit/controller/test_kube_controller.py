@@ -51,6 +51,7 @@ class Cluster:
     api: FakeApi = field(default_factory=FakeApi)
     policy: Policy = field(default_factory=Policy)
     looked_at: list[str] = field(default_factory=list)
+    given_up: list[Path] = field(default_factory=list)
     woken: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -64,7 +65,10 @@ class Cluster:
 
     def operator(self) -> KubeController:
         calls = SourceCalls(
-            self._look, lambda r, s: LogOffset("b.000001", 1), lambda r, s, t, start: self.splits(start)
+            self._look,
+            lambda r, s: LogOffset("b.000001", 1),
+            lambda r, s, t, start: self.splits(start),
+            self.given_up.append,
         )
         settings = OperatorSettings(Image("x"), self.policy)
         return KubeController(self.api, settings, "lake", "shop", calls, time.time, self.woken.set)
@@ -279,3 +283,14 @@ def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(clus
     controller = start()
     look_until(controller, cluster.pods)
     assert cluster.status.restarts.consecutive == 0
+
+
+def test_a_closed_sync_asks_nothing_more_of_its_source() -> None:
+    """Its credentials are gone first, so that nothing can begin after what was asked has been ended."""
+    cluster = Cluster()
+    cluster.create()
+    controller = cluster.operator()
+    controller.look()
+    controller.close()
+    (folder,) = cluster.given_up
+    assert not folder.exists()

@@ -1,0 +1,163 @@
+"""One question to a source that may be hostile: bounded in time, in memory, and in where it may go.
+
+Why it exists: the operator asks the sources of many tenants in one process. A timeout of a socket
+passes a server that sends a byte now and then, a client's library joins packets without end, and a name
+may resolve to an address that only the operator reaches.
+
+Why it is right: time is a wall clock's, and at its end the sockets are shut down beneath whatever reads
+from them; so are they when the question is given up, and none is opened afterwards. A socket is held by
+a descriptor of its own, because TLS takes the first one over. What is connected to is the address that
+was checked, not the name again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.networks import parse_networks, refusing
+
+_CONNECT_SECONDS = 10.0
+#: of a TLS handshake and a login together
+LOGIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of an answer: packets (a row is one), and bytes in all of them. 250,000 rows of Python values take some 100 MiB."""
+
+    packets: int = 250_000
+    bytes: int = 32 * 2**20
+
+
+class Question:
+    """Use as a context manager; what is asked meanwhile is within `limits`, and none of it goes to an address of `refused_networks`
+    (in the form of `ipaddress`). `stop` may be called by any thread."""
+
+    def __init__(self, refused_networks: tuple[str, ...] = (), limits: Limits = Limits()) -> None:
+        self.limits = limits
+        self._refused = parse_networks(refused_networks)
+        self._changed = threading.Condition()
+        self._ends: list[float] = []
+        self._wakes_at = math.inf
+        self._held: dict[int, socket.socket] = {}
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self.stopped = False
+        self._watch = threading.Thread(target=self._keep_time, name="question", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self.stop()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What is done inside ends in time, or is stopped."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            self._ends.append(end)
+            if end < self._wakes_at:
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._ends.remove(end)
+
+    def stop(self) -> None:
+        """Shuts down all connections; there are none afterwards."""
+        with self._changed:
+            self.stopped = True
+            held, self._held = self._held, {}
+        for sock in held.values():
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def open(self, host: str, port: int) -> tuple[socket.socket, int]:
+        """A connected socket, and the number by which it is to be released. Raises OSError; SpecInvalid for an address that is refused;
+        SourceUnreachable where the question was stopped."""
+        addresses = _addresses(host, port)
+        for address in addresses:
+            self._check(host, address)
+        last: OSError = OSError(f"no address of {host}")
+        for address in addresses:
+            if self.stopped:
+                raise out_of_time()
+            try:
+                return self._hold(socket.create_connection((address, port), _CONNECT_SECONDS))
+            except OSError as error:
+                last = error
+        raise last
+
+    def release(self, number: int) -> None:
+        """The connection was closed; may be called again."""
+        with self._changed:
+            held = self._held.pop(number, None)
+        if held is not None:
+            held.close()
+
+    def _check(self, host: str, address: str) -> None:
+        network = refusing(address, self._refused)
+        if network:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"spec.source.host: {host} is at {address}, in the network {network} that the operator's policy refuses",
+                needed="a source outside of the cluster's own and link-local addresses",
+                remedy="another spec.source.host, or the chart's value policy.refusedSourceNetworks",
+            )
+
+    def _hold(self, sock: socket.socket) -> tuple[socket.socket, int]:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        own = socket.socket(fileno=os.dup(sock.fileno()))
+        with self._changed:
+            if not self.stopped:
+                number = next(self._numbers)
+                self._held[number] = own
+                return sock, number
+        own.close()
+        sock.close()
+        raise out_of_time()
+
+    def _keep_time(self) -> None:
+        with self._changed:
+            while not self._closed:
+                left = min(self._ends, default=math.inf) - time.monotonic()
+                if left <= 0:
+                    break
+                self._wakes_at = time.monotonic() + left
+                self._changed.wait(None if math.isinf(left) else left)
+        self.stop()
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def out_of_time() -> CdcError:
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        "the source did not answer in time",
+        needed="answers within the operator's bounds",
+        remedy="check spec.source.host and port, and the server's load",
+    )

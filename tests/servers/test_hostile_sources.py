@@ -1,0 +1,249 @@
+"""One tenant's source cannot take the operator from others: time, memory, slots and addresses are bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.spec import CdcSync, Spec
+from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_mysql import question
+from cdcsync_mysql.connection import Source, Tls, connect, fetch
+from cdcsync_mysql.question import Limits, Question
+from cdcsync_operator import cluster_source
+from cdcsync_operator.cluster_source import ClusterSource
+from cdcsync_operator.preflight import Look
+from support import hostile
+from support.fixtures import FreshDatabase
+from support.hostile import Hostile
+from support.semisync import until
+from support.servers import Server
+from support.source import source_of
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
+_TABLE = Table(TableId("d", "t"), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+Way = Callable[[Hostile, Any], None]
+#: far more than a client's and a server's socket buffers hold
+_UNBOUNDED = 64 * 2**20
+_STALLING = [hostile.dripping_greeting, hostile.dripping_handshake, hostile.silence]
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    """A folder of Secrets' files."""
+    (tmp_path / "login").mkdir()
+    (tmp_path / "login/username").write_text("cdc")
+    (tmp_path / "login/password").write_text("pw")
+    return tmp_path
+
+
+def _source(port: int, account: Path, tls: Tls, asked: Question | None = None) -> Source:
+    login = account / "login"
+    return Source("127.0.0.1", port, login / "username", login / "password", tls, asked)
+
+
+def _tls(way: Way) -> Tls:
+    return Tls("required" if way is hostile.dripping_handshake else "disabled", allow_unverified=True)
+
+
+def test_packets_before_the_login_are_bounded(account: Path) -> None:
+    """Of any connection, a driver's too: what is joined without end would take all memory."""
+    server = Hostile(hostile.endless_packets)
+    with server.listening() as port, pytest.raises(CdcError, match="before the login") as caught:
+        connect(_source(port, account, Tls("disabled")))
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+    assert server.sent < _UNBOUNDED
+
+
+@pytest.mark.parametrize(
+    ("way", "found"), [(hostile.endless_rows, "5000 rows"), (hostile.one_endless_value, "1048576 bytes")]
+)
+def test_answers_to_a_question_are_bounded(way: Way, found: str, account: Path) -> None:
+    server = Hostile(way)
+    with (
+        server.listening() as port,
+        Question(limits=Limits(5000, 2**20)) as asked,
+        pytest.raises(CdcError, match=f"an answer of more than {found}") as caught,
+    ):
+        connect(_source(port, account, Tls("disabled"), asked))
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+    assert server.sent < _UNBOUNDED
+
+
+def test_the_answers_of_a_real_server_are_within_the_limits(mariadb1011: Server) -> None:
+    """The limit is an answer's, not the connection's."""
+    with (
+        Question(limits=Limits(5000, 2**20)) as asked,
+        connect(replace(source_of(mariadb1011), question=asked)) as real,
+    ):
+        many = "information_schema.COLLATIONS"
+        for _ in range(20):
+            assert len(fetch(real, "SHOW GLOBAL VARIABLES")) > 400
+        with pytest.raises(CdcError, match="5000 rows"):
+            fetch(real, f"SELECT 1 FROM {many} a, {many} b LIMIT 5001")
+
+
+@pytest.mark.parametrize("way", _STALLING)
+def test_a_wall_clock_ends_a_question(way: Way, account: Path) -> None:
+    """A timeout of the socket does not: a byte comes before each."""
+    server = Hostile(way)
+    with server.listening() as port, Question() as asked, asked.within(0.5):
+        with pytest.raises(CdcError, match="did not answer in time") as caught:
+            connect(_source(port, account, _tls(way), asked))
+        with pytest.raises(CdcError, match="did not answer in time"):
+            connect(_source(port, account, _tls(way), asked))
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+
+
+def test_a_login_has_less_time_than_the_question(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdcsync_mysql.connection.LOGIN_SECONDS", 0.5)
+    with (
+        Hostile(hostile.dripping_greeting).listening() as port,
+        Question() as asked,
+        asked.within(3600),
+        pytest.raises(CdcError, match="did not answer in time"),
+    ):
+        connect(_source(port, account, Tls("disabled"), asked))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::ffff:127.0.0.1"])
+def test_a_refused_address_is_not_connected_to(host: str, account: Path) -> None:
+    """Whatever the name says: what it is resolved to decides."""
+    server = Hostile(hostile.silence)
+    with (
+        server.listening() as port,
+        Question(("127.0.0.0/8", "::1/128")) as asked,
+        pytest.raises(CdcError, match="policy refuses") as caught,
+    ):
+        connect(replace(_source(port, account, Tls("disabled"), asked), host=host))
+    assert caught.value.reason is Reason.SPEC_INVALID
+    assert not server.met.acquire(blocking=False)
+
+
+# ---- syncs of many namespaces
+
+
+def _resource(namespace: str, port: int, include: str = "d", tls: str = "disabled") -> CdcSync:
+    source = {"host": "127.0.0.1", "port": port, "credentialsSecretRef": {"name": "login"}, "tls": {"mode": tls}}
+    spec = {"source": source, "tables": {"include": [include]}, "sink": {"delta": {"path": "s3://lake/cdc"}}}
+    about = {"name": "shop", "namespace": namespace}
+    return CdcSync.model_validate(
+        {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": about, "spec": spec}
+    )
+
+
+@contextmanager
+def _looking(source: ClusterSource, resource: CdcSync, folders: list[Path]) -> Iterator[list[CdcError]]:
+    """A look of one sync for each folder, in threads of their own; what they end in."""
+    ends: list[CdcError] = []
+
+    def look(folder: Path) -> None:
+        try:
+            source.look(resource, folder)
+        except CdcError as error:
+            ends.append(error)
+
+    threads = [threading.Thread(target=look, args=(f,)) for f in folders]
+    for thread in threads:
+        thread.start()
+    yield ends
+    for folder in folders:
+        source.give_up(folder)
+    for thread in threads:
+        thread.join(60)
+    assert not any(t.is_alive() for t in threads)
+
+
+def _folders(account: Path, count: int) -> list[Path]:
+    """One for each sync, as the operator has them."""
+    made = [account / f"sync-{n}" for n in range(count)]
+    for folder in made:
+        (folder / "login").mkdir(parents=True)
+        for name in ("username", "password"):
+            (folder / "login" / name).write_text((account / "login" / name).read_text())
+    return made
+
+
+def _honest(source: ClusterSource, server: Server, database: str, account: Path, namespace: str) -> Look:
+    server.create_user("cdc", "pw")
+    return source.look(_resource(namespace, server.port, rf"{database}\..*"), account)
+
+
+def test_one_namespaces_stalling_sources_leave_slots_to_others(
+    mariadb1011: Server, fresh_database: FreshDatabase, account: Path
+) -> None:
+    database, source = fresh_database(mariadb1011), ClusterSource()
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    server = Hostile(hostile.dripping_greeting)
+    with server.listening() as port, ExitStack() as stack:
+        stack.enter_context(_looking(source, _resource("evil", port), _folders(account, 12)))
+        for _ in range(4):
+            assert server.met.acquire(timeout=60), "they have the slots that they get"
+        found = _honest(source, mariadb1011, database, account, "good")
+        assert [t.name for t in found.seen.tables] == [f"{database}.t"]
+        assert not server.met.acquire(blocking=False), "and no more"
+
+
+def test_a_closed_sync_frees_its_slot(mariadb1011: Server, fresh_database: FreshDatabase, account: Path) -> None:
+    """In its own namespace, long before its time is over."""
+    database, source = fresh_database(mariadb1011), ClusterSource()
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    server, folders = Hostile(hostile.dripping_greeting), _folders(account, 4)
+    with server.listening() as port, _looking(source, _resource("one", port), folders) as ends:
+        for _ in range(4):
+            assert server.met.acquire(timeout=60)
+        for folder in folders:
+            source.give_up(folder)
+        found = _honest(source, mariadb1011, database, account, "one")
+        assert [t.name for t in found.seen.tables] == [f"{database}.t"]
+    assert [e.reason for e in ends] == [Reason.SOURCE_UNREACHABLE] * 4
+
+
+@pytest.mark.parametrize("way", [hostile.dripping_greeting, hostile.one_endless_value])
+def test_a_plan_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_source, "_SPLIT_SECONDS", 1.0)
+    with Hostile(way).listening() as port, pytest.raises(CdcError) as caught:
+        list(ClusterSource().splits(_resource("evil", port), account, _TABLE, None))
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+
+
+def test_a_plan_of_a_real_server_is_whole_and_leaves_no_connection(
+    mariadb1011: Server, fresh_database: FreshDatabase, account: Path
+) -> None:
+    """However long its shards wait between two splits; also where it is left before its end."""
+    database, source = fresh_database(mariadb1011), ClusterSource()
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_900", db=database)
+    mariadb1011.create_user("cdc", "pw")
+    table, resource = replace(_TABLE, id=TableId(database, "t")), _resource("one", mariadb1011.port)
+    resource = resource.model_copy(update={"spec": _with_chunks(resource.spec, 100)})
+    splits = list(source.splits(resource, account, table, None))
+    assert (splits[0].start, splits[-1].end) == (None, None)
+    assert len(splits) >= 8
+    left = source.splits(resource, account, table, None)
+    next(left)
+    left.close()  # type: ignore[attr-defined]
+    connections = "SELECT 1 FROM information_schema.processlist WHERE user = 'cdc'"
+    until(lambda: not mariadb1011.query(connections), "the end of the plans' connections")
+
+
+def _with_chunks(spec: Spec, rows: int) -> Spec:
+    return spec.model_copy(update={"snapshot": spec.snapshot.model_copy(update={"chunk_size": rows})})
+
+
+@pytest.mark.parametrize("way", [*_STALLING, hostile.endless_packets, hostile.endless_rows, hostile.one_endless_value])
+def test_every_look_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_source, "_LOOK_SECONDS", 1.0)
+    with Hostile(way).listening() as port:
+        try:
+            errors = ClusterSource().look(_resource("evil", port, tls=_tls(way).mode), account).seen.errors
+        except CdcError as error:
+            errors = (error,)
+    assert {e.reason for e in errors} == {Reason.SOURCE_UNREACHABLE}
+    assert question.LOGIN_SECONDS > 1

@@ -1,0 +1,61 @@
+"""Where a source may not be, by the operator's policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcsync_core.errors import PermanentError
+from cdcsync_operator.driver_pod import Image
+from cdcsync_operator.operator_settings import from_environment
+from cdcsync_operator.pod_policy import Policy, refusals
+from cdcsync_operator.source_networks import DEFAULT_REFUSED
+from unit.controller.world import resource
+
+REQUIRED = {"CDCSYNC_DRIVER_IMAGE": "x"}
+
+
+def _refused(host: str, endpoint: str = "", networks: tuple[str, ...] = DEFAULT_REFUSED) -> list[str]:
+    source = {"host": host, "credentialsSecretRef": {"name": "login"}}
+    sink = {"delta": {"path": "s3://lake/cdc", "options": {"endpoint": endpoint}}}
+    return refusals(resource(source=source, sink=sink), Policy(refused_source_networks=networks), Image("x"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.9.9.9", "localhost", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254"],
+)
+def test_addresses_that_only_the_operator_reaches_are_refused(host: str) -> None:
+    (fault,) = _refused(host)
+    assert f"spec.source.host: {host}" in fault
+    assert "policy" in fault
+
+
+@pytest.mark.parametrize("host", ["db.example.com", "10.0.0.1", "192.168.1.1", "2001:db8::1", "localhost.example.com"])
+def test_other_hosts_are_not(host: str) -> None:
+    """A name is judged when it is resolved."""
+    assert _refused(host) == []
+
+
+def test_the_stores_endpoint_is_asked_by_the_operator_too() -> None:
+    assert "spec.sink.delta.options.endpoint" in _refused("db", "http://169.254.169.254/latest")[0]
+    assert "spec.sink.delta.options.endpoint" in _refused("db", "169.254.169.254:80")[0]
+    assert _refused("db", "http://minio.lake:9000") == _refused("db", "http://[") == []
+
+
+def test_a_policy_without_networks_refuses_nothing() -> None:
+    assert _refused("127.0.0.1", networks=()) == []
+
+
+def test_the_default_policy_refuses_the_api_server_too() -> None:
+    settings = from_environment(REQUIRED | {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+    assert settings.policy.refused_source_networks == (*DEFAULT_REFUSED, "10.96.0.1")
+    assert len(_refused("10.96.0.1", networks=settings.policy.refused_source_networks)) == 1
+    assert _refused("10.96.0.2", networks=settings.policy.refused_source_networks) == []
+
+
+def test_the_chart_says_other_networks() -> None:
+    chosen = {"CDCSYNC_REFUSED_SOURCE_NETWORKS": "10.96.0.0/12, fd00::/8"}
+    assert from_environment(REQUIRED | chosen).policy.refused_source_networks == ("10.96.0.0/12", "fd00::/8")
+    assert from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": ""}).policy.refused_source_networks == ()
+    with pytest.raises(PermanentError, match=r"policy\.refusedSourceNetworks"):
+        from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": "10.0.0.1/8"})
