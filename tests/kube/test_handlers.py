@@ -34,6 +34,7 @@ def operators(sync: PlayedSync, tmp_path: Path) -> Iterator[Callable[..., subpro
             "CDCSYNC_DRIVER_IMAGE": "cdcsync/spark:test",
             "CDCSYNC_NAMESPACES": sync.namespace,
             "CDCSYNC_LEASE": f"{sync.namespace}/cdcsync",
+            "CDCSYNC_REFUSED_SOURCE_NETWORKS": "",  # the sources are on this machine
             "CDCSYNC_METRICS_PORT": str(port or free_port()),
         }
         with (tmp_path / f"{name}.log").open("ab") as log:
