@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 import threading
@@ -233,3 +234,35 @@ def _give_parsed_statistics(checkpoint: Path, day: dt.date) -> None:
     fields = [*(f.with_nullable(True) for f in add.type), pa.field("stats_parsed", parsed.type)]
     made = pa.StructArray.from_arrays([*add.flatten(), parsed], fields=fields, mask=add.is_null())
     pq.write_table(read.set_column(read.schema.get_field_index("add"), pa.field("add", made.type), made), checkpoint)
+
+
+def entry_with(target: DeltaTarget, path: str) -> None:
+    """Another program's commit that takes `path` into the table, with the size and statistics of a file of its own."""
+    handle = DeltaTable(target.home.place.uri)
+    log = Path(target.home.place.uri, "_delta_log")
+    adds = [json.loads(line) for line in (log / f"{handle.version():020d}.json").read_text().splitlines()]
+    add = next(a["add"] for a in adds if "add" in a) | {"path": path}
+    (log / f"{handle.version() + 1:020d}.json").write_text(json.dumps({"add": add}) + "\n")
+
+
+@pytest.mark.parametrize("path", ["../items/theirs.parquet", "%2E%2E/items/theirs.parquet", "ABSOLUTE", "LINK"])
+def test_a_file_of_another_table_is_never_read(path: str, sink: DeltaSink, orders: DeltaTarget) -> None:
+    """Its rows would be copied with our credentials. What takes the file out again heals the table."""
+    folder = Path(orders.home.place.uri)
+    theirs = folder.parent / "items" / "theirs.parquet"
+    theirs.parent.mkdir()
+    shutil.copy(next(folder.glob("*.parquet")), theirs)
+    if path == "LINK":
+        (folder / "link.parquet").symlink_to(theirs)
+    path = {"ABSOLUTE": str(theirs), "LINK": "link.parquet"}.get(path, path)
+    entry_with(orders, path)
+    again = sink.target(ORDERS.id)
+    for use in (again.open_snapshot, again.last_commit, lambda: again.commit(1, lambda _: None)):
+        with pytest.raises(CdcError, match="the Delta log names the file") as refused:
+            use()
+        assert refused.value.reason is Reason.SINK_CONFLICT
+    newest = DeltaTable(str(folder)).version() + 1
+    removed = {"path": path, "deletionTimestamp": 0, "dataChange": True}
+    (folder / "_delta_log" / f"{newest:020d}.json").write_text(json.dumps({"remove": removed}) + "\n")
+    assert content(sink.target(ORDERS.id)) == [(1, "a")]
+    assert theirs.exists()

@@ -73,7 +73,7 @@ class DeltaHome:
         return self.lake.failing_clearly(str(self.table), doing)
 
     def log(self) -> Log:
-        return Log(self.lake.files(), self.folder, self.lake.read, self.lake.has, self.lake.listed)
+        return Log(self.lake.files(), self.folder, self.lake.read, self.lake.has, self.lake.listed, self.place.linked)
 
     def view(self) -> TableView | None:
         """The newest version; None where there is no table."""

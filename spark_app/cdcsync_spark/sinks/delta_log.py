@@ -64,13 +64,15 @@ def parsing(path: str) -> Iterator[None]:
 @dataclass(frozen=True)
 class Log:
     """The `_delta_log` of the table in `folder`, relative to `files`; `read` gives a whole file there, None for none,
-    `has` says whether there is one, `listed` has the names in a folder."""
+    `has` says whether there is one, `listed` has the names in a folder; `linked` is whether a path below the table goes
+    through a symbolic link."""
 
     files: pafs.FileSystem
     folder: str
     read: Callable[[str], bytes | None]
     has: Callable[[str], bool]
     listed: Callable[[str], Iterable[str]]
+    linked: Callable[[str], bool] = lambda _: False
 
     def names(self) -> list[str]:
         """The files in the log; none where there is no log."""

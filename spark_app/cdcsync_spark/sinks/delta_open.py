@@ -18,6 +18,7 @@ import structlog
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_spark.sinks.delta_log import OWN_TABLE, Log, TornFile, parsing
+from cdcsync_spark.sinks.delta_paths import foreign_path, inside
 from cdcsync_spark.sinks.delta_view import Action, TableView
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -63,7 +64,19 @@ def catch_up(log: Log, view: TableView) -> int:
         with parsing(log.entry_path(view.version + 1)):
             view.entry(view.version + 1, text)
         count += 1
+    _refuse_foreign(log, view)
     return count
+
+
+def _refuse_foreign(log: Log, view: TableView) -> None:
+    """New files that still are live must be the table's own; a view with another one is not used."""
+    for file in filter(None, map(view.files.get, view.named)):
+        for path in filter(None, (file.path, file.vector.path if file.vector else "")):
+            if not inside(path):
+                raise foreign_path(path, "is outside of the table")
+            if log.linked(path):
+                raise foreign_path(path, "is a symbolic link, or below one")
+    view.named.clear()
 
 
 def _begun(log: Log, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:

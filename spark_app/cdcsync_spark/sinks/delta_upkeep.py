@@ -29,6 +29,7 @@ from deltalake import DeltaTable
 from cdcsync_core.errors import CdcError
 from cdcsync_spark.sinks.deletion_vectors import FOLDER
 from cdcsync_spark.sinks.delta_home import DeltaHome
+from cdcsync_spark.sinks.delta_paths import inside
 from cdcsync_spark.sinks.delta_view import TableView
 
 #: log entries from one checkpoint to the next
@@ -123,7 +124,7 @@ def delete_files(home: DeltaHome, paths: Iterable[str]) -> None:
 
 def _delete(home: DeltaHome, path: str) -> None:
     """Another program's entry may name a file elsewhere: it is not the table's to remove."""
-    if not {"", ".", ".."} & set(path.split("/")):
+    if inside(path):
         home.lake.delete(f"{home.folder}/{path}")
 
 

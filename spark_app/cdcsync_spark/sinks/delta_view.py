@@ -118,7 +118,8 @@ class TableView:
     """The table at `version`; `entry` brings it to the next. `checkpoint` is the newest one's version, -1 without one.
 
     `gone` has the files that were taken away and may still be read by whoever opened an older version: path -> when, in
-    milliseconds. A vector's file is among them with the last vector that was taken away.
+    milliseconds. A vector's file is among them with the last vector that was taken away. `named` are the files that came
+    since `delta_open` checked their paths.
     """
 
     version: int = -1
@@ -128,6 +129,7 @@ class TableView:
     state: TableState | None = None
     checkpoint: int = -1
     gone: dict[str, int] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)
 
     def entry(self, version: int, text: str) -> None:
         """Applies the log's entry `version`."""
@@ -149,6 +151,7 @@ class TableView:
         """One action of a checkpoint, or one that adds to the table."""
         if action.get("add"):
             self.files[action["add"]["path"]] = LiveFile(action["add"])
+            self.named.append(action["add"]["path"])
         elif action.get("metaData"):
             self.metadata = action["metaData"]
         elif action.get("protocol"):

@@ -113,6 +113,11 @@ class Place(Location):
         folders = dict.fromkeys(map(_last, found["common_prefixes"]))
         return folders | {_last(o["path"]): o["last_modified"].timestamp() for o in found["objects"]}
 
+    def linked(self, relative: str) -> bool:
+        """Whether a part of this path is a symbolic link: it may lead out of this place. An object store has none."""
+        parts = Path(relative).parts
+        return self.local and any(Path(self.root, *parts[:n]).is_symlink() for n in range(1, len(parts) + 1))
+
     def delete(self, relative: str) -> None:
         """A file; one that is not there is no error."""
         with suppress(FileNotFoundError), _os_errors():
