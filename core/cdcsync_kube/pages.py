@@ -1,17 +1,28 @@
-"""The small HTTP server of a pod: its metrics, and whether it is well."""
+"""The small HTTP server of a pod: its metrics, and whether it is well.
+
+Why it is right: any pod of the cluster may connect. A connection has a deadline for request and answer together, however
+it drips, and there are never more than a few: a further one takes the place of the oldest. An honest request is
+answered in milliseconds, so it is the newest then, and no crowd of idle connections keeps a probe from its answer.
+"""
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-#: seconds for a request to arrive
-_PATIENCE = 10.0
+#: seconds for a request and its answer
+_DEADLINE = 10.0
+#: connections at once, each of which has a thread
+_MOST = 32
 #: labels and the value
 Sample = tuple[Mapping[str, str], float]
 
@@ -39,11 +50,48 @@ class _Families(Collector):
         return iter(self.families)
 
 
+class _BoundedServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[socket.socket, float] = {}
+        self._guard = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._guard:
+            self._open[request] = time.monotonic()
+            for oldest in list(self._open)[:-_MOST]:
+                self._end(oldest)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Called twice a second."""
+        with self._guard:
+            for request, since in list(self._open.items()):
+                if time.monotonic() - since > _DEADLINE:
+                    self._end(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes, or is sent away, is no fault of ours."""
+
+    def _end(self, request: socket.socket) -> None:
+        """Its thread reads an end and closes it."""
+        del self._open[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+
 def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address: str = "") -> ThreadingHTTPServer:
     """Serves `pages` (path -> status and text) in a thread; port 0 chooses one, no address is all of them. Raises OSError."""
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = _PATIENCE
+        timeout = _DEADLINE
 
         def do_GET(self) -> None:
             page = pages.get(self.path)
@@ -58,7 +106,6 @@ def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address
         def log_message(self, *_: object) -> None:
             """Probes are not news."""
 
-    server = ThreadingHTTPServer((address, port), Handler)
-    server.daemon_threads = True
+    server = _BoundedServer((address, port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

@@ -15,6 +15,9 @@ from cdcsync_lake.check import SinkCheck, check_lake
 from cdcsync_lake.location import Location
 
 _NO_SECRET = "no spec.sink.delta.credentialsSecretRef: the driver uses an identity of its own"
+_NO_KEYS = "no access key in the Secret of the sink: the driver uses an identity of its own"
+#: without these a client would take the operator's own identity, which is not for the authors of manifests
+_KEYS = frozenset(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
 _NO_STORE = "a folder of the driver's pods"
 
 
@@ -37,7 +40,11 @@ def check_sink_from_cluster(resource: CdcSync, secrets: Path) -> SinkCheck:
         return SinkCheck(location.uri, unchecked=_NO_STORE)
     if delta.credentials_secret_ref is None:
         return SinkCheck(location.uri, unchecked=_NO_SECRET)
-    return check_lake(location)
+    try:
+        has_keys = location.credentials().keys() >= _KEYS
+    except CdcError as error:
+        return SinkCheck(location.uri, (error,))
+    return check_lake(location) if has_keys else SinkCheck(location.uri, unchecked=_NO_KEYS)
 
 
 def _location(resource: CdcSync, secrets: Path) -> Location:

@@ -63,8 +63,11 @@ class StateFolder:
         return self.folder / "tables"
 
     def create(self) -> None:
+        """For this user only: driver logs and scratch space hold rows."""
+        self.root.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.root, self.folder, self.logs, self.runs):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        self.folder.chmod(0o700)
 
     def lock(self) -> IO[str]:
         """The held lock; it is released when the file is closed. Raises SinkConflict, naming the holder's pid."""
@@ -109,7 +112,7 @@ def _locked(file: IO[str]) -> bool:
     return False
 
 
-def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
     """The file has the old text or the new one, whatever dies meanwhile."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

@@ -35,6 +35,7 @@ from cdcsync_spark.batchfile import BatchWriter
 from cdcsync_spark.binlog import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
 from cdcsync_spark.dmlcheck import DmlCheck
 from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.memory import bound_unpacked_events
 from cdcsync_spark.newtables import NewTables
 from cdcsync_spark.opentransaction import OpenTransaction
 from cdcsync_spark.received import Received, ReceivedFile
@@ -107,6 +108,7 @@ FindPrepared = Callable[[str, LogOffset, Callable[[TableId], bool], Spool], Open
 
 @contextmanager
 def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[TableId], bool]) -> Iterator[Dump]:
+    bound_unpacked_events()
     with connect(settings.source) as connection:
         facts = read_facts(connection)
         prove(connection, facts, settings.log, start)

@@ -22,10 +22,9 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
 
 
 def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
-    """The check of a sink that only the driver can make: with an identity, or in a folder, of its own. Raises CdcError."""
-    if sink.delta.credentials_secret_ref is None:
-        for error in check_lake(_place(sink, secrets_dir)).errors:
-            raise of_the_run(error)
+    """The check that the operator cannot always make: the identity, or the folder, may be the driver's own. Raises CdcError."""
+    for error in check_lake(_place(sink, secrets_dir)).errors:
+        raise of_the_run(error)
 
 
 def _delta(sink: SinkSpec, secrets_dir: Path, sync: str) -> DeltaSink:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -18,6 +19,23 @@ _HEADER = 19
 #: the largest event that a server can write: max_allowed_packet plus what is around it
 MAX_EVENT = (1 << 30) + (1 << 20)
 _ZSTD, _NONE = 0, 255
+
+
+@dataclass
+class Bound:
+    """What one event or value may take unpacked, in bytes; a process that knows its memory lowers it."""
+
+    largest: int = MAX_EVENT
+
+    def refuse(self, length: int) -> None:
+        if length > self.largest:
+            raise DecodeError(
+                f"compressed data of {length} bytes",
+                needed=f"at most {self.largest} bytes, a part of the driver's memory (spec.driver.memory)",
+            )
+
+
+BOUND = Bound()
 
 
 def unpack_mariadb(raw: Buffer) -> bytes:
@@ -46,8 +64,7 @@ def unpack_column(raw: bytes) -> bytes:
 
 
 def _inflated(unpacker: zlib._Decompress, data: bytes, length: int) -> bytes:
-    if length > MAX_EVENT:
-        raise DecodeError(f"compressed data of {length} bytes", needed=f"at most {MAX_EVENT}")
+    BOUND.refuse(length)
     try:
         unpacked = unpacker.decompress(data, length + 1)
     except zlib.error as e:
@@ -89,6 +106,7 @@ def _events(stream: pa.NativeFile) -> Iterator[bytes]:
         length = int.from_bytes(header[9:13], "little")
         if len(header) < _HEADER or not _HEADER <= length <= MAX_EVENT:
             raise DecodeError(f"an event header in a compressed transaction: {header.hex()}")
+        BOUND.refuse(length)
         body = _read(stream, length - _HEADER)
         if len(body) != length - _HEADER:
             raise DecodeError(f"a compressed transaction ends inside an event of {length} bytes")

@@ -30,7 +30,7 @@ from cdcsync_operator.local import LocalController, SourceCalls, open_local
 from cdcsync_operator.local_store import ManifestFiles
 from cdcsync_operator.preflight import Look
 from cdcsync_operator.seen import PreflightSeen, TableSeen
-from cdcsync_operator.state_folder import StateFolder
+from cdcsync_operator.state_folder import StateFolder, write_atomically
 
 DRIVER = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 PASSWORD = "hunter2-never-shown"
@@ -408,3 +408,16 @@ def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(
     assert place.shown[0].restarts.consecutive == 0
     assert all(s.restarts.consecutive == 0 for s in place.shown), "nothing failed, somebody was killed"
     assert not leftover.exists()
+
+
+def test_the_state_of_a_sync_is_for_its_user_only(tmp_path: Path) -> None:
+    """Driver logs and scratch space hold rows, and the machine may be shared; a folder of an earlier release, too."""
+    folder = StateFolder(tmp_path / "new", "default", "shop")
+    folder.folder.mkdir(parents=True, mode=0o755)
+    folder.create()
+    made = StateFolder(tmp_path / "made", "default", "shop")
+    made.create()
+    for private in (folder.folder, made.root, made.folder, made.logs, made.runs):
+        assert private.stat().st_mode & 0o077 == 0, private
+    write_atomically(made.state_file, "{}")
+    assert made.state_file.stat().st_mode & 0o077 == 0

@@ -92,6 +92,15 @@ def test_what_only_the_driver_can_check_is_not_claimed(tmp_path: Path) -> None:
     assert world.started() != []
 
 
+def test_the_operators_own_identity_is_never_used(tmp_path: Path) -> None:
+    """A client without keys looks for those of its machine: the operator's."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "AWS_REGION").write_text("eu-central-1")
+    delta = {"path": "s3://lake/x", "credentialsSecretRef": {"name": "lake"}}
+    found = check_sink_from_cluster(resource(sink={"delta": delta}), tmp_path)
+    assert (found.errors, "no access key" in found.unchecked) == ((), True)
+
+
 def test_a_path_that_is_no_lake_is_an_error_of_the_sink(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, reason in (("gs://bucket/x", Reason.SPEC_INVALID), (str(tmp_path / "file"), Reason.SINK_CONFLICT)):
