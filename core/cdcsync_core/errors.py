@@ -2,6 +2,7 @@
 
     CdcError
      +-- PermanentError    only the user can help: the controller stops and says `Stalled`
+     |    +-- ManifestError  several faults at once
      |    +-- DecodeError  bytes that cannot be read exactly (position, table, column)
      +-- TransientError    a retry may cure it: the controller backs off and tries again
 
@@ -12,8 +13,11 @@ exit messages and the documentation.
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from typing import Any
+
+from cdcsync_core.quoting import visible
 
 
 class Reason(StrEnum):
@@ -78,6 +82,9 @@ _RETRIED = frozenset(
 )
 
 
+#: what begins a part of a message
+_BORDER = re.compile(r"; (?=(?:needed|remedy): )")
+_PARTS = re.compile(r"^(?P<found>.*?)(?:; needed: (?P<needed>.*?))?(?:; remedy: (?P<remedy>.*))?$", re.DOTALL)
 #: the end of a remedy for what stopped for good: nothing tries that again by itself
 RUN_AGAIN = "then run again (on a cluster: raise spec.restartNonce)"
 
@@ -86,25 +93,31 @@ class CdcError(Exception):
     """A failure in the user's words.
 
     `found` and `needed` are phrases without a full stop; `remedy` is the statement, grant or command that cures it;
-    `table` is `database.table` where one table is concerned, else empty. None of them may hold a secret.
+    `table` is `database.table` where one table is concerned, else empty. None of them may hold a secret. Text of others
+    in them is quoted (`cdcsync_core.quoting`); whatever comes, no part holds a control character, and none can pass for
+    another part in the message.
     """
+
+    #: whether `found` is several messages already, a line each
+    composed = False
 
     def __init__(self, reason: Reason, found: str, *, needed: str = "", remedy: str = "", table: str = "") -> None:
         self.reason = reason
-        self.found = found
-        self.needed = needed
-        self.remedy = remedy
+        self.found = "\n".join(map(visible, found.split("\n"))) if self.composed else visible(found)
+        self.needed = visible(needed)
+        self.remedy = visible(remedy)
         self.table = table
         super().__init__(self.message)
 
     @property
     def message(self) -> str:
-        """One line: `[table: ]found[; needed: ...][; remedy: ...]`."""
-        parts = [f"{self.table}: {self.found}" if self.table else self.found]
+        """One line: `[table: ]found[; needed: ...][; remedy: ...]`; `message_parts` takes it apart again."""
+        found = f"{visible(self.table)}: {self.found}" if self.table else self.found
+        parts = [found if self.composed else _fenced(found)]
         if self.needed:
-            parts.append(f"needed: {self.needed}")
+            parts.append(f"needed: {_fenced(self.needed)}")
         if self.remedy:
-            parts.append(f"remedy: {self.remedy}")
+            parts.append(f"remedy: {_fenced(self.remedy)}")
         return "; ".join(parts)
 
     def to_json(self) -> str:
@@ -121,12 +134,30 @@ class CdcError(Exception):
         }
 
 
+def _fenced(text: str) -> str:
+    """What would begin another part of a message does not."""
+    return _BORDER.sub(r";\\ ", text)
+
+
+def message_parts(message: str) -> dict[str, str]:
+    """The parts of a message as `CdcError.message` joins them."""
+    match = _PARTS.match(message)
+    assert match
+    return {name: text or "" for name, text in match.groupdict().items()}
+
+
 class PermanentError(CdcError):
     """Only the user can help; a retry would find the same."""
 
 
 class TransientError(CdcError):
     """A retry may cure it."""
+
+
+class ManifestError(PermanentError):
+    """The faults of a manifest, a line each in the form of a message: what is quoted in them is the author's own text."""
+
+    composed = True
 
 
 _DECODING = (

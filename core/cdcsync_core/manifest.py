@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, ManifestError, Reason
 from cdcsync_core.secret_hosts import misdirected
 from cdcsync_core.spec import API_VERSION, KIND, CdcSync, required_secrets
 
@@ -100,7 +100,7 @@ def _kind(document: Any) -> str:
 def _invalid(faults: list[str]) -> CdcError:
     """One error for all faults, a line each."""
     shown = "\n".join(faults[:20]) + (f"\nand {len(faults) - 20} more" if len(faults) > 20 else "")
-    return fail(Reason.SPEC_INVALID, shown, remedy="correct the manifest")
+    return ManifestError(Reason.SPEC_INVALID, shown, remedy="correct the manifest")
 
 
 # ---- Secrets

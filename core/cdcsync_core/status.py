@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 
 from cdcsync_core.chunk import WHOLE
 from cdcsync_core.position import LogOffset, position_from_dict
+from cdcsync_core.quoting import visible
 from cdcsync_core.run import Report, RunKind, TablePhase
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
@@ -329,7 +330,7 @@ def with_condition(status: Status, kind: str, value: bool | None, reason: str, m
         type=kind,
         status=word,
         reason=reason,
-        message=message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "...",
+        message=_shown(message),
         last_transition_time=before.last_transition_time
         if before.status == word and before.last_transition_time
         else utc(now),
@@ -338,6 +339,12 @@ def with_condition(status: Status, kind: str, value: bool | None, reason: str, m
     others = tuple(c for c in status.conditions if c.type != kind)
     at = next((i for i, c in enumerate(status.conditions) if c.type == kind), len(others))
     return status.with_(conditions=(*others[:at], after, *others[at:]))
+
+
+def _shown(message: str) -> str:
+    """Its lines, with nothing hidden in them, as far as the CRD allows."""
+    message = "\n".join(map(visible, message.split("\n")))
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "..."
 
 
 def must_write(written: Status, current: Status, written_at: float, now: float, every: float = 10.0) -> bool:

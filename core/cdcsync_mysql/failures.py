@@ -15,14 +15,15 @@ from collections.abc import Callable
 import pymysql
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_core.table import TableId, quote
 
 #: who is to be granted something where the error does not say
 _NOBODY = "the account"
-_ACCOUNT = re.compile(r"'([^']*)'@'([^']*)'")
-_TABLE = re.compile(r"for table [`']([^`']+)[`'](?:\.[`']([^`']+)[`'])?")
-_DATABASE = re.compile(r"to database '([^']*)'")
-_PRIVILEGES = re.compile(r"\(at least one of\) the (.+?) privilege")
+_ACCOUNT = re.compile(r"'([^'\x00-\x1f;]{0,96})'@'([^'\x00-\x1f;]{0,255})'")
+_TABLE = re.compile(r"for table [`']([^`'\x00-\x1f]{1,64})[`'](?:\.[`']([^`'\x00-\x1f]{1,64})[`'])?")
+_DATABASE = re.compile(r"to database '([^'\x00-\x1f]{0,64})'")
+_PRIVILEGES = re.compile(r"\(at least one of\) the ([A-Za-z_, ]{1,300}?) privilege")
 
 
 def map_error(error: BaseException, doing: str) -> CdcError:
@@ -33,9 +34,9 @@ def map_error(error: BaseException, doing: str) -> CdcError:
     if isinstance(error, CdcError):
         return error
     if (tls := _tls_cause(error)) is not None:
-        return _tls_failure(f"{doing}: {tls}", tls)
+        return _tls_failure(f"{doing}: {quoted(str(tls))}", tls)
     code, text = _told(error)
-    found = f"{doing}: {text} ({code})" if code else f"{doing}: {text}"
+    found = f"{doing}: {quoted(text)} ({code})" if code else f"{doing}: {quoted(text)}"
     rule = _RULES.get(code)
     if rule is not None:
         return rule(found, text)

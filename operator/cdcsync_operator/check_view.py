@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
 
 from cdcsync_core.quantity import show_seconds
@@ -14,6 +13,7 @@ from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused
 from cdcsync_mysql.preflight import Preflight
 from cdcsync_mysql.tablecheck import TableCheck
+from cdcsync_operator.output import shown
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -72,7 +72,7 @@ def _checks(checks: Iterable[Check]) -> Grid:
         grid.add_column(title)
     for c in checks:
         level = f"[{_STYLES[c.level]}]{c.level.value}[/]"
-        grid.add_row(escape(c.name), level, escape(c.found), escape(c.needed) if c.level is not Level.OK else "")
+        grid.add_row(shown(c.name), level, shown(c.found), shown(c.needed) if c.level is not Level.OK else "")
     return grid
 
 
@@ -82,9 +82,9 @@ def _tables(tables: Iterable[TableCheck]) -> Grid:
         grid.add_column(title)
     for t in tables:
         level = Level.FAIL if t.error else Level.WARN if t.warnings else Level.OK
-        key = escape(", ".join(t.table.key)) if t.table else ""
+        key = shown(", ".join(t.table.key)) if t.table else ""
         about = (f"~{t.rows:,}", f"~{t.splits:,}") if t.table else ("", "")
-        grid.add_row(escape(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about)
+        grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about)
     return grid
 
 
@@ -94,5 +94,5 @@ def _columns(tables: Iterable[TableCheck]) -> Grid:
         grid.add_column(title)
     for t in tables:
         for c in t.columns:
-            grid.add_row(escape(str(t.id)), escape(c.name), escape(c.source_type), c.target_type, escape(c.lossy))
+            grid.add_row(shown(str(t.id)), shown(c.name), shown(c.source_type), c.target_type, shown(c.lossy))
     return grid

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
 
 from cdcsync_core.chunk import Bound, Split
@@ -19,7 +18,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
 from cdcsync_operator.command import manifest_option, reporting
 from cdcsync_operator.local_store import ManifestFiles
-from cdcsync_operator.output import Output
+from cdcsync_operator.output import Output, shown
 from cdcsync_operator.secret_files import SecretFiles, remove_leftovers
 
 _SHOWN = 10
@@ -78,7 +77,7 @@ def _render(console: Console, tables: dict[str, Table], plans: dict[str, list[Sp
     for name, splits in plans.items():
         key = ", ".join(tables[name].key)
         for i, split in enumerate(splits[:_SHOWN]):
-            first = (escape(name), escape(key), f"{len(splits)}") if i == 0 else ("", "", "")
+            first = (shown(name), shown(key), f"{len(splits)}") if i == 0 else ("", "", "")
             grid.add_row(*first, _bound(split.start), _bound(split.end))
         if len(splits) > _SHOWN:
             grid.add_row("", "", "", f"... {len(splits) - _SHOWN} more", "")
@@ -86,4 +85,4 @@ def _render(console: Console, tables: dict[str, Table], plans: dict[str, list[Sp
 
 
 def _bound(bound: Bound) -> str:
-    return "(open)" if bound is None else escape(", ".join(str(v) for v in bound))
+    return "(open)" if bound is None else shown(", ".join(str(v) for v in bound))

@@ -14,11 +14,10 @@ from pathlib import Path
 import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.quantity import parse_seconds
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import API_VERSION
@@ -27,7 +26,7 @@ from cdcsync_kube.access import connect_api, has_cluster
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.command import reporting, state_dir_option
 from cdcsync_operator.local_store import ManifestFiles, read_state
-from cdcsync_operator.output import Output, message_parts
+from cdcsync_operator.output import Output, shown
 from cdcsync_operator.state_folder import StateFolder
 from cdcsync_operator.status_view import Rates, draw
 
@@ -160,7 +159,7 @@ def _failure(reason: str, message: str) -> Grid:
     for line in message.split("\n"):
         for name, text in message_parts(line).items():
             if text:
-                grid.add_row(f"  {name}:", escape(text))
+                grid.add_row(f"  {name}:", shown(text))
     return grid
 
 
@@ -172,5 +171,5 @@ def _tables(known: Status) -> Grid:
         *_, at = ({}, *known.passed(t))
         place = f"{at['file']}:{at['offset']}" if at.get("file") else ""
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
-        grid.add_row(escape(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason)
+        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason)
     return grid

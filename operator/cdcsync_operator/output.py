@@ -7,17 +7,20 @@ was found, what was needed and what to do.
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, message_parts
+from cdcsync_core.quoting import visible
 
-_PARTS = re.compile(r"^(?P<found>.*?)(?:; needed: (?P<needed>.*?))?(?:; remedy: (?P<remedy>.*))?$", re.DOTALL)
+
+def shown(text: str) -> str:
+    """Text of others in rich's markup: nothing in it is a tag, and nothing in it is acted on by a terminal."""
+    return escape(visible(text))
 
 
 class Output:
@@ -46,28 +49,28 @@ class Output:
             sys.stderr.write(json.dumps({kind: text}, ensure_ascii=False) + "\n")
         else:
             style = {"warning": "yellow"}.get(kind, "dim")
-            self.notes.print(f"[{style}]{kind}:[/] {escape(text)}")
+            self.notes.print(f"[{style}]{kind}:[/] {shown(text)}")
 
     def warn(self, text: str) -> None:
         self.note(text, "warning")
 
     def error(self, error: CdcError) -> None:
-        self.failure(error.reason.value, error.message)
+        if error.composed:
+            self.failure(error.reason.value, error.message)
+            return
+        found = f"{error.table}: {error.found}" if error.table else error.found
+        self._part(error.reason.value, {"found": found, "needed": error.needed, "remedy": error.remedy})
 
     def failure(self, reason: str, message: str) -> None:
         """A reason and its message: one failure a line, each `found[; needed: ...][; remedy: ...]`."""
         for part in message.split("\n"):
-            pieces = {k: v for k, v in message_parts(part).items() if v}
-            if self.as_json:
-                sys.stderr.write(json.dumps({"error": {"reason": reason, **pieces}}, ensure_ascii=False) + "\n")
-                continue
-            self.notes.print(f"[bold red]error:[/] {escape(reason)}")
-            for name, text in pieces.items():
-                self.notes.print(f"  [bold]{name + ':':8}[/] {escape(text)}")
+            self._part(reason, message_parts(part))
 
-
-def message_parts(message: str) -> dict[str, str]:
-    """The parts of a message as `CdcError.message` joins them."""
-    match = _PARTS.match(message)
-    assert match
-    return {name: text or "" for name, text in match.groupdict().items()}
+    def _part(self, reason: str, parts: Mapping[str, str]) -> None:
+        pieces = {k: v for k, v in parts.items() if v}
+        if self.as_json:
+            sys.stderr.write(json.dumps({"error": {"reason": reason, **pieces}}, ensure_ascii=False) + "\n")
+            return
+        self.notes.print(f"[bold red]error:[/] {shown(reason)}")
+        for name, text in pieces.items():
+            self.notes.print(f"  [bold]{name + ':':8}[/] {shown(text)}")

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from cdcsync_core.chunk import Bound, Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
 from cdcsync_core.status import Status
 from cdcsync_core.table import Table
@@ -91,7 +92,9 @@ class Planner(threading.Thread):
             self.error = error
         except Exception as error:  # noqa: BLE001 (a driver would wait for the rest for ever)
             if not self._stopping.is_set():  # else the run's folder is gone already
-                self.error = fail(Reason.INTERNAL_ERROR, f"the chunk plan failed: {type(error).__name__}: {error}")
+                self.error = fail(
+                    Reason.INTERNAL_ERROR, f"the chunk plan failed: {type(error).__name__}: {quoted(str(error))}"
+                )
 
     def _plan_or_leave(self, table: TablePlan) -> None:
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset
+from cdcsync_core.quoting import quoted
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
 from cdcsync_operator.seen import PreflightSeen, RunPreflight
@@ -104,7 +105,9 @@ class BackgroundSource:
         except CdcError as error:
             seen = PreflightSeen(generation, self._clock(), (error,))
         except Exception as error:  # noqa: BLE001 (a thread's end must be seen by whoever waits for it)
-            unexpected = fail(Reason.INTERNAL_ERROR, f"the preflight failed: {type(error).__name__}: {error}")
+            unexpected = fail(
+                Reason.INTERNAL_ERROR, f"the preflight failed: {type(error).__name__}: {quoted(str(error))}"
+            )
             seen = PreflightSeen(generation, self._clock(), (unexpected,))
         self._outcome = replace(seen, prompt=action.prompt)
         self._wake()

@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
@@ -17,6 +16,7 @@ from rich.text import Text
 from cdcsync_core.quantity import show_seconds
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Phase, Status, TableStatus
+from cdcsync_operator.output import shown
 
 _MAX_BARS = 15
 _WINDOW = 20.0
@@ -81,7 +81,7 @@ def lag_text(status: Status) -> str:
 def draw(name: str, status: Status, now: float, rates: Rates) -> RenderableType:
     """Bars for the tables that are being read, with rows, rate and estimate; below them one line for the whole."""
     colour = _COLOURS.get(status.phase, "cyan")
-    line = Text.from_markup(f"[bold]{escape(name)}[/] [{colour}]{escape(summary(status))}[/]")
+    line = Text.from_markup(f"[bold]{shown(name)}[/] [{colour}]{shown(summary(status))}[/]")
     reading = [t for t in status.table_status if t.phase is TablePhase.SNAPSHOTTING]
     waiting = sum(t.phase is TablePhase.PENDING for t in status.table_status)
     if not reading:
@@ -101,7 +101,7 @@ def bars(tables: list[TableStatus], now: float, rates: Rates) -> Grid:
         rows_rate, splits_rate = rates.note(now, table)
         left = show_seconds((total - done) / splits_rate) + " left" if splits_rate else ""
         grid.add_row(
-            escape(table.name),
+            shown(table.name),
             ProgressBar(total=total, completed=done, width=30),
             f"{100 * done // total:3d} %",
             f"{table.rows:,} rows",

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.quantity import show_seconds
 from cdcsync_core.verification import Difference, Progress, Step, TableResult
-from cdcsync_operator.output import Output
+from cdcsync_operator.output import Output, shown
 
 _SHOWN_TABLES = 30
 _WIDTH = 240
@@ -41,10 +40,9 @@ class ProgressView:
         grid = Grid.grid(padding=(0, 1))
         for _ in range(4):
             grid.add_column(no_wrap=True)
-        shown = list(self._tables.values())[-_SHOWN_TABLES:]
-        for p in shown:
+        for p in list(self._tables.values())[-_SHOWN_TABLES:]:
             bar = ProgressBar(total=max(p.estimate, p.rows, 1), completed=p.rows, width=30)
-            grid.add_row(escape(p.table), bar, f"{p.rows:,} rows", _doing(p))
+            grid.add_row(shown(p.table), bar, f"{p.rows:,} rows", _doing(p))
         return grid
 
 
@@ -89,7 +87,7 @@ def render(console: Console, results: Sequence[TableResult]) -> None:
         grid.add_column(title, justify="left" if title in ("TABLE", "RESULT") else "right", no_wrap=True)
     for r in results:
         numbers = (f"{r.source_rows:,}", f"{r.target_rows:,}", f"{r.ranges:,}", show_seconds(r.seconds))
-        grid.add_row(escape(r.table), *numbers, _result(r))
+        grid.add_row(shown(r.table), *numbers, _result(r))
     print_grid(console, grid)
     for r in results:
         _details(console, r)
@@ -111,7 +109,7 @@ def _result(result: TableResult) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in (result.counts or {}).items())
         return f"[bold red]{kinds}[/]"
     if result.error:
-        return f"[bold red]{escape(str(result.error['reason']))}[/]"
+        return f"[bold red]{shown(str(result.error['reason']))}[/]"
     if result.skipped or result.unconfirmed:
         return "[yellow]not compared yet[/]" if result.skipped else f"[yellow]{result.unconfirmed:,} not confirmed[/]"
     return "[green]equal[/]"
@@ -119,20 +117,20 @@ def _result(result: TableResult) -> str:
 
 def _details(console: Console, result: TableResult) -> None:
     for key in result.keys:
-        console.print(f"  {escape(result.table)} {_key(key)}: [red]{key.kind.value}[/]")
+        console.print(f"  {shown(result.table)} {_key(key)}: [red]{key.kind.value}[/]")
         for column, (source, target) in key.columns.items():
-            console.print(f"    {escape(column)}: {escape(source)} in the source, {escape(target)} in the target")
+            console.print(f"    {shown(column)}: {shown(source)} in the source, {shown(target)} in the target")
     hidden = result.differences - len(result.keys)
     if hidden:
-        console.print(f"  {escape(result.table)}: {hidden:,} more keys differ")
+        console.print(f"  {shown(result.table)}: {hidden:,} more keys differ")
     if result.unconfirmed:
-        console.print(f"  {escape(result.table)}: {result.unconfirmed:,} keys differ, but {escape(result.why)}")
+        console.print(f"  {shown(result.table)}: {result.unconfirmed:,} keys differ, but {shown(result.why)}")
     if result.skipped:
-        console.print(f"  {escape(result.table)}: {escape(result.skipped)}")
+        console.print(f"  {shown(result.table)}: {shown(result.skipped)}")
 
 
 def _key(difference: Difference) -> str:
-    return escape(", ".join(f"{name} = {value}" for name, value in difference.key.items()))
+    return shown(", ".join(f"{name} = {value}" for name, value in difference.key.items()))
 
 
 def failures(results: Sequence[TableResult]) -> list[CdcError]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-import traceback
 from dataclasses import replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_core.run import Decoder, ExitCode, RunConfig
 from cdcsync_spark import earlysession
 from cdcsync_spark.metrics import shown
 from cdcsync_spark.progress import ControllerGone, Reporter, Reports
 from cdcsync_spark.stopsignal import on_stop_signal
+from cdcsync_spark.tracebacks import log_traceback
 
 
 def main(arguments: list[str]) -> int:
@@ -58,13 +59,13 @@ def _outcome(config: RunConfig, reporter: Reports, stopping: threading.Event) ->
 
         return run_application(config, reporter, stopping, starting)
     except CdcError as e:
-        traceback.print_exc()
+        log_traceback()
         return e
     except ControllerGone:
         raise
     except Exception as e:  # noqa: BLE001 (the last words of a driver name whatever ended it)
-        traceback.print_exc()
-        return fail(Reason.INTERNAL_ERROR, f"{type(e).__name__}: {str(e)[:500]}", remedy="see the driver's log")
+        log_traceback()
+        return fail(Reason.INTERNAL_ERROR, f"{type(e).__name__}: {quoted(str(e))}", remedy="see the driver's log")
 
 
 def exit_code(error: CdcError | None) -> ExitCode:

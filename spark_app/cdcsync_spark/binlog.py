@@ -23,6 +23,7 @@ from pymysql.cursors import Cursor
 from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.quoting import quoted
 from cdcsync_spark.wire.compression import MAX_EVENT
 from cdcsync_spark.wire.parser import Flavor
 
@@ -292,7 +293,9 @@ def _refusal(error: Exception, start: Position) -> CdcError:
         return fail(Reason.SOURCE_UNREACHABLE, "no heartbeat from the server in time", needed="a live connection")
     if isinstance(error, pymysql.err.MySQLError) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return _explained(error.args[0], str(error.args[1]), start)
-    return fail(Reason.SOURCE_UNREACHABLE, f"the connection of the dump broke: {error}", needed="a live connection")
+    return fail(
+        Reason.SOURCE_UNREACHABLE, f"the connection of the dump broke: {quoted(str(error))}", needed="a live connection"
+    )
 
 
 def _explained(number: int, text: str, start: Position) -> CdcError:

@@ -23,6 +23,7 @@ import structlog
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.quoting import quoted
 from cdcsync_core.run import Decoder
 from cdcsync_core.spec import Tables
 from cdcsync_core.table import Table, TableId
@@ -388,4 +389,4 @@ class LogReader:
 
 
 def _unexpected(error: Exception) -> CdcError:
-    return fail(Reason.INTERNAL_ERROR, f"the log reader failed: {type(error).__name__}: {error}")
+    return fail(Reason.INTERNAL_ERROR, f"the log reader failed: {type(error).__name__}: {quoted(str(error))}")

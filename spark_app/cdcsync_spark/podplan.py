@@ -11,13 +11,13 @@ import base64
 import gzip
 import json
 import threading
-import traceback
 from pathlib import Path
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import PlanShard
 from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_spark.tracebacks import log_traceback
 
 _POLL_SECONDS = 0.5
 
@@ -44,7 +44,7 @@ class PlanMirror(threading.Thread):
         try:
             self._fetch_all()
         except Exception as e:  # noqa: BLE001 (a thread that died silently would look like a plan that is still being made)
-            traceback.print_exc()
+            log_traceback()
             found = f"the plan of this run cannot be read: {type(e).__name__}: {str(e)[:300]}"
             self._error = fail(
                 Reason.INTERNAL_ERROR, found, remedy="see the driver's log; the next run gets a plan of its own"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import traceback
 from pathlib import Path
 from types import FrameType
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.run import ExitCode
 from cdcsync_core.verification import Progress, TableResult, VerifyConfig, verdict
+from cdcsync_spark.tracebacks import log_traceback
 from cdcsync_spark.verify.comparison import open_comparison
 
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     except CdcError as e:
         return _refuse(e)
     except Exception as e:  # noqa: BLE001 (the last words name whatever ended it)
-        traceback.print_exc()
+        log_traceback()
         return _refuse(fail(Reason.INTERNAL_ERROR, f"{type(e).__name__}: {str(e)[:500]}"))
     for result in results:
         _tell(result)

