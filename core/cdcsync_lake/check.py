@@ -35,6 +35,7 @@ PROBES = "_cdcsync.probe"
 _LEFTOVER = 3600.0
 _PROBE = re.compile(r"[0-9a-f]{32}(\.new)?")
 _CONTENT = b"cdcsync check"
+_ATTEMPTS = 100
 #: errors of file systems without hard links
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
@@ -68,16 +69,23 @@ def _on_disk(lake: Location) -> list[CdcError]:
     if not folder.is_dir():
         raise _no_lake(lake, f"{str(folder)!r} is no folder", "a folder, or a path where one can be made")
     _refuse_inside_a_table(lake, lambda above: Path(above, "_delta_log").is_dir())
-    try:
-        _try_links(lake, folder / PROBES)
-    except OSError as error:
-        return [store_error(error, str(error), f"a check of {folder}")]
+    for attempt in range(_ATTEMPTS):
+        try:
+            _try_links(lake, folder / PROBES)
+        except FileNotFoundError as error:  # another check has just removed the folder
+            if attempt == _ATTEMPTS - 1:
+                return [store_error(error, str(error), f"a check of {folder}")]
+        except OSError as error:
+            return [store_error(error, str(error), f"a check of {folder}")]
+        else:
+            break
     return []
 
 
 def _try_links(lake: Location, probes: Path) -> None:
     """A commit is a hard link to a name that must be free."""
-    probes.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        probes.mkdir()
     _remove_old_files(probes)
     written, name = probes / f"{uuid.uuid4().hex}.new", probes / uuid.uuid4().hex
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import obstore
@@ -115,6 +116,15 @@ def test_a_lake_inside_a_table_is_refused(table: str, s3: S3Server, tmp_path: Pa
 def test_a_folder_is_ready_there_or_not_yet(tmp_path: Path) -> None:
     assert check_lake(Location.parse(str(tmp_path))).errors == ()
     assert check_lake(Location.parse(str(tmp_path / "not/yet"))).errors == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checks_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """The first to end removes the folder of the probes, which another one has just found."""
+    lake = Location.parse(str(tmp_path / "lake"))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: check_lake(lake).errors, range(400)))
+    assert set(found) == {()}
     assert list(tmp_path.iterdir()) == []
 
 
