@@ -15,6 +15,7 @@ from cdcsync_core.table import TableId
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
 from cdcsync_mysql.servercheck import Server, check_server, look
 from cdcsync_mysql.tablecheck import TableCheck, check_table
@@ -62,7 +63,7 @@ def preflight(
             checks = check_server(server)
             tables = _tables(server, spec, checks)
             seconds = _estimate(readers or spec.snapshot.parallelism, tables, unread)
-            checks += _outlives(log_retention_seconds(connection), seconds)
+            checks += _outlives(log_retention_seconds(connection), seconds, server.rds)
     except CdcError as e:
         return Preflight(None, (refused("connection", e),))
     return Preflight(facts, tuple(checks), tuple(tables), seconds)
@@ -106,14 +107,15 @@ def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | 
     return rows / (_ROWS_PER_SECOND * readers)
 
 
-def _outlives(retention: float, seconds: float) -> list[Check]:
+def _outlives(retention: float, seconds: float, rds: bool = False) -> list[Check]:
     """The log since the first wave must still be there when the last one is done."""
     name = "binlog retention"
     if not retention or seconds <= _SAFE_PART * retention:
         return []
     found = f"{retention:.0f} s, while the snapshot is estimated at {seconds:.0f} s"
     needed = "a log that outlives the snapshot, twice over"
-    remedy = "raise binlog_expire_logs_seconds, or spec.snapshot.parallelism (on a cluster with spec.executors)"
+    setting = KEEP_BINLOG if rds else "raise binlog_expire_logs_seconds"
+    remedy = f"{setting}, or raise spec.snapshot.parallelism (on a cluster with spec.executors)"
     if seconds > retention:
         return [failed(name, Reason.SNAPSHOT_OUTLIVES_BINLOG, found, needed, remedy)]
     return [warned(name, found, needed, remedy)]

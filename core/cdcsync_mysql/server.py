@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.rds import retention_seconds
 from cdcsync_mysql.version import SUPPORTED, TESTED, Flavor, flavor_of, parse_version
 
 
@@ -66,6 +67,9 @@ def global_variables(connection: Connection, *names: str) -> dict[str, str]:
 
 def log_retention_seconds(connection: Connection) -> float:
     """How long the server keeps its binlog; 0 for as long as it lives."""
+    rds = retention_seconds(connection)
+    if rds is not None:
+        return rds
     found = global_variables(
         connection, "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge"
     )

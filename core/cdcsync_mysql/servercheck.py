@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.spec import is_loopback
+from cdcsync_core.table import TableId
 from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
 from cdcsync_mysql.failures import for_account, grant
 from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.rds import KEEP_BINLOG, is_purged_soon, is_rds, on_rds, retention_seconds
+from cdcsync_mysql.reach import fault_of_reading
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.version import SUPPORTED, TESTED
 
@@ -35,6 +38,7 @@ class Server:
     variables: dict[str, str]
     account: str
     server_id: int = 0
+    rds: bool = False
 
     @property
     def is_mysql(self) -> bool:
@@ -45,7 +49,8 @@ def look(source: Source, connection: Connection, facts: ServerFacts, server_id: 
     """Reads what most checks need; raises CdcError."""
     variables = {str(n).lower(): str(v) for n, v in fetch(connection, "SHOW GLOBAL VARIABLES")}
     user, _, host = str(fetch(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
-    return Server(source, connection, facts, variables, f"'{user}'@'{host}'", server_id)
+    rds = is_rds(connection, variables)
+    return Server(source, connection, facts, variables, f"'{user}'@'{host}'", server_id, rds)
 
 
 def check_server(server: Server) -> list[Check]:
@@ -56,7 +61,7 @@ def check_server(server: Server) -> list[Check]:
             found.extend(check(server))
         except CdcError as e:
             found.append(refused(check.__name__.lstrip("_"), for_account(e, server.account)))
-    return found
+    return [on_rds(check) for check in found] if server.rds else found
 
 
 def _version(server: Server) -> Iterator[Check]:
@@ -212,6 +217,36 @@ def _filters(server: Server) -> Iterator[Check]:
             yield passed(name, "(empty)")
 
 
+def _rds_retention(server: Server) -> Iterator[Check]:
+    """What RDS purges as soon as it can may be gone before a stopped sync runs again."""
+    if not server.rds:
+        return
+    seconds = retention_seconds(server.connection)
+    if seconds is None:
+        found = "it cannot be seen in mysql.rds_configuration"
+        yield warned(
+            "binlog retention hours", found, "SELECT on it", grant("SELECT", "mysql.rds_configuration", server.account)
+        )
+    elif is_purged_soon(seconds):
+        yield warned(
+            "binlog retention hours", "NULL: binlog files are purged as soon as possible", "some days", KEEP_BINLOG
+        )
+    else:
+        yield passed("binlog retention hours", f"{seconds / 3600:g}")
+
+
+def _rds_heartbeat(server: Server) -> Iterator[Check]:
+    """RDS writes it in statement format, which passes only where its table can be seen."""
+    name = "mysql.rds_heartbeat2"
+    if not server.rds:
+        return
+    if fault_of_reading(server.connection, TableId("mysql", "rds_heartbeat2")):
+        found = "it cannot be seen, and where RDS writes it each of its statements would stop every table"
+        yield warned(name, found, "SELECT on it", grant("SELECT", name, server.account))
+    else:
+        yield passed(name, "can be seen")
+
+
 def _triggers_on_replica(server: Server) -> Iterator[Check]:
     name = "slave_run_triggers_for_rbr"
     value = server.variables.get(name)
@@ -327,6 +362,8 @@ CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
     _low_watermark,
     _replica,
     _filters,
+    _rds_retention,
+    _rds_heartbeat,
     _triggers_on_replica,
     _setting("wsrep_on", Reason.LOG_INCOMPLETE, "OFF", "capture from a server outside of the Galera cluster"),
     _prepared_transactions,
