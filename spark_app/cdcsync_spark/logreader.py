@@ -277,16 +277,23 @@ class LogReader:
         """The dump is left for a search: a server that cannot send gives it up after a while."""
         needed: PrepareNeeded | ReachNeeded | None = None
         while not self._has_ended():
-            if isinstance(needed, PrepareNeeded):
-                self._learn(needed)
-            elif needed is not None:
-                self._learn_reach(needed)
+            if needed is not None:
+                self._search(needed)
             try:
                 self._follow()
             except (PrepareNeeded, ReachNeeded) as e:
                 needed = e
             else:
                 return
+
+    def _search(self, needed: PrepareNeeded | ReachNeeded) -> None:
+        """The reader does not listen meanwhile, so the source is not silent."""
+        self._note(blocked=True)
+        if isinstance(needed, PrepareNeeded):
+            self._learn(needed)
+        else:
+            self._learn_reach(needed)
+        self._note(heard=time.monotonic(), blocked=False)
 
     def _learn(self, needed: PrepareNeeded) -> None:
         spool = Spool(str(self._settings.folder), self._settings.max_batch_bytes // _SPARE_PART)
