@@ -53,6 +53,7 @@ BROKEN = [
     # no rule, but the schema itself
     ("spec.state", "stopped", 'supported values: "running", "paused"'),
     ("spec.tables", {"include": ["a"], "newTables": "take"}, 'supported values: "capture", "ignore"'),
+    ("spec.tables", {"include": ["a"], "invalidCharacters": "drop"}, 'supported values: "fail", "replace"'),
     ("spec.snapshot", {"maxRowsPerSecond": 5}, "unknown field"),
     ("spec.tables.overrides", [{"table": "a.b"}, {"table": "a.b"}], "Duplicate value"),
     ("spec.stream.interval", "5 minutes", "should match"),
