@@ -55,9 +55,12 @@ class Descriptor:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Descriptor:
-        return cls(
-            data["storageType"], data["pathOrInlineDv"], data.get("offset"), data["sizeInBytes"], data["cardinality"]
-        )
+        """Raises KeyError or TypeError for what is no descriptor."""
+        texts = (data["storageType"], data["pathOrInlineDv"])
+        numbers = (data["sizeInBytes"], data["cardinality"], data.get("offset") or 0)
+        if not all(isinstance(t, str) for t in texts) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+            raise TypeError("a deletion vector of other types")
+        return cls(*texts, data.get("offset"), *numbers[:2])
 
     def to_dict(self) -> dict[str, Any]:
         offset = {} if self.offset is None else {"offset": self.offset}

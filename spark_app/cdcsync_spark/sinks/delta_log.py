@@ -32,6 +32,19 @@ _MOST_FOREIGN_COMMITS = 10_000
 OWN_TABLE = "where the table is this sync's own, move its folder away"
 
 
+#: what parsers raise of content that is not what it should be: too deep, too large, of other types
+_BROKEN = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    OSError,
+    pa.ArrowException,
+)
+
+
 class LostRace(Exception):
     """Another commit came first; start again at "open"."""
 
@@ -52,7 +65,7 @@ def parsing(path: str) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException) as broken:
+    except _BROKEN as broken:
         raise TornFile(
             Reason.SINK_CONFLICT,
             f"the file {path} cannot be read: {' '.join(str(broken).split())[:200] or type(broken).__name__}",

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.deletion_vectors import Descriptor
-from cdcsync_spark.sinks.delta_log import own_state
+from cdcsync_spark.sinks.delta_log import own_state, parsing
 from cdcsync_spark.sinks.statistics import as_json
 
 Action = dict[str, Any]
@@ -51,12 +51,19 @@ class LiveFile:
     def rows(self) -> int | None:
         """Physical rows, deleted ones included; None where the log does not say."""
         stats = self.add.get("stats")
-        return _counted(stats) if stats else None
+        with parsing(self.log_path):
+            return _counted(stats) if stats else None
 
     @cached_property
     def vector(self) -> Descriptor | None:
         found = self.add.get("deletionVector")
         return None if found is None else Descriptor.from_dict(found)
+
+    def check(self) -> None:
+        """Fails, as parsers do, of an action that does not name a file; its statistics are parsed where they are needed."""
+        if not isinstance(self.add["path"], str):
+            raise TypeError("a path that is no text")
+        _ = self.size, self.vector and self.vector.path
 
     @property
     def deleted_rows(self) -> int:
@@ -150,10 +157,13 @@ class TableView:
     def take(self, action: Action) -> None:
         """One action of a checkpoint, or one that adds to the table."""
         if action.get("add"):
-            self.files[action["add"]["path"]] = LiveFile(action["add"])
-            self.named.append(action["add"]["path"])
+            live = LiveFile(action["add"])
+            live.check()
+            self.files[live.log_path] = live
+            self.named.append(live.log_path)
         elif action.get("metaData"):
             self.metadata = action["metaData"]
+            _ = self.fields, self.partitions, self.properties.items()
         elif action.get("protocol"):
             self.protocol = action["protocol"]
 

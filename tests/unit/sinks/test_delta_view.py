@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from cdcsync_spark.sinks.deletion_vectors import Descriptor, z85
 from cdcsync_spark.sinks.delta_commit import head
 from cdcsync_spark.sinks.delta_compaction import GATHERED, MOST_ROWS, next_move
 from cdcsync_spark.sinks.delta_features import no_vectors, obstacle, protocol_for, upgrade
+from cdcsync_spark.sinks.delta_log import TornFile, parsing
 from cdcsync_spark.sinks.delta_upkeep import retention
 from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, loosened
 from contract.sinkcase import ORDERS, first_state
@@ -147,3 +150,36 @@ def test_intervals_of_properties() -> None:
     }.items():
         assert retention({"delta.deletedFileRetentionDuration": text}) == expected
     assert retention({}) == 7 * 86_400_000
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"add": {"path": 5, "size": 1}},
+        {"add": {"path": "a", "size": "x"}},
+        {"add": {"path": "a", "size": float("inf")}},
+        {"add": {"path": "a", "size": 1, "deletionVector": {"storageType": "u"}}},
+        {"add": {"path": "a", "size": 1, "deletionVector": vector(1).to_dict() | {"sizeInBytes": "4"}}},
+        {"add": {"path": "a", "size": 1, "deletionVector": vector(1).to_dict() | {"pathOrInlineDv": "ü" * 20}}},
+        {"remove": {"path": "a", "deletionTimestamp": float("inf")}},
+        {"metaData": {"schemaString": "{"}},
+        {"metaData": {"schemaString": SCHEMA, "configuration": [1]}},
+        {"metaData": {"schemaString": SCHEMA, "partitionColumns": 5}},
+        {"add": {"path": "a", "size": 1, "stats": "{"}},
+    ],
+)
+def test_an_entry_that_is_no_deltas_is_a_torn_file(action: Action) -> None:
+    with pytest.raises(TornFile):
+        _use(entry_text([action]))
+
+
+def test_an_entry_without_bottom_is_a_torn_file() -> None:
+    with pytest.raises(TornFile):
+        _use('{"add":' + "[" * 50_000)
+
+
+def _use(text: str) -> None:
+    view = TableView()
+    with parsing("entry"):
+        view.entry(0, text)
+    _ = [live.rows for live in view.files.values()]
