@@ -289,7 +289,9 @@ def test_durability_is_a_warning(any_server: Server, database: str) -> None:
 def test_patterns_and_overrides_without_a_table(any_server: Server, database: str) -> None:
     source = source_of(any_server)
     missing = preflight(source, _spec([rf"{database}\.t", r"no\.where"]))
-    assert _reasons(missing.failures) == {Reason.NO_SUCH_TABLE}
+    assert missing.failures == (), "a table that is named and missing is one table's failure"
+    assert {str(t.id): t.error.reason for t in missing.tables if t.error} == {"no.where": Reason.NO_SUCH_TABLE}
+    assert _reasons(preflight(source, _spec([r"no\.w.*"])).failures) == {Reason.NO_SUCH_TABLE}
     misspelt = preflight(source, _spec([rf"{database}\.t"], [{"table": f"{database}.T_"}]))
     assert misspelt.failures == ()
     assert any(f"{database}.T_ is not captured" in w for w in misspelt.warnings)
