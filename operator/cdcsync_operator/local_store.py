@@ -165,7 +165,9 @@ def _parsed(text: str) -> Any:
 
 
 def _asked_again(spec: Spec, status: Status) -> Status:
-    """A person who runs the sync again asks for another attempt, whatever became of the last one."""
+    """A person who runs the sync again asks for another attempt, whatever became of the last one: source and sink are judged
+    by a preflight of this run, not by what the last one found."""
     tables = [retried(spec, t) for t in status.table_status]
     phase = Phase.PENDING if status.phase is Phase.FAILED else status.phase
-    return only_tables(status, tables).with_(phase=phase, restarts=Restarts())
+    judged = tuple(c for c in status.conditions if c.type not in ("SourceReady", "SinkReady"))
+    return only_tables(status, tables).with_(phase=phase, restarts=Restarts(), conditions=judged)
