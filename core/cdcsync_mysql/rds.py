@@ -70,7 +70,7 @@ def on_rds(check: Check) -> Check:
 
 
 def rds_remedy(remedy: str) -> str:
-    if "BACKUP_ADMIN" in remedy:
+    if remedy.endswith("; or gtid_mode=ON"):
         return _GTIDS
     if remedy == "start the server with --log-bin":
         return _BACKUPS

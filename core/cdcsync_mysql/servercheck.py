@@ -163,8 +163,10 @@ def _dump(server: Server) -> Iterator[Check]:
 
 
 def _low_watermark(server: Server) -> Iterator[Check]:
-    """BACKUP_ADMIN where MySQL has no GTIDs (rule R1)."""
+    """BACKUP_ADMIN and XA_RECOVER_ADMIN where MySQL has no GTIDs (rule R1)."""
     low = watermark.low(server.source, server.facts)
+    if server.is_mysql and not server.facts.gtid:
+        watermark.prepared(server.connection)
     yield passed("low watermark", str(low) or "(no transaction yet)")
 
 
@@ -263,7 +265,7 @@ def _prepared_transactions(server: Server) -> Iterator[Check]:
     except CdcError as e:
         if e.reason is not Reason.PRIVILEGE_MISSING:
             raise
-        yield _unseen_prepared(server)
+        yield passed("XA RECOVER", "cannot be seen without XA_RECOVER_ADMIN")
         return
     if prepared:
         yield warned(
@@ -274,18 +276,6 @@ def _prepared_transactions(server: Server) -> Iterator[Check]:
         )
     else:
         yield passed("XA RECOVER", "none prepared")
-
-
-def _unseen_prepared(server: Server) -> Check:
-    found = "cannot be seen without XA_RECOVER_ADMIN"
-    if server.facts.gtid:
-        return passed("XA RECOVER", found)
-    return warned(
-        "XA RECOVER",
-        f"{found}: a snapshot may miss what an XA COMMIT of the same moment commits, because gtid_mode is not ON",
-        "gtid_mode=ON, XA_RECOVER_ADMIN, or no XA transactions on captured tables",
-        grant("XA_RECOVER_ADMIN", "*.*", server.account),
-    )
 
 
 _FORGOTTEN = {

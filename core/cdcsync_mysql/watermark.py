@@ -82,6 +82,21 @@ def _log_status_place(connection: Connection) -> LogOffset:
     return LogOffset(local["binary_log_file"], local["binary_log_position"])
 
 
+def prepared(connection: Connection) -> list[tuple[Any, ...]]:
+    """The rows of XA RECOVER, which a LOW that is a place needs; raises PrivilegeMissing where the account may not see them."""
+    try:
+        return list(fetch(connection, "XA RECOVER"))
+    except CdcError as e:
+        if e.reason is not Reason.PRIVILEGE_MISSING:
+            raise
+        raise fail(
+            Reason.PRIVILEGE_MISSING,
+            e.found,
+            needed="XA_RECOVER_ADMIN, because gtid_mode is not ON: an XA COMMIT is in the binlog before a SELECT sees it",
+            remedy=f"{grant('XA_RECOVER_ADMIN', '*.*')}; or gtid_mode=ON",
+        ) from e
+
+
 def _status(connection: Connection, facts: ServerFacts) -> tuple[Any, ...]:
     """File, Position, Binlog_Do_DB, Binlog_Ignore_DB and on MySQL Executed_Gtid_Set."""
     renamed = facts.flavor == "mysql" and facts.numbers >= (8, 2)

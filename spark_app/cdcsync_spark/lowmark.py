@@ -8,7 +8,7 @@ Until the engine has committed, XA RECOVER still lists the transaction.
 So, after the position is taken, XA RECOVER is asked. Of those that it lists the binlog up to the position says whether they are
 prepared, or ended and about to be committed; for the latter is waited. What the server does not list any more, every later SELECT
 sees. Where nothing is listed, which is the rule, nothing is read. With GTIDs there is no such moment: `gtid_executed` follows the
-engine. MySQL shows the list to accounts with XA_RECOVER_ADMIN only; to an account without, `cdcsync check` says so.
+engine. MySQL shows the list to accounts with XA_RECOVER_ADMIN only, so without GTIDs a low watermark needs that right, too.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.position import FilePosition, Position
 from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source, connect, fetch
+from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_spark.xasearch import Known, XaSearch
 
@@ -53,15 +53,9 @@ class LowMark:
 
 
 def prepared_xids(source: Source) -> set[str]:
-    """Those that are prepared, as the binlog spells them, as far as the account may see them."""
+    """Those that are prepared, as the binlog spells them. Raises PrivilegeMissing where the account may not see them."""
     with connect(source) as connection:
-        try:
-            rows = fetch(connection, "XA RECOVER")
-        except CdcError as e:
-            if e.reason is not Reason.PRIVILEGE_MISSING:
-                raise
-            rows = []
-    return {_xid(*row) for row in rows}
+        return {_xid(*row) for row in watermark.prepared(connection)}
 
 
 def _xid(format_id: int, first: int, second: int, data: bytes | str) -> str:

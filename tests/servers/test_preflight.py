@@ -58,7 +58,7 @@ def database(any_server: Server, fresh_database: FreshDatabase) -> str:
 def test_documented_grants_suffice(any_server: Server, database: str) -> None:
     grants = ["SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT"]
     if any_server.variant == "mysql97_nogtid":
-        grants.append("BACKUP_ADMIN")
+        grants += ["BACKUP_ADMIN", "XA_RECOVER_ADMIN"]
     any_server.create_user("cdc", "pw", grants)
     found = _look(any_server, database, "cdc", "pw")
     assert found.failures == ()
@@ -125,7 +125,7 @@ def test_privileges_by_role_count(any_server: Server, database: str) -> None:
     any_server.create_user("actor", "pw", [])
     privileges = "SELECT, REPLICATION SLAVE, REPLICATION CLIENT"
     if any_server.variant == "mysql97_nogtid":
-        privileges += ", BACKUP_ADMIN"
+        privileges += ", BACKUP_ADMIN, XA_RECOVER_ADMIN"
     role = (
         "SET DEFAULT ROLE part FOR 'actor'@'%'" if any_server.flavor == "mariadb" else "SET DEFAULT ROLE part TO actor"
     )

@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.position import Position, TransactionId
 from cdcsync_spark.lowmark import LowMark, prepared_xids
 from cdcsync_spark.wire.facts import TransactionEnd, XaEnd
@@ -98,3 +99,17 @@ def test_what_stays_prepared_is_not_waited_for(
             low = LowMark(source_of(server), facts).take()
         cursor.execute("XA ROLLBACK 'a','bc',9")
     assert low.reached(log_end(server).at) is False
+
+
+@pytest.mark.server
+def test_without_gtids_low_needs_to_see_what_is_prepared(mysql97_nogtid: Server) -> None:
+    """An account that cannot see the list could take a LOW that covers an XA COMMIT which no SELECT sees yet."""
+    mysql97_nogtid.create_user("blind", "pw", ["SELECT", "REPLICATION CLIENT", "REPLICATION SLAVE", "BACKUP_ADMIN"])
+    source = source_of(mysql97_nogtid, "blind", "pw")
+    with connected(mysql97_nogtid) as (_, facts):
+        with pytest.raises(PermanentError) as refused:
+            LowMark(source, facts).take()
+        assert refused.value.reason is Reason.PRIVILEGE_MISSING
+        assert "GRANT XA_RECOVER_ADMIN ON *.*" in refused.value.remedy
+        mysql97_nogtid.run("GRANT XA_RECOVER_ADMIN ON *.* TO 'blind'@'%'")
+        LowMark(source, facts).take()

@@ -50,7 +50,7 @@ _ACCOUNT, _PASSWORD = "cdc", "only for tests"
 #: what the documentation asks a user to grant
 GRANTS = {
     "mariadb": ("SELECT", "REPLICATION SLAVE", "BINLOG MONITOR", "REPLICATION MASTER ADMIN", "SLAVE MONITOR"),
-    "mysql": ("SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT", "BACKUP_ADMIN"),
+    "mysql": ("SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT", "BACKUP_ADMIN", "XA_RECOVER_ADMIN"),
 }
 
 
