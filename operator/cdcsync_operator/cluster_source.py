@@ -45,13 +45,13 @@ class ClusterSource:
         return SourceCalls(look=self.look, current=self.current, splits=self.splits, give_up=self.give_up)
 
     def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> Look:
-        with self._looks.held(resource.metadata.namespace), self._question(secrets) as question:
+        with self._question(secrets) as question, self._looks.held(resource.metadata.namespace):
             return source_calls.look_from_cluster(resource, secrets, unread, question, _LOOK_SECONDS)
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         with (
-            self._looks.held(resource.metadata.namespace),
             self._question(secrets) as question,
+            self._looks.held(resource.metadata.namespace),
             question.within(_POSITION_SECONDS),
         ):
             return source_calls.current(resource, secrets, question)
@@ -69,7 +69,7 @@ class ClusterSource:
                 yield split
 
     def give_up(self, secrets: Path) -> None:
-        """Ends what is asked for the sync; who waits for a slot finds no credentials any more."""
+        """Ends what is asked for the sync; what waits for a slot opens no connection when it has one."""
         with self._lock:
             asked = list(self._asked.get(secrets, ()))
         for question in asked:

@@ -43,7 +43,7 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
     fill(server, elsewhere, "moved")
     fill(server, database, "b")
     server.run(
-        f"CREATE TABLE {database}.empty (id INT PRIMARY KEY, word VARCHAR(20) NOT NULL)",
+        f"CREATE TABLE {database}.vacant (id INT PRIMARY KEY, word VARCHAR(20) NOT NULL)",
         f"CREATE TABLE {database}.keyless (id INT)",
         f"RENAME TABLE {elsewhere}.moved TO {database}.moved",
     )
@@ -55,14 +55,14 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
     )
     assert condition(seen, "Stalled")[0] == "False"
     assert seen["restarts"]["consecutive"] == 0
-    for table in ("a", "b", "empty", "moved"):
+    for table in ("a", "b", "vacant", "moved"):
         server.run(
             f"INSERT INTO {table} VALUES (9001, 'later')", f"UPDATE {table} SET word = 'x' WHERE id = 7", db=database
         )
     assert sync.terminate() == ExitCode.DONE
     server.run(f"DROP TABLE {database}.moved")
     sync.run_to_completion()
-    for table in ("a", "b", "empty"):
+    for table in ("a", "b", "vacant"):
         assert_equal(sync, table)
     gone = entry(sync.status(), f"{database}.moved")
     assert (gone["phase"], gone["reason"]) == ("Unassigned", "NoSuchTable")
