@@ -130,10 +130,9 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (a pod's own)
         "spark.driver.port": str(DRIVER_PORT),
         "spark.blockManager.port": str(BLOCK_PORT),
-        # Who reaches these ports must know a secret of this run, which is mounted, and what is sent there is encrypted.
+        # Who reaches these ports must know a secret of this run, which is mounted.
         "spark.authenticate": "true",
         "spark.authenticate.secret.file": f"{AUTH_DIR}/{AUTH_KEY}",
-        "spark.network.crypto.enabled": "true",
         "spark.executor.instances": str(_instances(resource.spec)),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{executors.memory // _MI}m",
