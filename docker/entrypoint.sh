@@ -11,9 +11,10 @@ executor)
     # the drivers' class archive; it is taken where the class path begins as theirs does, else left
     archive=$(compgen -G '/opt/cdcsync/share/cdcsync/*.jsa' | head -1 || true)
     options+=(${archive:+"-XX:SharedArchiveFile=$archive"})
-    # The secret by which it knows its driver. Spark's own reading of the file needs spark.master, which an executor learns from its driver.
+    # The secret by which it knows its driver. Spark's own reading of the file needs spark.master, which an executor learns from its driver;
+    # a driver takes the file's bytes in base64.
     secret=/etc/cdcsync/auth/secret
-    if [ -f "$secret" ]; then _SPARK_AUTH_SECRET=$(<"$secret"); export _SPARK_AUTH_SECRET; fi
+    if [ -f "$secret" ]; then _SPARK_AUTH_SECRET=$(base64 -w0 "$secret"); export _SPARK_AUTH_SECRET; fi
     classes=$SPARK_HOME/conf:$(compgen -G "$SPARK_HOME/jars/slf4j-api-*.jar"):$SPARK_HOME/jars/*
     exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" -cp "$classes" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
