@@ -1,6 +1,6 @@
 """For which hosts a Secret is: its annotation `cdcsync.io/hosts`.
 
-Why it exists: whoever may create a CdcSync may name any labelled Secret of the namespace, and a host of his own. The
+Why it exists: who may create a CdcSync may name any labelled Secret of the namespace, and a host of his own. The
 owner of a Secret says by the annotation where its content may be sent.
 Why it is right: it is compared before anything connects, as text, with the host of the spec; names and addresses are not resolved, so no
 answer of a name server widens it. A Secret with an annotation that names nothing is for no host.

@@ -2,7 +2,7 @@
 
 Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. A client's text is
 cut to what the store itself answered (S3's code and message) or to its first sentence: clients append a dump of their
-own data structures, which nobody can read in a condition; what is left is quoted.
+own data structures, which is unreadable in a condition; what is left is quoted.
 """
 
 from __future__ import annotations
