@@ -37,8 +37,8 @@ RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
 
 FROM tools AS delta-jars
 RUN mkdir -p /usr/share/man/man1 && apt-get update -qq && apt-get install -qqy --no-install-recommends maven >/dev/null
-COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py /tmp/fetch/cdcsync_spark/
-RUN PYTHONPATH=/tmp/fetch python -m cdcsync_spark.delta_jars
+COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/delta_jars.py /tmp/fetch/cdcsync_spark/session/
+RUN PYTHONPATH=/tmp/fetch python -m cdcsync_spark.session.delta_jars
 
 FROM python AS operator
 LABEL org.opencontainers.image.title="cdcsync operator" \
@@ -48,7 +48,7 @@ COPY --from=operator-packages /opt/cdcsync /opt/cdcsync
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["/usr/bin/tini", "--"]
-CMD ["python", "-m", "cdcsync_operator.handlers"]
+CMD ["python", "-m", "cdcsync_operator.cluster.handlers"]
 COPY --from=product /product /opt/cdcsync
 
 FROM python AS spark
@@ -62,11 +62,11 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
 # What Spark starts faster with: its home and a class archive, which knows Spark's classes only, not ours.
-WORKDIR /tmp/warm/cdcsync_spark
-COPY spark_app/cdcsync_spark/__init__.py spark_app/cdcsync_spark/delta_jars.py spark_app/cdcsync_spark/session.py ./
-COPY spark_app/cdcsync_spark/warmup.py ./
+WORKDIR /tmp/warm/cdcsync_spark/session
+COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/delta_jars.py spark_app/cdcsync_spark/session/start.py ./
+COPY spark_app/cdcsync_spark/session/class_archive.py ./
 WORKDIR /tmp
-RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.warmup && rm -rf /tmp/*
+RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
 ENV SPARK_HOME=/opt/cdcsync/share/cdcsync/spark
 USER 65532:65532

@@ -130,13 +130,13 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-.venv/ready: pyproject.toml $(addprefix spark_app/cdcsync_spark/,delta_jars.py session.py warmup.py) .venv/locked
+.venv/ready: pyproject.toml $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py class_archive.py) .venv/locked
 	@echo "setup: cdcsync itself, editable"
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "setup: Delta's jars for Spark, by Maven"
-	@$(BIN)/python -m cdcsync_spark.delta_jars
+	@$(BIN)/python -m cdcsync_spark.session.delta_jars
 	@echo "setup: a home and a class archive, with which Spark starts in half the time"
-	@$(BIN)/python -m cdcsync_spark.warmup 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
+	@$(BIN)/python -m cdcsync_spark.session.class_archive 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
 	@touch $@
 	@echo "setup: done, $(BIN)/cdcsync is ready"
 
@@ -148,7 +148,7 @@ $(KEYS_PLUGIN): | $(STAMPS)/mariadb1011
 	@echo "servers: MariaDB's plugin for encrypted logs"
 	@tests/support/mariadb-plugin.sh $@
 
-$(STAMPS)/mariadb114: operator/cdcsync_operator/embedded.py | .venv/ready
+$(STAMPS)/mariadb114: demo/cdcsync_demo/embedded.py | .venv/ready
 	@echo "servers: MariaDB 11.4 by Maven into the user's cache"
 	@$(BIN)/python -c 'from cdcsync_operator import embedded; print("servers:", embedded.fetch_mariadb().server)'
 	@touch $@

@@ -2,7 +2,7 @@
 # driver FOLDER: a run of cdcsync. executor: what Spark asks of an image, described by its driver in the environment. Else: a command.
 set -euo pipefail
 case ${1:-} in
-driver) exec python -m cdcsync_spark.pod "$2" ;;
+driver) exec python -m cdcsync_spark.app.pod "$2" ;;
 executor)
     # SPARK_JAVA_OPT_0, _1, ... in the order of their numbers
     mapfile -t given < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' || true)

@@ -24,7 +24,8 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     mysql97_nogtid,
 )
 
-# How long an example takes says nothing on a shared machine. They are the same ones each time, but for `make test-all`.
+# How long an example takes says nothing on a shared machine. They are the same ones each time, but
+# for `make test-all`.
 settings.register_profile(
     "laws",
     deadline=None,

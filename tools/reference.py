@@ -1,8 +1,8 @@
 """Generates the manual's reference from the code: `python tools/reference.py [--check]`.
 
-Pages below docs/reference: every field of the resource (from the CRD), every reason with its remedy, the type table, the
-command line. They are committed, so that they can be read without a build; `--check` writes nothing, and names the pages that
-differ from the code (exit code 1).
+Pages below docs/reference: every field of the resource (from the CRD), every reason with its
+remedy, the type table, the command line. They are committed, so that they can be read without a
+build; `--check` writes nothing, and names the pages that differ from the code (exit code 1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode
 from cdcsync_core.table import Column, SourceType
 from cdcsync_core.typemap import arrow_type, lossy
-from cdcsync_operator.cli import COMMANDS
+from cdcsync_operator.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"

@@ -1,8 +1,10 @@
-"""An image's bill of materials as CycloneDX 1.6 JSON, from what its file system says is in it: `sbom.py ROOT NAME VERSION > NAME.cdx.json`.
+"""An image's bill of materials as CycloneDX 1.6 JSON, from what its file system says is in it:
+`sbom.py ROOT NAME VERSION > NAME.cdx.json`.
 
-Why it is right: nothing is inferred from what was asked for. Debian's packages are those of dpkg's record, Python's those whose metadata is
-installed, and of Java every archive that is there, with its checksum; what a jar calls itself is taken from its own Maven properties,
-where it has some. The same image gives the same bytes. https://cyclonedx.org/docs/1.6/json/
+Why it is right: nothing is inferred from what was asked for. Debian's packages are those of dpkg's
+record, Python's those whose metadata is installed, and of Java every archive that is there, with
+its checksum; what a jar calls itself is taken from its own Maven properties, where it has some. The
+same image gives the same bytes. https://cyclonedx.org/docs/1.6/json/
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def java(root: Path) -> Iterator[Component]:
 
 
 def _maven(path: Path) -> tuple[str, str, str] | None:
-    """Group, artifact and version that a jar gives itself; None where it has none, or, as a bundle of others, several."""
+    """Group, artifact and version that a jar gives itself; None where it has none, or, as a bundle
+    of others, several."""
     with zipfile.ZipFile(path) as archive:
         names = [n for n in archive.namelist() if n.startswith("META-INF/maven/") and n.endswith("/pom.properties")]
         own = [n for n in names if path.name.startswith(f"{n.split('/')[-2]}-")] or names

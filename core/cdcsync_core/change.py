@@ -1,8 +1,9 @@
 """Changes of one table in stream order, and their fold to the last image per key.
 
-A batch of changes is an Arrow table: `KIND` (int8, a `ChangeKind`) and `TRANSACTION` (int32, index into the batch's list of
-transactions) before the table's captured columns; rows are in the order of the log. A changed key is a delete of the old
-key and an insert of the new one, which the before image gives for free: folding needs no knowledge of the operation.
+A batch of changes is an Arrow table: `KIND` (int8, a `ChangeKind`) and `TRANSACTION` (int32, index
+into the batch's list of transactions) before the table's captured columns; rows are in the order of
+the log. A changed key is a delete of the old key and an insert of the new one, which the before
+image gives for free: folding needs no knowledge of the operation.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class ChangeKind(IntEnum):
 
 
 class Folded(NamedTuple):
-    """`upserts`: the last images, one row per key, with the captured columns; `deletes`: the keys that end deleted,
-    with the key columns. No key is in both."""
+    """`upserts`: the last images, one row per key, with the captured columns; `deletes`: the keys
+    that end deleted, with the key columns. No key is in both."""
 
     upserts: pa.Table
     deletes: pa.Table
@@ -44,7 +45,8 @@ def changes_schema(columns: pa.Schema) -> pa.Schema:
 def fold(changes: pa.Table, key: Sequence[str]) -> Folded:
     """Per key (compared byte for byte) the last change in stream order wins.
 
-    `changes` is as described above, `key` the chunk key's columns. Raises TypeUnsupported for a NULL in the key.
+    `changes` is as described above, `key` the chunk key's columns. Raises TypeUnsupported for a
+    NULL in the key.
     """
     for name in key:
         if changes[name].null_count:
@@ -52,7 +54,8 @@ def fold(changes: pa.Table, key: Sequence[str]) -> Folded:
     ordered = changes.select(list(key)).append_column("_i", pa.array(np.arange(changes.num_rows, dtype=np.int64)))
     last = np.zeros(changes.num_rows, dtype=bool)
     last[ordered.group_by(list(key)).aggregate([("_i", "max")])["_i_max"].to_numpy()] = True
-    # A filter goes piece by piece; `take` would join them, and one array holds no more than 2 GiB of text.
+    # A filter goes piece by piece; `take` would join them, and one array holds no more than 2 GiB
+    # of text.
     newest = changes.filter(pa.array(last))
     removed = pc.is_in(newest[KIND], pa.array([ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE], pa.int8()))
     upserts = newest.filter(pc.invert(removed)).drop_columns([KIND, TRANSACTION])

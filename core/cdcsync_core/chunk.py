@@ -1,8 +1,9 @@
 """Splits of a key space, and the finished part of it.
 
-A split is half open, `[start, end)`; None is open. Bounds come from the server and go back to the server, and
-Python never orders them (rule R3): adjacency is equality of bounds. Splits are planned and committed in key order, so what
-is finished is a list of intervals in key order, nearly always one that starts open.
+A split is half open, `[start, end)`; None is open. Bounds come from the server and go back to the
+server, and Python never orders them (rule R3): adjacency is equality of bounds. Splits are planned
+and committed in key order, so what is finished is a list of intervals in key order, nearly always
+one that starts open.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: One key value as planned: integers as int; everything else as text: decimals and temporals as the server prints
-#: them, strings and binaries as the hexadecimal digits of the stored bytes.
+#: One key value as planned: integers as int; everything else as text: decimals and temporals as the
+#: server prints them, strings and binaries as the hexadecimal digits of the stored bytes.
 KeyValue = int | str
 Bound = tuple[KeyValue, ...] | None
 

@@ -6,8 +6,8 @@
      |    +-- DecodeError  bytes that cannot be read exactly (position, table, column)
      +-- TransientError    a retry may cure it: the controller backs off and tries again
 
-The class decides alone what the supervisor does; the `Reason` is the word that the user sees in conditions,
-exit messages and the documentation.
+The class decides alone what the supervisor does; the `Reason` is the word that the user sees in
+conditions, exit messages and the documentation.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Reason(StrEnum):
 
     @property
     def revocable(self) -> bool:
-        """Whether it is a right that an administrator may take and give back: a password being changed, a grant being rewritten."""
+        """Whether it is a right that an administrator may take and give back: a password being
+        changed, a grant being rewritten."""
         return self in (Reason.AUTHENTICATION_FAILED, Reason.PRIVILEGE_MISSING)
 
 
@@ -92,10 +93,11 @@ RUN_AGAIN = "then run again (on a cluster: raise spec.restartNonce)"
 class CdcError(Exception):
     """A failure in the user's words.
 
-    `found` and `needed` are phrases without a full stop; `remedy` is the statement, grant or command that cures it;
-    `table` is `database.table` where one table is concerned, else empty. None of them may hold a secret. Text of others
-    in them is quoted (`cdcsync_core.quoting`); whatever comes, no part holds a control character, and none can pass for
-    another part in the message.
+    `found` and `needed` are phrases without a full stop; `remedy` is the statement, grant or
+    command that cures it; `table` is `database.table` where one table is concerned, else empty.
+    None of them may hold a secret. Text of others in them is quoted (`cdcsync_core.quoting`);
+    whatever comes, no part holds a control character, and none can pass for another part in the
+    message.
     """
 
     #: whether `found` is several messages already, a line each
@@ -111,7 +113,8 @@ class CdcError(Exception):
 
     @property
     def message(self) -> str:
-        """One line: `[table: ]found[; needed: ...][; remedy: ...]`; `message_parts` takes it apart again."""
+        """One line: `[table: ]found[; needed: ...][; remedy: ...]`; `message_parts` takes it apart
+        again."""
         found = f"{visible(self.table)}: {self.found}" if self.table else self.found
         parts = [found if self.composed else _fenced(found)]
         if self.needed:
@@ -155,7 +158,8 @@ class TransientError(CdcError):
 
 
 class ManifestError(PermanentError):
-    """The faults of a manifest, a line each in the form of a message: what is quoted in them is the author's own text."""
+    """The faults of a manifest, a line each in the form of a message: what is quoted in them is the
+    author's own text."""
 
     composed = True
 
@@ -166,8 +170,9 @@ _DECODING = (
 
 
 class DecodeError(PermanentError):
-    """Bytes that cannot be read exactly. `what` was found, without the place; position, table, column and key say where, as far as
-    that is known; `row` is the value's index among those that were read together, -1 where it is not known."""
+    """Bytes that cannot be read exactly. `what` was found, without the place; position, table,
+    column and key say where, as far as that is known; `row` is the value's index among those that
+    were read together, -1 where it is not known."""
 
     def __init__(
         self,

@@ -1,9 +1,11 @@
-"""Named points at which a test can stop or kill the program, so that an interruption hits the meant moment.
+"""Named points at which a test can stop or kill the program, so that an interruption hits the meant
+moment.
 
-`CDCSYNC_GATE="name:count:action:once"` arms one gate: the `count`-th time that this process passes gate `name`, it kills itself
-(`kill`: SIGKILL) or stops itself (`stop`: SIGSTOP, until a SIGCONT), provided that it can create the file `once`: so
-the gate fires in one process of a whole tree, once. Without the variable a gate is a dictionary look-up. It is in the core, because the
-controller and the Spark applications have crash points alike.
+`CDCSYNC_GATE="name:count:action:once"` arms one gate: the `count`-th time that this process passes
+gate `name`, it kills itself (`kill`: SIGKILL) or stops itself (`stop`: SIGSTOP, until a SIGCONT),
+provided that it can create the file `once`: so the gate fires in one process of a whole tree, once.
+Without the variable a gate is a dictionary look-up. It is in the core, because the controller and
+the Spark applications have crash points alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """MySQL GTID sets as values: `uuid[:tag]:first-last[:first-last]...[,...]`.
 
-Membership is exact and sets may have gaps, so a set, unlike an offset, says precisely which transactions a table has.
-Intervals are kept closed, sorted and merged per source (`uuid` or `uuid:tag`), which makes equality structural.
-Source: MySQL manual, "GTID Format and Storage" (tags since 8.3: `uuid:tag:first-last`).
+Membership is exact and sets may have gaps, so a set, unlike an offset, says precisely which
+transactions a table has. Intervals are kept closed, sorted and merged per source (`uuid` or
+`uuid:tag`), which makes equality structural. Source: MySQL manual, "GTID Format and Storage" (tags
+since 8.3: `uuid:tag:first-last`).
 """
 
 from __future__ import annotations

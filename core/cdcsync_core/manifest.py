@@ -1,12 +1,14 @@
 """YAML text to a checked resource and its Secrets.
 
-Why it exists: locally a file takes the place of the API server, and it must not mean anything else than it would there.
-Why it is right: scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/ 10.3: `on`, `off`, `yes`, `no` and dates are
-text), a key that is given twice is refused instead of the last one winning, and all faults of a resource are reported at
+Why it exists: locally a file takes the place of the API server, and it must not mean anything else
+than it would there. Why it is right: scalars follow the core schema of YAML 1.2
+(https://yaml.org/spec/1.2.2/ 10.3: `on`, `off`, `yes`, `no` and dates are text), a key that is
+given twice is refused instead of the last one winning, and all faults of a resource are reported at
 once, each with its path, what was found and what is allowed.
 
-No message shows a value of a Secret or of a field that is not known: either might be a password. For the same reason YAML's own messages
-lose what they quote (an unquoted password that begins with `*` is an undefined alias to a parser).
+No message shows a value of a Secret or of a field that is not known: either might be a password.
+For the same reason YAML's own messages lose what they quote (an unquoted password that begins with
+`*` is an undefined alias to a parser).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Manifest:
 
 
 def load_manifest(texts: Iterable[str]) -> Manifest:
-    """One CdcSync and any number of Secrets from YAML documents. Raises SpecInvalid with every fault found."""
+    """One CdcSync and any number of Secrets from YAML documents. Raises SpecInvalid with every
+    fault found."""
     documents = [d for text in texts for d in read_yaml(text) if d is not None]
     syncs = [d for d in documents if _kind(d) == KIND]
     secrets = [d for d in documents if _kind(d) == "Secret"]
@@ -58,7 +61,8 @@ def load_manifest(texts: Iterable[str]) -> Manifest:
 
 
 def parse_resource(data: Any) -> CdcSync:
-    """The checked resource of a document (its `status`, the controller's own, is left aside). Raises SpecInvalid."""
+    """The checked resource of a document (its `status`, the controller's own, is left aside).
+    Raises SpecInvalid."""
     if not isinstance(data, dict):
         raise _invalid([f"{_shape(data)}; needed: a mapping with apiVersion, kind, metadata, spec"])
     if data.get("apiVersion") != API_VERSION:
@@ -77,7 +81,8 @@ def _causes(error: ValidationError) -> list[dict[str, Any]]:
 
 
 def missing_secrets(resource: CdcSync, secrets: Secrets, unlabelled: Collection[str] = ()) -> list[str]:
-    """A phrase per Secret or key that the resource names and that was not given; `unlabelled` are there without the label."""
+    """A phrase per Secret or key that the resource names and that was not given; `unlabelled` are
+    there without the label."""
     faults = []
     for name, keys in required_secrets(resource.spec).items():
         if name in unlabelled:
@@ -223,7 +228,8 @@ def _shape(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A short scalar as it was written; `@` may separate a password from a host, so such a text is not shown."""
+    """A short scalar as it was written; `@` may separate a password from a host, so such a text is
+    not shown."""
     if isinstance(value, str):
         return "text with @" if "@" in value else repr(value if len(value) <= 80 else value[:77] + "...")
     return str(value).lower() if isinstance(value, bool | int | float) else _shape(value)

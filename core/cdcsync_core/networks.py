@@ -1,6 +1,7 @@
 """Whether an address is in one of a policy's networks.
 
-Why it is right: an IPv4 address that is written within IPv6 counts as what it stands for, and a zone (`fe80::1%eth0`) does not hide one.
+Why it is right: an IPv4 address that is written within IPv6 counts as what it stands for, and a
+zone (`fe80::1%eth0`) does not hide one.
 """
 
 from __future__ import annotations

@@ -2,18 +2,19 @@
 
 Two kinds, because the servers give two kinds of truth (rule R5):
 
-- `GtidPosition` (MySQL with GTIDs): *which* transactions a table has. Membership is exact, sets have gaps. The file
-  and offset beside it are where the reader stood; they order nothing, but a `LogOffset` (a high watermark) is reached
-  by them.
-- `FilePosition` (MariaDB, MySQL without GTIDs): everything before `file`, `offset`. GTIDs of MariaDB do not order a log
-  (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as `mark` only: the proof that a place still belongs
-  to the same history (rule R6).
+- `GtidPosition` (MySQL with GTIDs): *which* transactions a table has. Membership is exact, sets
+  have gaps. The file and offset beside it are where the reader stood; they order nothing, but a
+  `LogOffset` (a high watermark) is reached by them.
+- `FilePosition` (MariaDB, MySQL without GTIDs): everything before `file`, `offset`. GTIDs of
+  MariaDB do not order a log (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as
+  `mark` only: the proof that a place still belongs to the same history (rule R6).
 
-Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that another has in?), `join`
-(what two readers have seen together, of which one started at or before the other), `meet` (what both have: where one reader
-for both must start) and `reached` (is a high watermark passed?). A table's new position after a batch is
-`table.join(reader)`: the reader began at the meet of its tables and left nothing out. Two positions of different kinds
-cannot be compared at all: they belong to a source before and after its `gtid_mode` was changed.
+Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that
+another has in?), `join` (what two readers have seen together, of which one started at or before the
+other), `meet` (what both have: where one reader for both must start) and `reached` (is a high
+watermark passed?). A table's new position after a batch is `table.join(reader)`: the reader began
+at the meet of its tables and left nothing out. Two positions of different kinds cannot be compared
+at all: they belong to a source before and after its `gtid_mode` was changed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def _number(file: str) -> int:
 
 @dataclass(frozen=True)
 class LogOffset:
-    """A place in the log: the byte `offset` of `file`. Files are ordered by number, never as text."""
+    """A place in the log: the byte `offset` of `file`. Files are ordered by number, never as text.
+    A place in the log: the byte `offset` of `file`. Files are ordered by number, never as text."""
 
     file: str
     offset: int
@@ -82,7 +84,8 @@ def furthest(places: list[LogOffset]) -> LogOffset:
 
 @dataclass(frozen=True)
 class TransactionId:
-    """A committed transaction: the end of its last event, and its GTID where the server gives them (MySQL)."""
+    """A committed transaction: the end of its last event, and its GTID where the server gives them
+    (MySQL)."""
 
     end: LogOffset
     gtid: Gtid | None = None
@@ -90,8 +93,9 @@ class TransactionId:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """Everything before `at`. What proves the history: `mark`, MariaDB's GTID position there, `""` where unknown; `created`, the second
-    since 1970 in which the file was begun (the timestamp of its first event), 0 where unknown."""
+    """Everything before `at`. What proves the history: `mark`, MariaDB's GTID position there, `""`
+    where unknown; `created`, the second since 1970 in which the file was begun (the timestamp of
+    its first event), 0 where unknown."""
 
     at: LogOffset
     mark: str = ""
@@ -126,7 +130,8 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A place that the log had when a position was taken, and the second since 1970 in which its file was begun."""
+    """A place that the log had when a position was taken, and the second since 1970 in which its
+    file was begun."""
 
     at: LogOffset
     created: int
@@ -141,7 +146,8 @@ class Anchor:
 
 @dataclass(frozen=True)
 class GtidPosition:
-    """The transactions in `gtids`. `at` is where the reader stood, None where no reader has been yet.
+    """The transactions in `gtids`. `at` is where the reader stood, None where no reader has been
+    yet.
 
     `anchor` proves the history: after a RESET the same GTIDs come again, the same file does not.
     """
@@ -209,7 +215,8 @@ def _other_kind() -> CdcError:
 
 
 def position_from_dict(data: dict[str, Any]) -> Position:
-    """The inverse of `to_dict`. `exact` tells a MySQL GTID set (membership counts) from MariaDB's mark."""
+    """The inverse of `to_dict`. `exact` tells a MySQL GTID set (membership counts) from MariaDB's
+    mark."""
     at = LogOffset(data["file"], data["offset"]) if data.get("file") else None
     if data.get("exact"):
         anchor = Anchor.from_dict(data["anchor"]) if "anchor" in data else None
@@ -220,7 +227,8 @@ def position_from_dict(data: dict[str, Any]) -> Position:
 
 
 def meet_all(positions: list[Position]) -> Position:
-    """Where one reader for all of them starts. Raises PositionLost if they are of two kinds, ValueError where there are none."""
+    """Where one reader for all of them starts. Raises PositionLost if they are of two kinds,
+    ValueError where there are none."""
     if not positions:
         raise ValueError("no position to start from; needed at least one table")
     return reduce(lambda a, b: a.meet(b), positions)

@@ -1,9 +1,10 @@
 """Sizes and durations as manifests write them: `64Mi`, `2Gi`, `30s`, `1m30s`.
 
-Why it exists: the resource is read on a laptop and on a cluster and must mean the same there, so the forms are those of Kubernetes
-(resource quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) and of Go's durations.
-Why it is right: a text is matched in full or refused; a plain number is bytes or seconds, so that what is written out can be read
-again.
+Why it exists: the resource is read on a laptop and on a cluster and must mean the same there, so
+the forms are those of Kubernetes (resource quantities:
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) and of Go's
+durations. Why it is right: a text is matched in full or refused; a plain number is bytes or
+seconds, so that what is written out can be read again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""What a controller tells a driver, and what the driver tells back: one form for processes and pods.
+"""What a controller tells a driver, and what the driver tells back: one form for processes and
+pods.
 
-A controller writes a `RunConfig` to a file before it starts `python -m cdcsync_spark FILE`. The driver answers with `Report`s, one
-JSON object a line (locally on the descriptor named by `report_fd`; on a cluster they become patches of
-`status`), and ends with an exit code and, as its last report, an `exit`.
+A controller writes a `RunConfig` to a file before it starts `python -m cdcsync_spark FILE`. The
+driver answers with `Report`s, one JSON object a line (locally on the descriptor named by
+`report_fd`; on a cluster they become patches of `status`), and ends with an exit code and, as its
+last report, an `exit`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from cdcsync_core.table import Table
 
 
 class RunKind(StrEnum):
-    """The two applications, and the temporary second reader of a table that was read again (rule R5)."""
+    """The two applications, and the temporary second reader of a table that was read again (rule
+    R5)."""
 
     SNAPSHOT = "snapshot"
     STREAM = "stream"
@@ -25,7 +28,8 @@ class RunKind(StrEnum):
 
 
 class Decoder(StrEnum):
-    """Who makes columns of rows: all rows in step, or value by value, which is the oracle: of tests and of `verify`."""
+    """Who makes columns of rows: all rows in step, or value by value, which is the oracle: of tests
+    and of `verify`."""
 
     LOCKSTEP = "lockstep"
     PLAIN = "plain"
@@ -55,7 +59,8 @@ class TablePhase(StrEnum):
 
 @dataclass(frozen=True)
 class TableAssignment:
-    """One table of a run: its definition as planned, and the resnapshot nonce that its content must honour (0: none asked)."""
+    """One table of a run: its definition as planned, and the resnapshot nonce that its content must
+    honour (0: none asked)."""
 
     table: Table
     nonce: int = 0
@@ -72,11 +77,13 @@ class TableAssignment:
 class RunConfig:
     """Everything that a driver needs besides the source and the targets. Holds no secret.
 
-    `resource` is the manifest's CdcSync as a dictionary; `epoch` the least run epoch that the driver may use (a higher one found in
-    a target is exceeded by one); `plan_dir` holds the plan shards of the snapshot (see `PlanShard`); `secrets_dir` holds
-    `<secret name>/<key>` files, read again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
-    `report_fd` is the inherited descriptor for reports, -1 for none. `until_high` ends a catch-up run: `file:offset` to reach, or "".
-    `spark` are the settings of a Spark that has executors; none: everything is in the driver.
+    `resource` is the manifest's CdcSync as a dictionary; `epoch` the least run epoch that the
+    driver may use (a higher one found in a target is exceeded by one); `plan_dir` holds the plan
+    shards of the snapshot (see `PlanShard`); `secrets_dir` holds `<secret name>/<key>` files, read
+    again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
+    `report_fd` is the inherited descriptor for reports, -1 for none. `until_high` ends a catch-up
+    run: `file:offset` to reach, or "". `spark` are the settings of a Spark that has executors;
+    none: everything is in the driver.
     """
 
     id: str
@@ -107,10 +114,10 @@ class RunConfig:
 class PlanShard:
     """A piece of one table's chunk plan: at most 1,000 splits in key order.
 
-    Shard `number` of a table lies in `<plan_dir>/<table index, 5 digits>-<number, 5 digits>.json` (the index into
-    `RunConfig.tables`), written atomically. `last` ends the table's plan. The plan continues `frontier`
-    (`Intervals.frontier`): a driver that finds another frontier in the target plans that table itself, because the
-    target's commit is the truth.
+    Shard `number` of a table lies in `<plan_dir>/<table index, 5 digits>-<number, 5 digits>.json`
+    (the index into `RunConfig.tables`), written atomically. `last` ends the table's plan. The plan
+    continues `frontier` (`Intervals.frontier`): a driver that finds another frontier in the target
+    plans that table itself, because the target's commit is the truth.
     """
 
     table: str
@@ -142,11 +149,13 @@ class PlanShard:
 
 @dataclass(frozen=True)
 class Flow:
-    """How data flows through a stream, in seconds as of the report that it comes with: ages, because the clocks of two machines differ.
+    """How data flows through a stream, in seconds as of the report that it comes with: ages,
+    because the clocks of two machines differ.
 
-    `heard`: the run has received an event or heartbeat from the source; `silence` is the age of the last one, or since when the run has
-    waited for the first (None: it does not listen yet). `waiting` is for how long the oldest received change has waited for its
-    commit, 0 where none waits; `commit` the age of the run's last commit (None: none yet).
+    `heard`: the run has received an event or heartbeat from the source; `silence` is the age of the
+    last one, or since when the run has waited for the first (None: it does not listen yet).
+    `waiting` is for how long the oldest received change has waited for its commit, 0 where none
+    waits; `commit` the age of the run's last commit (None: none yet).
     """
 
     heard: bool = False
@@ -167,11 +176,13 @@ class Flow:
 class Report:
     """News from a driver; every part is optional and replaces what was known.
 
-    `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished, finished, low, high, rows, position,
-    reason, message); `snapshot` is `status.snapshot`; `position` and `lag_seconds` are the reader's, and come together: None is a lag
-    that the driver does not know; `flow` is a stream's `Flow`; `epoch` is the epoch that the driver really uses; `done` is the run's work
-    so far (commits, rows); `maintenance` is what the upkeep of its tables has cost (steps, seconds, bytes written, filesRemoved),
-    for metrics; `exit` is the last word: code, reason, message, remedy. `appeared` grows when a stream meets a table in the binlog that
+    `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished,
+    finished, low, high, rows, position, reason, message); `snapshot` is `status.snapshot`;
+    `position` and `lag_seconds` are the reader's, and come together: None is a lag that the driver
+    does not know; `flow` is a stream's `Flow`; `epoch` is the epoch that the driver really uses;
+    `done` is the run's work so far (commits, rows); `maintenance` is what the upkeep of its tables
+    has cost (steps, seconds, bytes written, filesRemoved), for metrics; `exit` is the last word:
+    code, reason, message, remedy. `appeared` grows when a stream meets a table in the binlog that
     matches the patterns and is not the run's: then the catalog is worth a preflight.
     """
 

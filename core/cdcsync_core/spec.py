@@ -1,9 +1,10 @@
 """The resource: what a user asks for, checked when it is made.
 
-Why it exists: one manifest is the whole interface, on a laptop and on a cluster; its field names and defaults are fixed.
-Why it is right: the models forbid every field that they do not name, so that nothing is accepted and ignored; scalars are
-strict (a quoted number is not a number, `on` is not true); patterns are compiled by RE2, which cannot run away; the
-models are frozen. No field holds a secret: credentials are references to Secrets.
+Why it exists: one manifest is the whole interface, on a laptop and on a cluster; its field names
+and defaults are fixed. Why it is right: the models forbid every field that they do not name, so
+that nothing is accepted and ignored; scalars are strict (a quoted number is not a number, `on` is
+not true); patterns are compiled by RE2, which cannot run away; the models are frozen. No field
+holds a secret: credentials are references to Secrets.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ _LITERAL = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++\\?\.(?:[^\\.+*?()|
 
 
 def literal_name(pattern: str) -> str:
-    """The `database.table` that a pattern names where it is a name and no more, its dot escaped or not; else empty."""
+    """The `database.table` that a pattern names where it is a name and no more, its dot escaped or
+    not; else empty."""
     return re.sub(r"\\(.)", r"\1", pattern) if _LITERAL.fullmatch(pattern) else ""
 
 
@@ -143,7 +145,8 @@ class Source(Part):
     @model_validator(mode="before")
     @classmethod
     def _tls_by_host(cls, data: Any) -> Any:
-        """Verified where an authority is given; else encrypted unless the server is this machine."""
+        """Verified where an authority is given; else encrypted unless the server is this machine.
+        Verified where an authority is given; else encrypted unless the server is this machine."""
         if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
             return data
         tls = data.get("tls", {})
@@ -189,13 +192,15 @@ class Tables(Part):
         return table.replacing() if self.replaces_invalid else table
 
     def captures(self, name: str) -> bool:
-        """Whether `database.table` is matched in full by an include pattern and by no exclude pattern."""
+        """Whether `database.table` is matched in full by an include pattern and by no exclude
+        pattern."""
         if not any(_compiled(p).fullmatch(name) for p in self.include):
             return False
         return not any(_compiled(p).fullmatch(name) for p in self.exclude)
 
     def names(self, name: str) -> bool:
-        """Whether an include pattern is this very `database.table`, so that the user counts on it."""
+        """Whether an include pattern is this very `database.table`, so that the user counts on it.
+        Whether an include pattern is this very `database.table`, so that the user counts on it."""
         return self.captures(name) and any(literal_name(p) == name for p in self.include)
 
     def override(self, name: str) -> Override:
@@ -204,7 +209,8 @@ class Tables(Part):
 
     @cached_property
     def _by_name(self) -> dict[str, Override]:
-        """A scan of ten thousand overrides for each of ten thousand tables takes seconds of every reconciliation."""
+        """A scan of ten thousand overrides for each of ten thousand tables takes seconds of every
+        reconciliation."""
         return {o.table: o for o in self.overrides}
 
 
@@ -231,7 +237,8 @@ class SinkCredentialsRef(Part):
 
 
 class DeltaOptions(Part):
-    """`deletion_vectors` false: every MERGE rewrites the files that it touches, for readers that do not know deletion vectors."""
+    """`deletion_vectors` false: every MERGE rewrites the files that it touches, for readers that do
+    not know deletion vectors."""
 
     endpoint: Text = ""
     region: Text = ""
@@ -342,13 +349,22 @@ class Spec(Part):
         """The resnapshot nonce asked for `database.table`; 0 where none is."""
         return self._nonces.get(table, 0)
 
+    def snapshot_executors(self) -> int:
+        """Executors that a snapshot asks for: no more than read at once."""
+        return min(self.executors.instances, -(-self.snapshot.parallelism // self.executors.cores))
+
+    def splits_at_once(self) -> int:
+        """How many splits a snapshot reads at once, with the executors that it gets."""
+        return min(self.snapshot.parallelism, self.snapshot_executors() * self.executors.cores)
+
     @cached_property
     def _nonces(self) -> dict[str, int]:
         return {r.table: r.nonce for r in self.resnapshot}
 
 
 class Metadata(Part):
-    """The fields that a user sets, and those that a server adds (read back by `kubectl get -o yaml`)."""
+    """The fields that a user sets, and those that a server adds (read back by
+    `kubectl get -o yaml`)."""
 
     name: Annotated[DnsLabel, Field(max_length=40)]
     namespace: DnsLabel = "default"
@@ -379,27 +395,31 @@ class CdcSync(Part):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The resource with all defaults filled in, as JSON values; `CdcSync.model_validate` reads it again."""
+        """The resource with all defaults filled in, as JSON values; `CdcSync.model_validate` reads
+        it again."""
         data = self.model_dump(by_alias=True, mode="json", exclude_none=True)
         kept = ("name", "namespace", "labels", "annotations", "generation", "uid")
         return data | {"metadata": {k: v for k, v in data["metadata"].items() if k in kept and v}}
 
 
 def replica_id(namespace: str, name: str) -> int:
-    """The replica id of a sync that sets none: stable, and in 2^31 ... 2^32 - 1, where few people number servers."""
+    """The replica id of a sync that sets none: stable, and in 2^31 ... 2^32 - 1, where few people
+    number servers."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
     return 2**31 + int.from_bytes(digest[:8], "big") % 2**31
 
 
 def replica_ids(namespace: str, name: str, server_id: int = 0) -> tuple[int, ...]:
-    """The ids that a sync's dump may use, in their order: `server_id` where the spec sets one, else the derived one, then the spare
-    ones. Those are derived in any case, because the numbers next to a set one may be another sync's."""
+    """The ids that a sync's dump may use, in their order: `server_id` where the spec sets one, else
+    the derived one, then the spare ones. Those are derived in any case, because the numbers next to
+    a set one may be another sync's."""
     spares = (replica_id(namespace, f"{name}/spare-{n}") for n in range(1, 1 + _SPARE_IDS))
     return (server_id or replica_id(namespace, name), *spares)
 
 
 def required_secrets(spec: Spec) -> dict[str, set[str]]:
-    """Secret name -> keys that must be in it (the sink's keys are the store's business: at least the Secret must be there)."""
+    """Secret name -> keys that must be in it (the sink's keys are the store's business: at least
+    the Secret must be there)."""
     source = spec.source
     credentials = source.credentials_secret_ref
     wanted: dict[str, set[str]] = {credentials.name: {credentials.username_key, credentials.password_key}}

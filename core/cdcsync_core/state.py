@@ -1,7 +1,8 @@
 """The whole state of one table, as every commit of its target carries it (rule R4).
 
-The newest own commit suffices to go on: which table of which log by which sync this is, who may write (`epoch`), what of the
-snapshot is finished between which watermarks, or which position the rows are as of. `status` is a view of it.
+The newest own commit suffices to go on: which table of which log by which sync this is, who may
+write (`epoch`), what of the snapshot is finished between which watermarks, or which position the
+rows are as of. `status` is a view of it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ STATE_VERSION = 1
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose table this is: `sync` is namespace/name, `log` the source's log (`mysql:<server_uuid>`, `mariadb:<server_id>`),
-    `table` is database.table. Never a resource's uid: the tables survive the resource."""
+    """Whose table this is: `sync` is namespace/name, `log` the source's log (`mysql:<server_uuid>`,
+    `mariadb:<server_id>`), `table` is database.table. Never a resource's uid: the tables survive
+    the resource."""
 
     sync: str
     log: str
@@ -28,7 +30,8 @@ class Identity:
 
     @property
     def app_id(self) -> str:
-        """The application id of all commits of this (sync, table): the same for every run (rule R8)."""
+        """The application id of all commits of this (sync, table): the same for every run (rule
+        R8)."""
         return f"cdcsync:{self.sync}:{self.table}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,10 +42,11 @@ class Identity:
 class TableState:
     """The state after a commit.
 
-    `number` counts own commits (the transaction version); `epoch` is the writing run's; `nonce` the resnapshot nonce
-    that this content honours. While `position` is None the snapshot is not complete. `low` is the meet of all
-    waves' low watermarks, `high` the furthest of their high watermarks. `splits` counts the finished splits, `rows` their
-    rows, `nulled` the dates that became NULL because they were zero or partial.
+    `number` counts own commits (the transaction version); `epoch` is the writing run's; `nonce` the
+    resnapshot nonce that this content honours. While `position` is None the snapshot is not
+    complete. `low` is the meet of all waves' low watermarks, `high` the furthest of their high
+    watermarks. `splits` counts the finished splits, `rows` their rows, `nulled` the dates that
+    became NULL because they were zero or partial.
     """
 
     identity: Identity
@@ -68,7 +72,8 @@ class TableState:
         return self.position is not None and self.high is not None and self.position.reached(self.high)
 
     def after_wave(self, splits: list[Split], low: Position, high: LogOffset, rows: int, nulled: int) -> TableState:
-        """With one more wave; the last one makes `low` the position from which the stream goes on."""
+        """With one more wave; the last one makes `low` the position from which the stream goes on.
+        With one more wave; the last one makes `low` the position from which the stream goes on."""
         finished = self.finished
         for split in splits:
             finished = finished.add(split)

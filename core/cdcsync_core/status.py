@@ -1,13 +1,14 @@
 """The status of a sync: what is shown to people and programs, and all that a controller remembers.
 
-Why it exists: one object says where a sync stands, in a file locally and in the resource on a cluster, under the same
-names. Why it is right: it is a view; the truth is in the targets' commits (rule R4), so a lost status is found again. It
-stays small whatever the size of the tables: finished splits are merged intervals, everything else is a count (rule R7).
-Every function here is a function of values: time comes in as unix seconds and stands in the status as RFC 3339 text.
+Why it exists: one object says where a sync stands, in a file locally and in the resource on a
+cluster, under the same names. Why it is right: it is a view; the truth is in the targets' commits
+(rule R4), so a lost status is found again. It stays small whatever the size of the tables: finished
+splits are merged intervals, everything else is a count (rule R7). Every function here is a function
+of values: time comes in as unix seconds and stands in the status as RFC 3339 text.
 
 `Ready`, `Reconciling` and `Stalled` follow kstatus
-(https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus): Stalled wins over Reconciling, and both are False
-only when there is nothing left to wait for.
+(https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus): Stalled wins over
+Reconciling, and both are False only when there is nothing left to wait for.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Condition(StatusPart):
 
 
 class RunRef(StatusPart):
-    """`report` is the number of the driver's last report that is in this status; 0 where reports are not numbered."""
+    """`report` is the number of the driver's last report that is in this status; 0 where reports
+    are not numbered."""
 
     id: str
     epoch: int
@@ -142,8 +144,9 @@ class SnapshotProgress(StatusPart):
 class TableStatus(StatusPart):
     """One table.
 
-    `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its content honours. `rewriting` is
-    why its commits rewrite files, which costs what the table costs; empty where they need not. `run` is the run that spoke of it last.
+    `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its
+    content honours. `rewriting` is why its commits rewrite files, which costs what the table costs;
+    empty where they need not. `run` is the run that spoke of it last.
     """
 
     name: str
@@ -205,8 +208,9 @@ class Status(StatusPart):
     def passed(self, table: TableStatus) -> tuple[dict[str, Any], ...]:
         """What the content of a table has: all that these positions have (rule R5).
 
-        A stream speaks of a table when there is news of it, and of its reader all the time: what that has passed since, a table has that
-        flows in the stream. Its first report names all its tables with the reader's place, so both are of the same run.
+        A stream speaks of a table when there is news of it, and of its reader all the time: what
+        that has passed since, a table has that flows in the stream. Its first report names all its
+        tables with the reader's place, so both are of the same run.
         """
         stream = self.runs.stream
         flows = stream is not None and table.run == stream.id and table.phase in CONSISTENT
@@ -221,7 +225,8 @@ class Status(StatusPart):
 
 
 def with_tables(status: Status, tables: Iterable[TableStatus]) -> Status:
-    """With these entries put in the place of those of the same name, new ones added; in order of names, counted."""
+    """With these entries put in the place of those of the same name, new ones added; in order of
+    names, counted."""
     merged = {t.name: t for t in status.table_status} | {t.name: t for t in tables}
     return only_tables(status, merged.values())
 
@@ -254,8 +259,8 @@ def merge_report(
 ) -> Status:
     """With a driver's news, if it still is the run that the status names.
 
-    `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table that is read again
-    while the old stream still has it): what this run says of them is not news.
+    `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table
+    that is read again while the old stream still has it): what this run says of them is not news.
     """
     kind = status.runs.kind_of(report.run)
     if kind is None:
@@ -277,7 +282,8 @@ def merge_report(
 def _with_place(status: Status, position: dict[str, Any], lag: float | None) -> Status:
     """With the reader's place and the lag there.
 
-    A place without a time is where a run begins, before it has applied anything: the time that is known stays, and gives the lag.
+    A place without a time is where a run begins, before it has applied anything: the time that is
+    known stays, and gives the lag.
     """
     if not position.get("timestamp"):
         known = (status.position or {}).get("timestamp")
@@ -286,7 +292,8 @@ def _with_place(status: Status, position: dict[str, Any], lag: float | None) -> 
 
 
 def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
-    """A stream that does not know yet that a table was read again speaks of its old content: that is no news either."""
+    """A stream that does not know yet that a table was read again speaks of its old content: that
+    is no news either."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
         TableStatus.model_validate(table.model_dump(by_alias=True) | entry | {"run": report.run} | _verdict(table))
@@ -297,7 +304,8 @@ def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str])
 
 
 def _verdict(table: TableStatus) -> dict[str, Any]:
-    """What no report takes back: a failure, of which the run beside does not know. A table that is tried again has none any more."""
+    """What no report takes back: a failure, of which the run beside does not know. A table that is
+    tried again has none any more."""
     if not table.failed:
         return {}
     return {"phase": table.phase, "reason": table.reason, "message": table.message, "run": table.run}
@@ -306,9 +314,10 @@ def _verdict(table: TableStatus) -> dict[str, Any]:
 def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
     """Seconds behind; None while that is not known.
 
-    What a driver reported counts while it is fresh. Once reports are older than three intervals (drivers report every few seconds whatever
-    their interval), and while a driver has applied nothing yet, the position's own age counts, or where it has no time the
-    report's: neither a dead driver nor a new one looks fresh.
+    What a driver reported counts while it is fresh. Once reports are older than three intervals
+    (drivers report every few seconds whatever their interval), and while a driver has applied
+    nothing yet, the position's own age counts, or where it has no time the report's: neither a dead
+    driver nor a new one looks fresh.
     """
     if status.position is None:
         return status.lag_seconds
@@ -348,7 +357,8 @@ def _shown(message: str) -> str:
 
 
 def must_write(written: Status, current: Status, written_at: float, now: float, every: float = 10.0) -> bool:
-    """Every change of phase, condition, run or table phase at once, mere progress at most every ten seconds."""
+    """Every change of phase, condition, run or table phase at once, mere progress at most every ten
+    seconds."""
     if written == current:
         return False
     return _essence(written) != _essence(current) or now - written_at >= every

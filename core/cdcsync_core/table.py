@@ -1,8 +1,9 @@
-"""A source table as both phases see it: its name, its columns with their server types, its chunk key.
+"""A source table as both phases see it: its name, its columns with their server types, its chunk
+key.
 
-The definition is recorded in the target's state when the table is planned, because the binlog does not show everything
-(MariaDB's UUID, INET and JSON travel as BINARY and LONGTEXT; rule R9). Two definitions are the same table version
-if and only if they are equal.
+The definition is recorded in the target's state when the table is planned, because the binlog does
+not show everything (MariaDB's UUID, INET and JSON travel as BINARY and LONGTEXT; rule R9). Two
+definitions are the same table version if and only if they are equal.
 """
 
 from __future__ import annotations
@@ -61,13 +62,14 @@ def quote(identifier: str) -> str:
 class SourceType:
     """A column's type on the server.
 
-    `declared` is `information_schema.columns.column_type`; the rest is read from it: `base` the bare name (`int`, `enum`,
-    ...), `unsigned`, `size` the first number in the brackets (length, precision, bits, fractional digits of
-    temporal types; -1 where none), `scale` the second, `members` of ENUM and SET as the server prints them (a backslash
-    may stand for itself or escape, as the session that made the table had it), `charset` the server's name of the character
-    set of a text type (`binary` for ENUM and SET without one; empty for others).
-    `replaced` says how texts are read, and is no part of the definition: bytes that are no character of the character set become
-    U+FFFD; else they are an error.
+    `declared` is `information_schema.columns.column_type`; the rest is read from it: `base` the
+    bare name (`int`, `enum`, ...), `unsigned`, `size` the first number in the brackets (length,
+    precision, bits, fractional digits of temporal types; -1 where none), `scale` the second,
+    `members` of ENUM and SET as the server prints them (a backslash may stand for itself or escape,
+    as the session that made the table had it), `charset` the server's name of the character set of
+    a text type (`binary` for ENUM and SET without one; empty for others). `replaced` says how texts
+    are read, and is no part of the definition: bytes that are no character of the character set
+    become U+FFFD; else they are an error.
     """
 
     declared: str
@@ -107,7 +109,8 @@ def _unquote(member: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """`collation` is the server's name (empty for non-text types): it orders chunk keys, nothing else."""
+    """`collation` is the server's name (empty for non-text types): it orders chunk keys, nothing
+    else."""
 
     name: str
     type: SourceType
@@ -132,9 +135,10 @@ class Column:
 class Table:
     """One captured table.
 
-    `columns` are all columns of the server's row in its order, invisible and generated ones included: the
-    binlog carries them all. `key` names the chunk key's columns in index order and `key_index` that index, empty where it was
-    not recorded; `excluded` are columns that the manifest leaves out of the target (never key columns).
+    `columns` are all columns of the server's row in its order, invisible and generated ones
+    included: the binlog carries them all. `key` names the chunk key's columns in index order and
+    `key_index` that index, empty where it was not recorded; `excluded` are columns that the
+    manifest leaves out of the target (never key columns).
     """
 
     id: TableId
@@ -171,7 +175,8 @@ class Table:
         return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]
 
     def replacing(self) -> Table:
-        """The same definition, read with U+FFFD for bytes that are no character. Not in the key: two rows could become one."""
+        """The same definition, read with U+FFFD for bytes that are no character. Not in the key:
+        two rows could become one."""
         columns = (
             c if c.name in self.key else replace(c, type=replace(c.type, replaced=c.type.base in LABELLED))
             for c in self.columns

@@ -1,7 +1,8 @@
 """One mapping of server types to Arrow types, for every sink and both phases.
 
-A value read by SELECT and the same value decoded from the binlog must be equal byte for byte, so both readers build
-their columns with `arrow_type` and nothing else. Adding a type touches `_RULES` alone.
+A value read by SELECT and the same value decoded from the binlog must be equal byte for byte, so
+both readers build their columns with `arrow_type` and nothing else. Adding a type touches `_RULES`
+alone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _bit(t: SourceType) -> pa.DataType:
 
 
 def _year(t: SourceType) -> pa.DataType:
-    """A SELECT of YEAR(2) gives two digits and the log has the whole year: the copy would have both."""
+    """A SELECT of YEAR(2) gives two digits and the log has the whole year: the copy would have
+    both."""
     if t.size == 2:
         raise PermanentError(
             Reason.TYPE_UNSUPPORTED,
@@ -81,7 +83,8 @@ _RULES: dict[str, Callable[[SourceType], pa.DataType]] = {
 
 #: types whose zero and partial values become NULL
 _ZERO_DATES = frozenset({"date", "datetime", "timestamp"})
-#: character sets in which the servers store bytes that are no character [measured]; in UTF-8 and UTF-32 MariaDB stores surrogates, too
+#: character sets in which the servers store bytes that are no character [measured]; in UTF-8 and
+#: UTF-32 MariaDB stores surrogates, too
 INCOMPLETE = frozenset({
     "ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp932", "dec8", "eucjpms", "euckr",
     "gb18030", "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "sjis", "swe7", "ucs2", "ujis",
@@ -89,7 +92,8 @@ INCOMPLETE = frozenset({
 
 
 def arrow_type(source: SourceType) -> pa.DataType:
-    """The Arrow type of a source type; raises `PermanentError(TypeUnsupported)` for one that is not mapped."""
+    """The Arrow type of a source type; raises `PermanentError(TypeUnsupported)` for one that is not
+    mapped."""
     rule = _RULES.get(source.base)
     if rule is None:
         raise PermanentError(

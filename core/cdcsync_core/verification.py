@@ -1,7 +1,9 @@
-"""What a verification is asked, and what it answers: one form for the process that compares and the command that shows it.
+"""What a verification is asked, and what it answers: one form for the process that compares and the
+command that shows it.
 
-The command writes a `VerifyConfig` to a file and starts `python -m cdcsync_spark.verify FILE`, which answers on its standard output
-with one JSON object a line: any number of `Progress`, then one `TableResult` per table. The verdict is a function of the results alone.
+The command writes a `VerifyConfig` to a file and starts `python -m cdcsync_spark.verify FILE`,
+which answers on its standard output with one JSON object a line: any number of `Progress`, then one
+`TableResult` per table. The verdict is a function of the results alone.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from cdcsync_core.run import ExitCode
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    """Holds no secret. `resource` is the manifest's CdcSync as a dictionary; `secrets_dir` holds `<secret name>/<key>` files.
+    """Holds no secret. `resource` is the manifest's CdcSync as a dictionary; `secrets_dir` holds
+    `<secret name>/<key>` files.
 
-    `status_file` is the sync's resource with its status in YAML, read again and again: it tells how far idle tables are; `lock_file` is
-    locked (flock) as long as the sync's controller runs. `scratch_dir` is local disk for digests; `limit` how many differing keys of a
-    table are shown; `patience` how many seconds the stream may take to pass the position at which keys were read again.
+    `status_file` is the sync's resource with its status in YAML, read again and again: it tells how
+    far idle tables are; `lock_file` is locked (flock) as long as the sync's controller runs.
+    `scratch_dir` is local disk for digests; `limit` how many differing keys of a table are shown;
+    `patience` how many seconds the stream may take to pass the position at which keys were read
+    again.
     """
 
     resource: dict[str, Any]
@@ -51,7 +56,8 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """`rows` of the source were read so far, of about `estimate`; `candidates` are keys whose rows differed when they were read first."""
+    """`rows` of the source were read so far, of about `estimate`; `candidates` are keys whose rows
+    differed when they were read first."""
 
     table: str
     step: Step
@@ -76,7 +82,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One key. `key` maps key columns to texts, `columns` maps what differs to the texts of source and target."""
+    """One key. `key` maps key columns to texts, `columns` maps what differs to the texts of source
+    and target."""
 
     kind: Kind
     key: dict[str, str]
@@ -85,12 +92,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class TableResult:
-    """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them. `changing` keys differed when they were
-    read first and are right: they changed meanwhile, which is also why the row counts of both sides may differ.
+    """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them.
+    `changing` keys differed when they were read first and are right: they changed meanwhile, which
+    is also why the row counts of both sides may differ.
 
-    `unconfirmed` keys differed when they were read first and were not looked at again (`why`), so nothing is proven. `ranges` are
-    the key ranges that were read; `position` is what the target was as of when it was read last. `skipped` says why the table
-    could not be compared yet; `error` ended its verification (a `CdcError` as a dictionary).
+    `unconfirmed` keys differed when they were read first and were not looked at again (`why`), so
+    nothing is proven. `ranges` are the key ranges that were read; `position` is what the target was
+    as of when it was read last. `skipped` says why the table could not be compared yet; `error`
+    ended its verification (a `CdcError` as a dictionary).
     """
 
     table: str
@@ -142,7 +151,8 @@ def parse_line(line: str) -> Progress | TableResult:
 
 
 def verdict(results: Iterable[TableResult]) -> ExitCode:
-    """Proven differences first; then what only the user can cure; then what another attempt may settle."""
+    """Proven differences first; then what only the user can cure; then what another attempt may
+    settle."""
     known = list(results)
     if any(r.differences for r in known):
         return ExitCode.DIFFERENCES

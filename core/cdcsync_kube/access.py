@@ -1,6 +1,7 @@
 """How to reach the API server: from inside a pod, or by a kubeconfig.
 
-Only what a service account or a plain kubeconfig needs (certificates, a token); a kubeconfig with a login program is refused by name.
+Only what a service account or a plain kubeconfig needs (certificates, a token); a kubeconfig with a
+login program is refused by name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def connect_api() -> Api:
-    """The API server of the pod that this runs in, else of `KUBECONFIG` or `~/.kube/config`. Raises SpecInvalid."""
+    """The API server of the pod that this runs in, else of `KUBECONFIG` or `~/.kube/config`. Raises
+    SpecInvalid."""
     return in_pod() if _is_pod() else by_kubeconfig(_kubeconfig())
 
 

@@ -1,9 +1,11 @@
-"""The API server over HTTPS: JSON in, JSON out. The only code that speaks to it, for the operator and for drivers.
+"""The API server over HTTPS: JSON in, JSON out. The only code that speaks to it, for the operator
+and for drivers.
 
-Why it exists: both need a dozen calls on plain objects; a generated client costs tens of megabytes in every driver.
-Why it is right: a connection belongs to one thread; a kept one that the server has closed meanwhile is opened again, once, for calls
-that may be repeated (all but POST, whose repeat would answer 409 for our own object: the caller decides what that means). Every call
-has a timeout. The token is read again for each call, because the kubelet rotates it.
+Why it exists: both need a dozen calls on plain objects; a generated client costs tens of megabytes
+in every driver. Why it is right: a connection belongs to one thread; a kept one that the server has
+closed meanwhile is opened again, once, for calls that may be repeated (all but POST, whose repeat
+would answer 409 for our own object: the caller decides what that means). Every call has a timeout.
+The token is read again for each call, because the kubelet rotates it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """The server refused, or could not be reached (`status` 0). `reason` is the API's word (`AlreadyExists`, ...)."""
+    """The server refused, or could not be reached (`status` 0). `reason` is the API's word
+    (`AlreadyExists`, ...)."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status, self.reason, self.message = status, reason, message
@@ -45,7 +48,8 @@ class ApiError(Exception):
 
 
 class Api:
-    """One server. `token()` is asked before each call, "" for none; `timeout` is how many seconds each of its steps may wait."""
+    """One server. `token()` is asked before each call, "" for none; `timeout` is how many seconds
+    each of its steps may wait."""
 
     def __init__(
         self, server: str, tls: ssl.SSLContext | None, token: Callable[[], str], timeout: float = TIMEOUT

@@ -1,8 +1,9 @@
 """The small HTTP server of a pod: its metrics, and whether it is well.
 
-Why it is right: any pod of the cluster may connect. A connection has a deadline for request and answer together, however
-it drips, and there are never more than a few: a further one takes the place of the oldest. An honest request is
-answered in milliseconds, so it is the newest then, and no crowd of idle connections keeps a probe from its answer.
+Why it is right: any pod of the cluster may connect. A connection has a deadline for request and
+answer together, however it drips, and there are never more than a few: a further one takes the
+place of the oldest. An honest request is answered in milliseconds, so it is the newest then, and no
+crowd of idle connections keeps a probe from its answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Sample = tuple[Mapping[str, str], float]
 
 
 def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> Metric:
-    """All that is known of one metric; `kind` is `gauge`, or `counter` of a name that ends in `_total`."""
+    """All that is known of one metric; `kind` is `gauge`, or `counter` of a name that ends in
+    `_total`."""
     found = Metric(name.removesuffix("_total") if kind == "counter" else name, about, kind)
     for labels, value in samples:
         found.add_sample(name, dict(labels), value)
@@ -88,7 +90,8 @@ class _BoundedServer(ThreadingHTTPServer):
 
 
 def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address: str = "") -> ThreadingHTTPServer:
-    """Serves `pages` (path -> status and text) in a thread; port 0 chooses one, no address is all of them. Raises OSError."""
+    """Serves `pages` (path -> status and text) in a thread; port 0 chooses one, no address is all
+    of them. Raises OSError."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _DEADLINE

@@ -1,11 +1,12 @@
 """The check of a sink: can a lake be at this path, and may we do there what commits need?
 
-Why it exists: a sink that is missing, closed or no lake should be reported before a pod is made, with its remedy.
-Why it is right: nothing is concluded from policies; what a run will do is done once, on an object of its own in
-`_cdcsync.probe` below the lake: no database has a folder of that name, and readers pass over the underscore. The
-object's name is random, so that checks at the same time do not disturb each other; what a check that died left behind
-is removed by a later one, an hour after it was written. Nothing else is written, and no folder of the lake is made: one
-that is not there yet is judged by the nearest folder above it.
+Why it exists: a sink that is missing, closed or no lake should be reported before a pod is made,
+with its remedy. Why it is right: nothing is concluded from policies; what a run will do is done
+once, on an object of its own in `_cdcsync.probe` below the lake: no database has a folder of that
+name, and readers pass over the underscore. The object's name is random, so that checks at the same
+time do not disturb each other; what a check that died left behind is removed by a later one, an
+hour after it was written. Nothing else is written, and no folder of the lake is made: one that is
+not there yet is judged by the nearest folder above it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
 
 @dataclass(frozen=True)
 class SinkCheck:
-    """What a check found at `uri`: `errors` in the order of the steps; `unchecked` says why nothing was checked."""
+    """What a check found at `uri`: `errors` in the order of the steps; `unchecked` says why nothing
+    was checked."""
 
     uri: str
     errors: tuple[CdcError, ...] = ()
@@ -51,7 +53,8 @@ class SinkCheck:
 
 
 def check_lake(location: Location) -> SinkCheck:
-    """Tries what commits need; waits for a store that does not answer, but not for long. Raises no CdcError."""
+    """Tries what commits need; waits for a store that does not answer, but not for long. Raises no
+    CdcError."""
     try:
         errors = _on_disk(location) if location.local else _in_store(location)
     except CdcError as error:
@@ -157,7 +160,8 @@ def _tried(lake: Location, doing: str, step: Callable[[], object]) -> CdcError |
 
 
 def _put_twice(lake: Location, store: S3Store, key: str) -> None:
-    """The first one is refused, too, where its answer was lost and the client sent it again: then it is there."""
+    """The first one is refused, too, where its answer was lost and the client sent it again: then
+    it is there."""
     _put(store, key)
     if _put(store, key):
         raise _unfit_store(lake, "overwrites an object that is put with If-None-Match: *")

@@ -1,8 +1,9 @@
 """The errors of object stores and file systems in the product's words. Pure.
 
-Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. A client's text is
-cut to what the store itself answered (S3's code and message) or to its first sentence: clients append a dump of their
-own data structures, which is unreadable in a condition; what is left is quoted.
+Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. A
+client's text is cut to what the store itself answered (S3's code and message) or to its first
+sentence: clients append a dump of their own data structures, which is unreadable in a condition;
+what is left is quoted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Where a lake is, as the manifest gives it: a folder, or a bucket and a prefix, and how a client reaches it.
+"""Where a lake is, as the manifest gives it: a folder, or a bucket and a prefix, and how a client
+reaches it.
 
-Why it exists: the operator checks a sink before a driver writes to it, and both must mean the same place. A lake whose path
-holds a percent sign is refused, because delta-rs decodes those in a table's location, twice for some of its requests.
+Why it exists: the operator checks a sink before a driver writes to it, and both must mean the same
+place. A lake whose path holds a percent sign is refused, because delta-rs decodes those in a
+table's location, twice for some of its requests.
 
-Credentials are read from their files whenever they are needed, so a rotated key is used from the next request on.
+Credentials are read from their files whenever they are needed, so a rotated key is used from the
+next request on.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ _CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(frozen=True)
 class Location:
-    """A lake's root. `scheme` is `file` or `s3`; `root` an absolute folder or `bucket/prefix`; `secret_dir` a folder
-    with a file per credential variable, empty where the environment's own credentials serve."""
+    """A lake's root. `scheme` is `file` or `s3`; `root` an absolute folder or `bucket/prefix`;
+    `secret_dir` a folder with a file per credential variable, empty where the environment's own
+    credentials serve."""
 
     scheme: str
     root: str

@@ -1,16 +1,17 @@
 """The login: which proof of the password a server may get.
 
-Why it exists: some plugins send the password itself and rely on the connection: `caching_sha2_password`
-where the server does not know the account yet (the first login after its start), `sha256_password`
-always. In TLS without verification whoever answers can ask for that, and without TLS the RSA key that
-hides it would come from whoever answers.
+Why it exists: some plugins send the password itself and rely on the connection:
+`caching_sha2_password` where the server does not know the account yet (the first login after its
+start), `sha256_password` always. In TLS without verification whoever answers can ask for that, and
+without TLS the RSA key that hides it would come from whoever answers.
 
-Why it is right: the password itself goes only to a server whose certificate was verified, or where the
-spec accepts that it was not (`tls.allowUnverified`; on loopback no other machine answers). All other
-servers get responses to challenges: none of the plugins that are left makes another answer. The first
-answer is never one of `sha256_password`, whichever plugin the server names in its greeting, because
-the client would give the password there unasked. Plugins that only ever send the password are off.
-Sources: MySQL source documentation, "caching_sha2_password information", "sha256_password information"; PyMySQL's `_auth`.
+Why it is right: the password itself goes only to a server whose certificate was verified, or where
+the spec accepts that it was not (`tls.allowUnverified`; on loopback no other machine answers). All
+other servers get responses to challenges: none of the plugins that are left makes another answer.
+The first answer is never one of `sha256_password`, whichever plugin the server names in its
+greeting, because the client would give the password there unasked. Plugins that only ever send the
+password are off. Sources: MySQL source documentation, "caching_sha2_password information",
+"sha256_password information"; PyMySQL's `_auth`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from cdcsync_core.errors import CdcError, Reason, fail
 if TYPE_CHECKING:
     from pymysql.protocol import MysqlPacket
 
-#: an answer of caching_sha2_password after its first byte: the response was right; the password itself is wanted
+#: an answer of caching_sha2_password after its first byte: the response was right; the password
+#: itself is wanted
 _FAST, _FULL = 3, 4
 CACHING_SHA2, SHA256 = "caching_sha2_password", "sha256_password"
 
@@ -81,7 +83,8 @@ Plugins: TypeAlias = dict[str, Callable[["pymysql.connections.Connection[Any]"],
 
 
 def plugins(*, reveal: bool) -> Plugins:
-    """PyMySQL's `auth_plugin_map`; with `reveal` the password itself may be sent by a plugin that knows a challenge, too."""
+    """PyMySQL's `auth_plugin_map`; with `reveal` the password itself may be sent by a plugin that
+    knows a challenge, too."""
     never: Plugins = dict.fromkeys(("mysql_clear_password", "dialog", "mysql_old_password"), Refused)
     return never if reveal else {**never, CACHING_SHA2: ChallengeOnly, SHA256: NoSha256}
 

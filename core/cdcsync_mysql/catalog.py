@@ -1,9 +1,10 @@
 """Which tables there are, and how one is defined, as the server itself tells.
 
-Everything comes from information_schema in the server's order, invisible and generated columns and the generated primary
-key included, because the binlog carries them all. The chunk key is the primary key or a unique index over NOT NULL columns: a
-row with NULL would be in no range (rule R3). What has no complete row events (views, sequences, other engines, system
-versioning) is refused (rule R10), and so is a name that the log spells in another way: its changes would pass by unseen.
+Everything comes from information_schema in the server's order, invisible and generated columns and
+the generated primary key included, because the binlog carries them all. The chunk key is the
+primary key or a unique index over NOT NULL columns: a row with NULL would be in no range (rule R3).
+What has no complete row events (views, sequences, other engines, system versioning) is refused
+(rule R10), and so is a name that the log spells in another way: its changes would pass by unseen.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _TABLE_TYPES = ("BASE TABLE", "SYSTEM VERSIONED")
 class Resolved:
     """What patterns match: `tables`, sorted.
 
-    `absent` says, for each table that an include pattern names literally and that is not there, what is the matter (`CdcError.table`);
-    `unmatched` says the same of the other patterns.
+    `absent` says, for each table that an include pattern names literally and that is not there,
+    what is the matter (`CdcError.table`); `unmatched` says the same of the other patterns.
     """
 
     tables: tuple[TableId, ...]
@@ -39,10 +40,11 @@ class Resolved:
 
 
 def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[str]) -> Resolved:
-    """The tables whose `database.table` an include pattern (RE2) matches in full and no exclude pattern does.
+    """The tables whose `database.table` an include pattern (RE2) matches in full and no exclude
+    pattern does.
 
-    System schemas are never among them. Raises SpecInvalid for a bad pattern; where no table is left NoSuchTable, or EngineUnsupported
-    for patterns that match views or sequences only.
+    System schemas are never among them. Raises SpecInvalid for a bad pattern; where no table is
+    left NoSuchTable, or EngineUnsupported for patterns that match views or sequences only.
     """
     wanted, unwanted = [_compiled(p) for p in include], [_compiled(p) for p in exclude]
     rows = fetch(
@@ -86,7 +88,8 @@ def _compiled(pattern: str) -> Any:
 
 
 def _fault(pattern: str, kinds: set[str]) -> CdcError | None:
-    """What is wrong with an include pattern that matches objects of these kinds; of a literal name it is that table's."""
+    """What is wrong with an include pattern that matches objects of these kinds; of a literal name
+    it is that table's."""
     table = literal_name(pattern)
     if not kinds:
         return _no_match(f"no table matches {pattern!r} of spec.tables.include", table)
@@ -126,7 +129,8 @@ def _check_names(tables: list[TableId]) -> None:
 
 
 def same_definition(connection: Connection, table: Table) -> bool:
-    """Whether the table's rows are read and told apart today as `table` says; raises as `read_table`."""
+    """Whether the table's rows are read and told apart today as `table` says; raises as
+    `read_table`."""
     return table.reads_as(read_table(connection, table.id, table.excluded, table.key))
 
 
@@ -138,8 +142,9 @@ def read_table(
 ) -> Table:
     """The table's definition of now; with the chunk key `key`, if that is one still.
 
-    Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the log spells in another way), NoPrimaryKey, TypeUnsupported
-    (a key column that cannot be cut), SpecInvalid (an excluded column that is unknown or in the key).
+    Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the log spells in another
+    way), NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
+    column that is unknown or in the key).
     """
     spelling = _check_kind(connection, table_id)
     check_spelling(table_id, spelling)
@@ -184,7 +189,8 @@ def _check_kind(connection: Connection, table_id: TableId) -> int:
 
 
 def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
-    """With the value 2 the server keeps a name as it was given and writes it to the log in lower case. Raises LogIncomplete."""
+    """With the value 2 the server keeps a name as it was given and writes it to the log in lower
+    case. Raises LogIncomplete."""
     if lower_case_table_names == 2 and str(table_id) != str(table_id).lower():
         raise fail(
             Reason.LOG_INCOMPLETE,
@@ -229,7 +235,8 @@ def _check_excluded(table_id: TableId, excluded: frozenset[str], known: set[str]
 
 @dataclass
 class Index:
-    """A unique index; `faults` are why it cannot order a plan: a prefix, an expression, a hash, or hidden from the optimizer."""
+    """A unique index; `faults` are why it cannot order a plan: a prefix, an expression, a hash, or
+    hidden from the optimizer."""
 
     name: str
     columns: list[str] = field(default_factory=list)
@@ -257,7 +264,8 @@ def read_indexes(connection: Connection, table_id: TableId) -> list[Index]:
 
 
 def _faults(part: dict[str, Any]) -> list[str]:
-    """Why this part of an index does not sort by the column itself, or is not seen by the optimizer."""
+    """Why this part of an index does not sort by the column itself, or is not seen by the
+    optimizer."""
     name = part["COLUMN_NAME"]
     found = {
         "is over an expression": name is None,
@@ -272,7 +280,8 @@ def _faults(part: dict[str, Any]) -> list[str]:
 def _chunk_index(
     table_id: TableId, columns: dict[str, Column], indexes: list[Index], key: tuple[str, ...] = ()
 ) -> Index:
-    """That of the columns `key`, else the primary key, else the shortest unique index without NULLs, of types that can be cut."""
+    """That of the columns `key`, else the primary key, else the shortest unique index without
+    NULLs, of types that can be cut."""
     complete = [i for i in indexes if i.usable and not any(columns[c].nullable for c in i.columns if c in columns)]
     known = [i for i in complete if all(c in columns for c in i.columns)]
     cuttable = [i for i in known if not any(key_fault(columns[c]) for c in i.columns)]

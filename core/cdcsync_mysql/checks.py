@@ -16,7 +16,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """`name` is the variable or object; `found`, `needed`, `remedy` as in `CdcError`; `table` is `database.table` or empty."""
+    """`name` is the variable or object; `found`, `needed`, `remedy` as in `CdcError`; `table` is
+    `database.table` or empty."""
 
     name: str
     level: Level

@@ -1,10 +1,12 @@
-"""Connections to the source: authenticated, encrypted as asked, with a session that inherits nothing that matters.
+"""Connections to the source: authenticated, encrypted as asked, with a session that inherits
+nothing that matters.
 
-Why it is right: credentials are read from their files at each connect, so a rotated secret works at the next one and no object
-here holds a secret that could be printed; TLS that is asked for is never given up silently, and a given authority is always used;
-LOCAL INFILE is off, and the password itself goes to no server that is not verified, save where the spec accepts it (`authentication`), so
-that a server in the middle gets neither files nor passwords; every session has the profile of rule R1 and every error comes in the
-product's words.
+Why it is right: credentials are read from their files at each connect, so a rotated secret works at
+the next one and no object here holds a secret that could be printed; TLS that is asked for is never
+given up silently, and a given authority is always used; LOCAL INFILE is off, and the password
+itself goes to no server that is not verified, save where the spec accepts it (`authentication`), so
+that a server in the middle gets neither files nor passwords; every session has the profile of rule
+R1 and every error comes in the product's words.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ _UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, Assertion
 
 @dataclass(frozen=True)
 class Tls:
-    """`ca`, `cert` and `key` are PEM files. `verify-ca` checks the certificate's issuer, and so does `required` where there is a `ca`;
-    `verify-identity` also the host's name in it. `required` without a `ca` encrypts and knows no peer. `allow_unverified`: such a peer, and
-    one without TLS, may get the password itself."""
+    """`ca`, `cert` and `key` are PEM files. `verify-ca` checks the certificate's issuer, and so
+    does `required` where there is a `ca`; `verify-identity` also the host's name in it. `required`
+    without a `ca` encrypts and knows no peer. `allow_unverified`: such a peer, and one without TLS,
+    may get the password itself."""
 
     mode: TlsMode = "required"
     ca: Path | None = None
@@ -62,8 +65,8 @@ class Tls:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the source is and which files hold the account. Holds no secret; can be pickled without a `question`, within whose bounds
-    its connections are where there is one."""
+    """Where the source is and which files hold the account. Holds no secret; can be pickled without
+    a `question`, within whose bounds its connections are where there is one."""
 
     host: str
     port: int
@@ -74,7 +77,8 @@ class Source:
 
 
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
-    """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files. On loopback no other machine can answer."""
+    """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files. On loopback no
+    other machine can answer."""
     from cdcsync_core.spec import is_loopback
 
     account, tls = source.credentials_secret_ref, source.tls
@@ -95,8 +99,8 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
 
 
 class SourceConnection(pymysql.connections.Connection):
-    """A connection that knows how to make another one like it, and how much it may be sent: little before the login, and within a
-    question no answer beyond its limits."""
+    """A connection that knows how to make another one like it, and how much it may be sent: little
+    before the login, and within a question no answer beyond its limits."""
 
     source: Source
     _held = 0
@@ -159,8 +163,8 @@ class SourceConnection(pymysql.connections.Connection):
         )
 
     def _request_authentication(self) -> None:
-        """A server that names `sha256_password` in its greeting would get the password in the first answer: it gets a challenge's
-        response, and has to ask."""
+        """A server that names `sha256_password` in its greeting would get the password in the first
+        answer: it gets a challenge's response, and has to ask."""
         named = cast(Any, self)._auth_plugin_name
         tls = self.source.tls
         if named == SHA256 and not (tls.verified or tls.allow_unverified):
@@ -173,9 +177,11 @@ def connect(
 ) -> Connection:
     """A connection with the session profile of rule R1.
 
-    `max_seconds` bounds a statement and a wait for a metadata lock; `read_timeout` is the silence in seconds after which the server
-    counts as gone (default: `max_seconds` and half a minute); with `stream` its cursors read rows as they come, in bounded memory. Raises
-    `CdcError`: AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file), InternalError (session profile).
+    `max_seconds` bounds a statement and a wait for a metadata lock; `read_timeout` is the silence
+    in seconds after which the server counts as gone (default: `max_seconds` and half a minute);
+    with `stream` its cursors read rows as they come, in bounded memory. Raises `CdcError`:
+    AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file), InternalError
+    (session profile).
     """
     doing = f"connecting to {source.host}:{source.port}"
     user, password = _credential(source.username_file), _credential(source.password_file)
@@ -214,14 +220,16 @@ def connect(
 
 
 def fetch(connection: Connection, sql: str, args: Sequence[object] = (), *, doing: str = "") -> list[tuple[Any, ...]]:
-    """All rows of one statement; raises `CdcError` that begins with `doing` (default: the statement's beginning)."""
+    """All rows of one statement; raises `CdcError` that begins with `doing` (default: the
+    statement's beginning)."""
     return _fetch(connection, Cursor, sql, args, doing)
 
 
 def fetch_dicts(
     connection: Connection, sql: str, args: Sequence[object] = (), *, doing: str = ""
 ) -> list[dict[str, Any]]:
-    """The same, each row as a dictionary by column names in upper case, for results whose columns differ by server."""
+    """The same, each row as a dictionary by column names in upper case, for results whose columns
+    differ by server."""
     rows = _fetch(connection, DictCursor, sql, args, doing)
     return [{str(name).upper(): value for name, value in row.items()} for row in rows]
 

@@ -1,9 +1,10 @@
 """The server's and the client's errors in the product's words.
 
-Why it is right: the error number decides, never the text, because texts are translated and change; the text is only quoted, and only
-names (accounts, tables, privileges) are read from it. What is not listed is retried, so that an unknown error never
-stops a sync for good and never passes for success.
-Sources: MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the client library's.
+Why it is right: the error number decides, never the text, because texts are translated and change;
+the text is only quoted, and only names (accounts, tables, privileges) are read from it. What is not
+listed is retried, so that an unknown error never stops a sync for good and never passes for
+success. Sources: MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the
+client library's.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def grant(privilege: str, on: str, text: str = "") -> str:
 
 
 def for_account(error: CdcError, account: str) -> CdcError:
-    """With the account's own name in the remedy: an error names nobody, or the client's address, which is not the account's."""
+    """With the account's own name in the remedy: an error names nobody, or the client's address,
+    which is not the account's."""
     remedy = _ACCOUNT.sub(lambda _: account, error.remedy).replace(f" TO {_NOBODY}", f" TO {account}")
     return fail(error.reason, error.found, needed=error.needed, remedy=remedy, table=error.table)
 
@@ -176,15 +178,16 @@ def _no_binlog(found: str, _text: str) -> CdcError:
 
 
 _RULES: dict[int, Callable[[str, str], CdcError]] = {
-    # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin; 1820, 1862: password expired;
-    # 3118, 4151: account locked; 4055: access denied by ed25519 or unix_socket of MariaDB
-    # 2026: the client asks for TLS and the server has none (a handshake that fails is an error of `ssl`)
+    # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin;
+    # 1820, 1862: password expired; 3118, 4151: account locked; 4055: access denied by ed25519 or
+    # unix_socket of MariaDB 2026: the client asks for TLS and the server has none (a handshake that
+    # fails is an error of `ssl`)
     **dict.fromkeys((1045, 1698, 1130, 1251, 2049, 2059, 2061, 1820, 1862, 3118, 4151, 4055), _authentication),
     2026: _no_tls,
     3159: _plain_refused,
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370, 1401), _privilege),
-    # 1040, 1203, 1226: too many connections; 1053, 1077-1079, 1927, 3169: shutdown, killed; 1152-1161, 1184: broken connection;
-    # 1317: query killed; 2002-2013: client side
+    # 1040, 1203, 1226: too many connections; 1053, 1077-1079, 1927, 3169: shutdown, killed;
+    # 1152-1161, 1184: broken connection; 1317: query killed; 2002-2013: client side
     **dict.fromkeys((1040, 1203, 1226, 1053, 1077, 1078, 1079, 1927, 3169, 1317), _unreachable),
     **dict.fromkeys((1152, 1153, 1158, 1159, 1160, 1161, 1184, 2002, 2003, 2005, 2006, 2013, 2055, 4031), _unreachable),
     1129: _blocked,

@@ -1,15 +1,18 @@
 """The proof that a position still belongs to the log that this connection reaches (rule R6).
 
-A reset, a restored backup, a failover and a crash that cut the log's tail all leave a server that answers well and whose log is another
-one. Going on there would skip or invent transactions without any error. So every connection proves its position first:
+A reset, a restored backup, a failover and a crash that cut the log's tail all leave a server that
+answers well and whose log is another one. Going on there would skip or invent transactions without
+any error. So every connection proves its position first:
 
 - the log's name: MySQL's server_uuid, MariaDB's server_id;
-- with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), or still to be committed from a log that
-  is as long as it was; everything that was purged is in the position (nothing is missing); and the file of its anchor, unless it was
-  purged, is still that file: a RESET gives the same GTIDs to other transactions;
-- with file and offset: the file is listed and at least that long; it was begun in the recorded second, because after a RESET
-  names, sizes and GTIDs come again; MariaDB's GTID position there is the recorded one (NULL where no event ends), unless
-  that would make the server read much of the file for a place which the file's beginning proves already.
+- with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), or
+  still to be committed from a log that is as long as it was; everything that was purged is in the
+  position (nothing is missing); and the file of its anchor, unless it was purged, is still that
+  file: a RESET gives the same GTIDs to other transactions;
+- with file and offset: the file is listed and at least that long; it was begun in the recorded
+  second, because after a RESET names, sizes and GTIDs come again; MariaDB's GTID position there is
+  the recorded one (NULL where no event ends), unless that would make the server read much of the
+  file for a place which the file's beginning proves already.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from cdcsync_mysql.connection import Connection, SourceConnection, fetch
 from cdcsync_mysql.logfile import birth
 from cdcsync_mysql.server import ServerFacts
 
-#: how long a transaction may be in the log, and so with a reader, before `gtid_executed` has it (semi-synchronous replication)
+#: how long a transaction may be in the log, and so with a reader, before `gtid_executed` has it
+#: (semi-synchronous replication)
 _COMMIT_SECONDS = 10
 #: MariaDB's BINLOG_GTID_POS takes 32 bits
 _GTID_POS_LIMIT = 2**32
@@ -36,7 +40,8 @@ _SCAN_LIMIT = 16 * 2**20
 def prove(connection: Connection, facts: ServerFacts, log: str, position: Position | None) -> None:
     """Raises PositionLost unless `position` of `log` can be resumed here without a gap.
 
-    `log` is `ServerFacts.log` of the server that the position came from; None proves the log's name alone.
+    `log` is `ServerFacts.log` of the server that the position came from; None proves the log's name
+    alone.
     """
     if facts.log != log:
         raise _lost(f"the server's log is {facts.log}", f"{log}, where the position was taken")
@@ -53,7 +58,8 @@ def prove(connection: Connection, facts: ServerFacts, log: str, position: Positi
 
 
 def gtid_mark(connection: Connection, at: LogOffset) -> str | None:
-    """MariaDB's GTID position at a place; None where no event ends or the place is out of the function's reach."""
+    """MariaDB's GTID position at a place; None where no event ends or the place is out of the
+    function's reach."""
     if at.offset >= _GTID_POS_LIMIT:
         return None
     mark = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
@@ -65,7 +71,8 @@ def _prove_gtids(connection: Connection, facts: ServerFacts, position: GtidPosit
         raise _lost("gtid_mode is not ON", "gtid_mode=ON, with which the position was taken")
     executed, purged = _gtid_sets(connection)
     if not executed.covers(position.gtids):
-        # The reader has a transaction before the engine commits it: wait for those that are on their way.
+        # The reader has a transaction before the engine commits it: wait for those that are on
+        # their way.
         fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), _COMMIT_SECONDS))
         executed, purged = _gtid_sets(connection)
     if not executed.covers(position.gtids):
@@ -77,8 +84,8 @@ def _prove_gtids(connection: Connection, facts: ServerFacts, position: GtidPosit
 
 
 def _not_executed(connection: Connection, position: GtidPosition, executed: GtidSet) -> CdcError:
-    """While the log is as long as it was read it holds what is missing, and a replica's word is waited for; a lost tail made it shorter.
-    Raises PositionLost for another log."""
+    """While the log is as long as it was read it holds what is missing, and a replica's word is
+    waited for; a lost tail made it shorter. Raises PositionLost for another log."""
     found, needed = f"gtid_executed is {executed}", f"all of {position.gtids}"
     anchor = position.anchor
     if anchor is None or anchor.at.file not in _sizes(connection):
@@ -131,7 +138,8 @@ def _prove_place(connection: Connection, facts: ServerFacts, position: FilePosit
 
 
 def _mark_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
-    """Each split proves its position, and without an index of GTIDs the server reads the file up to it (0.5 s a GiB)."""
+    """Each split proves its position, and without an index of GTIDs the server reads the file up to
+    it (0.5 s a GiB)."""
     if position.at.offset >= _GTID_POS_LIMIT:
         return False
     indexed = facts.numbers >= _GTID_INDEX_SINCE

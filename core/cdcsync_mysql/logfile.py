@@ -1,10 +1,13 @@
-"""When a binlog file was begun: the timestamp of its first event, which a RESET and a restored server change.
+"""When a binlog file was begun: the timestamp of its first event, which a RESET and a restored
+server change.
 
-Names and sizes of files come again after a RESET, and so do MariaDB's GTIDs (numbers start at 1 again); the second in which the
-file was begun does not. No statement shows it, so the file is opened by a dump that is left after its first two packets.
+Names and sizes of files come again after a RESET, and so do MariaDB's GTIDs (numbers start at 1
+again); the second in which the file was begun does not. No statement shows it, so the file is
+opened by a dump that is left after its first two packets.
 
-Why it disturbs nobody: the dump has replica id 0 and no UUID, as that of mysqlbinlog, so the server ends no other dump for it.
-Sources: MySQL source documentation, "COM_BINLOG_DUMP", "Format_description_event"; MariaDB knowledge base, "Replication Protocol".
+Why it disturbs nobody: the dump has replica id 0 and no UUID, as that of mysqlbinlog, so the server
+ends no other dump for it. Sources: MySQL source documentation, "COM_BINLOG_DUMP",
+"Format_description_event"; MariaDB knowledge base, "Replication Protocol".
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ _EVENT_HEAD = struct.Struct("<xIB")
 
 
 def birth(source: Source, file: str) -> int:
-    """Seconds since 1970 at which `file` was begun; raises PositionLost where it cannot be opened, PrivilegeMissing."""
+    """Seconds since 1970 at which `file` was begun; raises PositionLost where it cannot be opened,
+    PrivilegeMissing."""
     doing = f"reading the head of {file}"
     with connect(source) as connection:
         dump = cast(Any, connection)

@@ -1,13 +1,16 @@
 """The chunk plan of a table: splits in key order, lazily, each of bounded size.
 
-Why every possible key is in exactly one split: each split starts where the one before it ended, the first is open below, the last
-open above; bounds are values that the server gave, or for integers a sum.
+Why every possible key is in exactly one split: each split starts where the one before it ended, the
+first is open below, the last open above; bounds are values that the server gave, or for integers a
+sum.
 
-Why splits stay small, whatever the statistics say: an *even* plan cuts an integer key by arithmetic, which costs nothing; it is
-made only where the keys are so dense that a step cannot hold more than three times `chunk_size` different keys. An *uneven*
-plan asks for the key at offset `chunk_size` from the start, over the whole unique key, so that many equal leading
-values do not matter. The optimizer's estimate of a range is not used: InnoDB cuts it off at half of the recorded row count and
-extrapolates from the first pages. Nothing is held but the current bound, and the server reads each part of the index once.
+Why splits stay small, whatever the statistics say: an *even* plan cuts an integer key by
+arithmetic, which costs nothing; it is made only where the keys are so dense that a step cannot hold
+more than three times `chunk_size` different keys. An *uneven* plan asks for the key at offset
+`chunk_size` from the start, over the whole unique key, so that many equal leading values do not
+matter. The optimizer's estimate of a range is not used: InnoDB cuts it off at half of the recorded
+row count and extrapolates from the first pages. Nothing is held but the current bound, and the
+server reads each part of the index once.
 """
 
 from __future__ import annotations
@@ -24,16 +27,19 @@ from cdcsync_mysql.catalog import read_indexes, read_table
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.splitquery import order_by, select_key, where
 
-#: the spread of keys, (max - min + 1) / rows, within which an even plan is made: below, the row count is wrong and there would be far
-#: too many splits; above, a split could hold more than so many chunk sizes
+#: the spread of keys, (max - min + 1) / rows, within which an even plan is made: below, the row
+#: count is wrong and there would be far too many splits; above, a split could hold more than so
+#: many chunk sizes
 _EVEN_FACTORS = (0.05, 3.0)
 _ZERO_DATE = re.compile(r"0000-|\d{4}-00|\d{4}-\d\d-00")
 
 
 def plan(connection: Connection, table: Table, chunk_size: int, frontier: Bound = None) -> Iterator[Split]:
-    """The splits of about `chunk_size` rows from `frontier` (None: from the beginning) to the open end, in key order.
+    """The splits of about `chunk_size` rows from `frontier` (None: from the beginning) to the open
+    end, in key order.
 
-    The connection is in use until the iterator is done. Raises CdcError; TypeUnsupported for a zero date in the key.
+    The connection is in use until the iterator is done. Raises CdcError; TypeUnsupported for a zero
+    date in the key.
     """
     space = _KeySpace(connection, table, _index_name(connection, table))
     step = _even_step(space, chunk_size, frontier)
@@ -63,7 +69,8 @@ class _KeySpace:
         return f"FROM {self.table.id.quoted} FORCE INDEX ({quote(self.index)})"
 
     def key_at(self, start: Bound, offset: int) -> Bound:
-        """The key of the row `offset` rows after the first from `start` on; None if there are not so many."""
+        """The key of the row `offset` rows after the first from `start` on; None if there are not
+        so many."""
         rows = self._ask(
             f"SELECT {select_key(self.table)} {self._from} WHERE {where(self.table, Split(start))}"
             f" ORDER BY {order_by(self.table)} LIMIT 1 OFFSET {offset}"

@@ -1,7 +1,9 @@
-"""The preflight: is this server fit to be captured, and which tables can be. Reads only, and reports every failure at once.
+"""The preflight: is this server fit to be captured, and which tables can be. Reads only, and
+reports every failure at once.
 
-What it finds is in three parts: checks of the server (one failing stops everything), checks of each table (one failing stops
-that table), and what the whole snapshot means for the log that must outlive it.
+What it finds is in three parts: checks of the server (one failing stops everything), checks of each
+table (one failing stops that table), and what the whole snapshot means for the log that must
+outlive it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _SAFE_PART = 0.5
 
 @dataclass(frozen=True)
 class Preflight:
-    """`facts` is None where the server was not reached; `checks` are those of the whole source, in order."""
+    """`facts` is None where the server was not reached; `checks` are those of the whole source, in
+    order."""
 
     facts: ServerFacts | None
     checks: tuple[Check, ...]
@@ -52,9 +55,9 @@ def preflight(
 ) -> Preflight:
     """Looks at the source for the whole manifest; changes nothing and raises no CdcError.
 
-    `server_id` is the replica id that our dump will use (0: not checked); `unread` names the tables whose snapshot is still
-    to be made (None: all), which is what must end before the log expires; `readers` is how many splits are read at once, 0 for
-    `snapshot.parallelism`.
+    `server_id` is the replica id that our dump will use (0: not checked); `unread` names the tables
+    whose snapshot is still to be made (None: all), which is what must end before the log expires;
+    `readers` is how many splits are read at once, 0 for `snapshot.parallelism`.
     """
     try:
         with connect(source) as connection:

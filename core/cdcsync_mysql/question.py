@@ -1,13 +1,13 @@
 """One question to a source that may be hostile: bounded in time, in memory, and in where it may go.
 
 Why it exists: the operator asks the sources of many tenants in one process. A timeout of a socket
-passes a server that sends a byte now and then, a client's library joins packets without end, and a name
-may resolve to an address that only the operator reaches.
+passes a server that sends a byte now and then, a client's library joins packets without end, and a
+name may resolve to an address that only the operator reaches.
 
-Why it is right: time is a wall clock's, and at its end the sockets are shut down beneath whatever reads
-from them; so are they when the question is given up, and none is opened afterwards. A socket is held by
-a descriptor of its own, because TLS takes the first one over. What is connected to is the address that
-was checked, not the name again.
+Why it is right: time is a wall clock's, and at its end the sockets are shut down beneath whatever
+reads from them; so are they when the question is given up, and none is opened afterwards. A socket
+is held by a descriptor of its own, because TLS takes the first one over. What is connected to is
+the address that was checked, not the name again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ LOGIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Of an answer: packets (a row is one), and bytes in all of them. 250,000 rows of Python values take some 100 MiB."""
+    """Of an answer: packets (a row is one), and bytes in all of them. 250,000 rows of Python values
+    take some 100 MiB."""
 
     packets: int = 250_000
     bytes: int = 32 * 2**20
 
 
 class Question:
-    """Use as a context manager; what is asked meanwhile is within `limits`, and none of it goes to an address of `refused_networks`
-    (in the form of `ipaddress`). `stop` may be called by any thread."""
+    """Use as a context manager; what is asked meanwhile is within `limits`, and none of it goes to
+    an address of `refused_networks` (in the form of `ipaddress`). `stop` may be called by any
+    thread."""
 
     def __init__(self, refused_networks: tuple[str, ...] = (), limits: Limits = Limits()) -> None:
         self.limits = limits
@@ -93,8 +95,9 @@ class Question:
             sock.close()
 
     def open(self, host: str, port: int) -> tuple[socket.socket, int]:
-        """A connected socket, and the number by which it is to be released. Raises OSError; SpecInvalid for an address that is refused;
-        SourceUnreachable where the question was stopped."""
+        """A connected socket, and the number by which it is to be released. Raises OSError;
+        SpecInvalid for an address that is refused; SourceUnreachable where the question was
+        stopped."""
         addresses = _addresses(host, port)
         for address in addresses:
             self._check(host, address)

@@ -1,9 +1,11 @@
-"""Amazon RDS and Aurora: what is set there in another way than by SQL, and how long they keep the binlog.
+"""Amazon RDS and Aurora: what is set there in another way than by SQL, and how long they keep the
+binlog.
 
-No account of a user has SUPER, SET GLOBAL or SET PERSIST there: variables are set by a parameter group. The master user of RDS for
-MySQL cannot grant BACKUP_ADMIN, so a low watermark needs GTIDs. `binlog_expire_logs_seconds` says nothing about how long a binlog is
-kept; `mysql.rds_configuration` does. Sources: Amazon RDS User Guide, "Parameter groups", "Configuring RDS for MySQL binary logging",
-"mysql.rds_set_configuration".
+No account of a user has SUPER, SET GLOBAL or SET PERSIST there: variables are set by a parameter
+group. The master user of RDS for MySQL cannot grant BACKUP_ADMIN, so a low watermark needs GTIDs.
+`binlog_expire_logs_seconds` says nothing about how long a binlog is kept; `mysql.rds_configuration`
+does. Sources: Amazon RDS User Guide, "Parameter groups", "Configuring RDS for MySQL binary
+logging", "mysql.rds_set_configuration".
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql.checks import Check, Level
 from cdcsync_mysql.connection import Connection, fetch
 
-#: without a configured retention a file is removed once it is copied away, which happens every five minutes
+#: without a configured retention a file is removed once it is copied away, which happens every five
+#: minutes
 _SOON_SECONDS = 300.0
 _RETENTION = "binlog retention hours"
 #: the statement that makes RDS keep the binlog

@@ -1,8 +1,10 @@
-"""What a change of one table reaches besides it, as the source's catalog says: triggers, cascades of foreign keys, views.
+"""What a change of one table reaches besides it, as the source's catalog says: triggers, cascades
+of foreign keys, views.
 
-Answers are of now; who asks sees to it that nothing changed since the time that is meant. The catalog shows an account only what
-it has rights on, so what it does not show is not taken for absent: a table must be visible, and so must the right to see
-its triggers. Tables of the schema `mysql` have no triggers on either server.
+Answers are of now; who asks sees to it that nothing changed since the time that is meant. The
+catalog shows an account only what it has rights on, so what it does not show is not taken for
+absent: a table must be visible, and so must the right to see its triggers. Tables of the schema
+`mysql` have no triggers on either server.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def _sees_triggers(connection: Connection, table: TableId) -> bool:
 
 
 def _fault_of_cascades(connection: Connection, table: TableId, captured: set[TableId]) -> str:
-    """From the captured tables upwards: every table whose changes cascade to one of them must be visible, and not be this one."""
+    """From the captured tables upwards: every table whose changes cascade to one of them must be
+    visible, and not be this one."""
     rows = fetch(
         connection,
         "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME"

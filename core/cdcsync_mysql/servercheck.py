@@ -1,8 +1,10 @@
-"""Checks of the server as a whole: settings, privileges, what the log leaves out (rules R1, R6, R9, R10).
+"""Checks of the server as a whole: settings, privileges, what the log leaves out (rules R1, R6, R9,
+R10).
 
-Each check is a small function of what was read from the server and names the variable, the value found, the value needed and
-the statement that cures it; the list at the end is the registry. Privileges are not read from SHOW GRANTS, which says little
-about roles, but tried: the preflight does once what the run will do.
+Each check is a small function of what was read from the server and names the variable, the value
+found, the value needed and the statement that cures it; the list at the end is the registry.
+Privileges are not read from SHOW GRANTS, which says little about roles, but tried: the preflight
+does once what the run will do.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ OWN_HOST = "cdcsync"
 
 @dataclass(frozen=True)
 class Server:
-    """What checks look at. `variables` are the global ones, names in lower case; `server_id` is the replica id of our dump, 0 for
-    none."""
+    """What checks look at. `variables` are the global ones, names in lower case; `server_id` is the
+    replica id of our dump, 0 for none."""
 
     source: Source
     connection: Connection
@@ -94,7 +96,8 @@ def _verification(server: Server) -> Iterator[Check]:
 
 
 def _setting(name: str, reason: Reason, needed: str, remedy: str = "") -> Callable[[Server], Iterator[Check]]:
-    """A check of a variable that must have one value; a server that does not know the variable passes if it has no such choice."""
+    """A check of a variable that must have one value; a server that does not know the variable
+    passes if it has no such choice."""
 
     def check(server: Server) -> Iterator[Check]:
         value = server.variables.get(name)
@@ -120,7 +123,8 @@ def _row_metadata(server: Server) -> Iterator[Check]:
 
 
 def _gtids(server: Server) -> Iterator[Check]:
-    """Without GTIDs positions are files and offsets, which is as good on one server; a mode in between is a change under way."""
+    """Without GTIDs positions are files and offsets, which is as good on one server; a mode in
+    between is a change under way."""
     mode = server.variables.get("gtid_mode", "positions are files and offsets")
     if mode.endswith("_PERMISSIVE"):
         yield warned(
@@ -131,8 +135,9 @@ def _gtids(server: Server) -> Iterator[Check]:
 
 
 def _commit_order(server: Server) -> Iterator[Check]:
-    """Out of order, a transaction may be in `gtid_executed` before the one that wrote the same row before it: a low watermark
-    with the second and without the first would replay the first over what the second left (rule R1)."""
+    """Out of order, a transaction may be in `gtid_executed` before the one that wrote the same row
+    before it: a low watermark with the second and without the first would replay the first over
+    what the second left (rule R1)."""
     name = "binlog_order_commits"
     value = server.variables.get(name, "ON")
     if value.upper() != "ON" and server.facts.gtid:
@@ -259,7 +264,8 @@ def _triggers_on_replica(server: Server) -> Iterator[Check]:
 
 
 def _prepared_transactions(server: Server) -> Iterator[Check]:
-    """What is prepared is read from the binlog when it is committed, however long that takes (rule R9, XA)."""
+    """What is prepared is read from the binlog when it is committed, however long that takes (rule
+    R9, XA)."""
     try:
         prepared = fetch(server.connection, "XA RECOVER")
     except CdcError as e:
@@ -315,7 +321,8 @@ def _server_id(server: Server) -> Iterator[Check]:
 
 
 def _lost_dumps(server: Server) -> Iterator[Check]:
-    """MariaDB ends a dump whose client is gone only when the system gives up its connection; an account sees its own ones."""
+    """MariaDB ends a dump whose client is gone only when the system gives up its connection; an
+    account sees its own ones."""
     if server.is_mysql:
         return
     found = fetch(server.connection, _LOST_DUMPS)

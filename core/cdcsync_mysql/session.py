@@ -1,8 +1,9 @@
 """The session profile: what a session must not inherit from the server's globals (rule R1).
 
-A global READ UNCOMMITTED returned a row that was rolled back, a global `sql_select_limit` cut a split without an error. So every
-session sets each of these variables and reads all of them back: a proxy that swallows a SET is noticed, too.
-Sources: MySQL and MariaDB manuals, "Server System Variables".
+A global READ UNCOMMITTED returned a row that was rolled back, a global `sql_select_limit` cut a
+split without an error. So every session sets each of these variables and reads all of them back: a
+proxy that swallows a SET is noticed, too. Sources: MySQL and MariaDB manuals, "Server System
+Variables".
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _ISOLATION = ("transaction_isolation", "tx_isolation")
 
 
 def profile(flavor: str, version: tuple[int, ...], max_seconds: int) -> dict[str, str | int]:
-    """The variables of a session and their values; `max_seconds` bounds a statement and a wait for a metadata lock."""
+    """The variables of a session and their values; `max_seconds` bounds a statement and a wait for
+    a metadata lock."""
     common: dict[str, str | int] = {
         "autocommit": 1,
         "sql_select_limit": _UNLIMITED,
@@ -44,7 +46,8 @@ def profile(flavor: str, version: tuple[int, ...], max_seconds: int) -> dict[str
 def apply_profile(
     connection: pymysql.connections.Connection[Any], flavor: str, version: tuple[int, ...], max_seconds: int
 ) -> None:
-    """Sets the profile and reads it back; raises InternalError where the session differs. pymysql's errors pass."""
+    """Sets the profile and reads it back; raises InternalError where the session differs. pymysql's
+    errors pass."""
     wanted = profile(flavor, version, max_seconds)
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -1,12 +1,15 @@
-"""Key ranges as SQL: how a key column is read, how its values go back, and the predicate of a split; pure.
+"""Key ranges as SQL: how a key column is read, how its values go back, and the predicate of a
+split; pure.
 
-Rule R3: the server compares keys. Values are read in a form that loses nothing (hexadecimal digits of the stored bytes, numbers of ENUM,
-SET and BIT) and go back as literals of the column's own type and character set, so that the comparison is the index's.
+Rule R3: the server compares keys. Values are read in a form that loses nothing (hexadecimal digits
+of the stored bytes, numbers of ENUM, SET and BIT) and go back as literals of the column's own type
+and character set, so that the comparison is the index's.
 
-Theory: `[start, end)` over a composite key is `a > x OR (a = x AND b >= y)` and its mirror image. Both servers scan exactly that range
-of the index; the row constructor `(a, b) >= (x, y)` scans the whole table. An ENUM compared with text sorts by text,
-compared with a number it sorts by its index number, but then only equality uses the index: its ranges are lists of numbers.
-Every literal is checked against a pattern of its family before it becomes SQL.
+Theory: `[start, end)` over a composite key is `a > x OR (a = x AND b >= y)` and its mirror image.
+Both servers scan exactly that range of the index; the row constructor `(a, b) >= (x, y)` scans the
+whole table. An ENUM compared with text sorts by text, compared with a number it sorts by its index
+number, but then only equality uses the index: its ranges are lists of numbers. Every literal is
+checked against a pattern of its family before it becomes SQL.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ _CHARSET = re.compile(r"\w+")
 class KeyForm:
     """How one family of key types is read and compared.
 
-    `read` makes the expression that gives a `KeyValue`; `literal` makes SQL of a value and raises ValueError for one that is not of the
-    family; `compared` is the column's side of a comparison.
+    `read` makes the expression that gives a `KeyValue`; `literal` makes SQL of a value and raises
+    ValueError for one that is not of the family; `compared` is the column's side of a comparison.
     """
 
     read: Callable[[str], str]
@@ -39,16 +42,19 @@ class KeyForm:
 
 
 def key_form(column: Column) -> KeyForm | None:
-    """None for a type that cannot be in a key: FLOAT and DOUBLE (not exact), JSON, spatial types, prefixes of texts."""
+    """None for a type that cannot be in a key: FLOAT and DOUBLE (not exact), JSON, spatial types,
+    prefixes of texts."""
     return _FORMS.get(column.type.base)
 
 
-#: character sets in which two characters become one of Unicode, as the server converts them, too (`＼` and a backslash in sjis)
+#: character sets in which two characters become one of Unicode, as the server converts them, too
+#: (`＼` and a backslash in sjis)
 AMBIGUOUS = frozenset({"armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"})
 
 
 def key_fault(column: Column) -> str:
-    """Why the column cannot be in a key, in words; empty for one that can. Keys that differ on the source differ in the target."""
+    """Why the column cannot be in a key, in words; empty for one that can. Keys that differ on the
+    source differ in the target."""
     kind = column.type
     if key_form(column) is None:
         return f"is {kind.declared}, which is not exact"
@@ -60,7 +66,8 @@ def key_fault(column: Column) -> str:
 
 
 def key_literal(column: Column, value: KeyValue) -> str:
-    """`value`, as `chunk.KeyValue` encodes it, as SQL; raises ValueError for a value that is not of the column's family."""
+    """`value`, as `chunk.KeyValue` encodes it, as SQL; raises ValueError for a value that is not of
+    the column's family."""
     form = key_form(column)
     if form is None:
         raise ValueError(f"{column.name} {column.type.declared} cannot be in a key")

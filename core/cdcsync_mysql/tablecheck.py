@@ -1,7 +1,8 @@
 """Checks of one table: can it be cut, read, decoded and followed without a gap (rules R3, R9, R10).
 
-Foreign keys are read from SHOW CREATE TABLE, because MariaDB hides information_schema.REFERENTIAL_CONSTRAINTS from an account that may only
-SELECT, and an empty answer would pass for "no cascades".
+Foreign keys are read from SHOW CREATE TABLE, because MariaDB hides
+information_schema.REFERENTIAL_CONSTRAINTS from an account that may only SELECT, and an empty answer
+would pass for "no cascades".
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from cdcsync_mysql.servercheck import Server
 
 #: MySQL from here on does foreign keys in the SQL layer and logs what they change
 _LOGGED_SINCE = (9, 6)
-#: MariaDB 11.4 prints a backtick in a constraint's name as it is, so names are not parsed. A line that ends a quoted text is a column's.
+#: MariaDB 11.4 prints a backtick in a constraint's name as it is, so names are not parsed. A line
+#: that ends a quoted text is a column's.
 _FOREIGN_KEY = re.compile(r"^(.*)FOREIGN KEY \(.*(?<!')(?<!',)$", re.M)
 _ACTION = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 
 
 @dataclass(frozen=True)
 class ColumnCheck:
-    """A captured column: its type on the server and in the target, and what the conversion loses (empty: nothing)."""
+    """A captured column: its type on the server and in the target, and what the conversion loses
+    (empty: nothing)."""
 
     name: str
     source_type: str
@@ -42,8 +45,9 @@ class ColumnCheck:
 class TableCheck:
     """What is known of a table before it is read.
 
-    `table` is None where its definition cannot be used; `rows` and `splits` are estimates; `unlogged_cascades`: the log has gaps that the
-    user accepted, so it can never be called consistent.
+    `table` is None where its definition cannot be used; `rows` and `splits` are estimates;
+    `unlogged_cascades`: the log has gaps that the user accepted, so it can never be called
+    consistent.
     """
 
     id: TableId
@@ -74,7 +78,8 @@ class _Findings:
 def check_table(
     server: Server, table_id: TableId, override: Override, chunk_size: int, *, replaces_invalid: bool = False
 ) -> TableCheck:
-    """`replaces_invalid`: bytes that are no character are replaced. Raises CdcError only for a lost connection."""
+    """`replaces_invalid`: bytes that are no character are replaced. Raises CdcError only for a lost
+    connection."""
     connection = server.connection
     try:
         table = read_table(connection, table_id, frozenset(override.columns.exclude))
@@ -158,7 +163,8 @@ def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found:
 
 
 def cascades(create_table: str) -> list[str]:
-    """The foreign keys of a SHOW CREATE TABLE that change this table when another one changes, with what they do."""
+    """The foreign keys of a SHOW CREATE TABLE that change this table when another one changes, with
+    what they do."""
     return [
         f"{match[1].strip()} {' '.join(actions)}"
         for match in _FOREIGN_KEY.finditer(create_table)
@@ -167,6 +173,7 @@ def cascades(create_table: str) -> list[str]:
 
 
 def cascades_logged(server: Server) -> bool:
-    """Whether the server writes row events for what foreign keys change (MySQL from 9.6, unless InnoDB does it itself)."""
+    """Whether the server writes row events for what foreign keys change (MySQL from 9.6, unless
+    InnoDB does it itself)."""
     native = server.variables.get("innodb_native_foreign_keys", "OFF")
     return server.is_mysql and server.facts.numbers >= _LOGGED_SINCE and native == "OFF"

@@ -1,7 +1,7 @@
 """Which server this is, from the version that it prints; pure.
 
-MariaDB prints `10.11.19-MariaDB-log`, in the greeting possibly `5.5.5-10.11.19-MariaDB`; MySQL and its builds print
-`9.7.4` and a suffix.
+MariaDB prints `10.11.19-MariaDB-log`, in the greeting possibly `5.5.5-10.11.19-MariaDB`; MySQL and
+its builds print `9.7.4` and a suffix.
 """
 
 from __future__ import annotations

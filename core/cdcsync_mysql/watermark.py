@@ -1,17 +1,19 @@
 """Low and high watermarks of a wave (rule R1).
 
-A server reports the end of its binlog before the transactions up to it are visible to a SELECT: group commit writes the log, syncs
-it, waits for semi-synchronous replicas, and only then commits in the engine. A LOW from the plain status position therefore loses rows.
-`low` is safe because each server has a report that follows the engine's commit:
+A server reports the end of its binlog before the transactions up to it are visible to a SELECT:
+group commit writes the log, syncs it, waits for semi-synchronous replicas, and only then commits in
+the engine. A LOW from the plain status position therefore loses rows. `low` is safe because each
+server has a report that follows the engine's commit:
 
-- MariaDB: a consistent snapshot and `binlog_snapshot_file/position` are taken under the lock that orders engine commits; they
-  are exact for that snapshot, and what was visible then is visible to every later SELECT.
+- MariaDB: a consistent snapshot and `binlog_snapshot_file/position` are taken under the lock that
+  orders engine commits; they are exact for that snapshot, and what was visible then is visible to
+  every later SELECT.
 - MySQL with GTIDs: `gtid_executed` is updated after the engine commit.
 - MySQL without: `performance_schema.log_status` holds commits while it looks.
 
-A HIGH is asked for after the last SELECT of a wave: whatever a SELECT saw is in the log by then, so the plain position is right.
-Sources: MySQL manual, "The log_status Table", "GTID Life Cycle"; MariaDB knowledge base, "Enhancements for START
-TRANSACTION WITH CONSISTENT SNAPSHOT".
+A HIGH is asked for after the last SELECT of a wave: whatever a SELECT saw is in the log by then, so
+the plain position is right. Sources: MySQL manual, "The log_status Table", "GTID Life Cycle";
+MariaDB knowledge base, "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from cdcsync_mysql.server import ServerFacts
 
 
 def low(source: Source, facts: ServerFacts) -> Position:
-    """A position whose transactions every later SELECT sees; raises BinlogDisabled, PrivilegeMissing, SourceUnreachable."""
+    """A position whose transactions every later SELECT sees; raises BinlogDisabled,
+    PrivilegeMissing, SourceUnreachable."""
     with connect(source) as connection:
         if facts.flavor == "mysql" and facts.gtid:
             executed = GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
@@ -47,7 +50,8 @@ def high(connection: Connection, facts: ServerFacts) -> LogOffset:
 
 
 def current(connection: Connection, facts: ServerFacts) -> Position:
-    """Where the log ends now, to compare a reader with. Not a low watermark: it is ahead of what a SELECT sees."""
+    """Where the log ends now, to compare a reader with. Not a low watermark: it is ahead of what a
+    SELECT sees."""
     row = _status(connection, facts)
     if facts.flavor == "mysql" and facts.gtid:
         return GtidPosition(GtidSet.parse(str(row[4])), _place(row))
@@ -55,7 +59,8 @@ def current(connection: Connection, facts: ServerFacts) -> Position:
 
 
 def _snapshot_place(connection: Connection) -> LogOffset:
-    # Under READ COMMITTED the clause is accepted and does nothing; the session profile has made sure of REPEATABLE READ.
+    # Under READ COMMITTED the clause is accepted and does nothing; the session profile has made
+    # sure of REPEATABLE READ.
     fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
     found = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
     fetch(connection, "ROLLBACK")
@@ -83,7 +88,8 @@ def _log_status_place(connection: Connection) -> LogOffset:
 
 
 def prepared(connection: Connection) -> list[tuple[Any, ...]]:
-    """The rows of XA RECOVER, which a LOW that is a place needs; raises PrivilegeMissing where the account may not see them."""
+    """The rows of XA RECOVER, which a LOW that is a place needs; raises PrivilegeMissing where the
+    account may not see them."""
     try:
         return list(fetch(connection, "XA RECOVER"))
     except CdcError as e:

@@ -1,5 +1,5 @@
 """`python -m cdcsync_operator` is `cdcsync`."""
 
-from cdcsync_operator.cli import main
+from cdcsync_operator.cli.main import main
 
 main()

@@ -1,14 +1,17 @@
 """Runs a command and charges it with all that it starts: `python accounted.py RESULT COMMAND ...`.
 
-Why it exists: Spark's worker daemon ignores SIGCHLD, so the kernel reaps its forked workers at once and their CPU time is in
-no parent's rusage (getrusage(2), wait(2)). A figure of RUSAGE_CHILDREN leaves them out. Here the command runs in a control
-group of its own, which the kernel charges for every process in it, whoever waits for it. Where no control group can be made,
-the counters of the living processes are sampled instead, which misses what a process does after its last sample.
+Why it exists: Spark's worker daemon ignores SIGCHLD, so the kernel reaps its forked workers at once
+and their CPU time is in no parent's rusage (getrusage(2), wait(2)). A figure of RUSAGE_CHILDREN
+leaves them out. Here the command runs in a control group of its own, which the kernel charges for
+every process in it, whoever waits for it. Where no control group can be made, the counters of the
+living processes are sampled instead, which misses what a process does after its last sample.
 
-The command's process tree is waited for: orphans are adopted (Linux: a subreaper, prctl(2)). RESULT gets `cpu` in seconds,
-`memory` and `working_set` in MiB, `wall` in seconds until the command itself ended, its `exit` code, and `counted`, how the CPU
-time was counted. `memory` is the peak of the tree's proportional set size (PSS: a page that n processes share counts 1/n for
-each); `working_set` is the peak of what a kubelet sees of a pod: the group's usage less its inactive file pages, 0 without a group.
+The command's process tree is waited for: orphans are adopted (Linux: a subreaper, prctl(2)). RESULT
+gets `cpu` in seconds, `memory` and `working_set` in MiB, `wall` in seconds until the command itself
+ended, its `exit` code, and `counted`, how the CPU time was counted. `memory` is the peak of the
+tree's proportional set size (PSS: a page that n processes share counts 1/n for each); `working_set`
+is the peak of what a kubelet sees of a pod: the group's usage less its inactive file pages, 0
+without a group.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Group:
-    """A control group: the folders of its CPU and memory accounts, one and the same in cgroup v2."""
+    """A control group: the folders of its CPU and memory accounts, one and the same in cgroup v2.
+    A control group: the folders of its CPU and memory accounts, one and the same in cgroup v2."""
 
     cpu_folder: Path
     memory_folder: Path | None
@@ -70,7 +74,8 @@ class Group:
 
 
 def make_group() -> Group | None:
-    """A new group below this process's own; None where that is not allowed or there is no account of CPU time."""
+    """A new group below this process's own; None where that is not allowed or there is no account
+    of CPU time."""
     made: dict[str, Path] = {}
     own = _own_groups()
     for controller in ("cpuacct", "memory") if "cpuacct" in own else ("",):
@@ -88,7 +93,8 @@ def make_group() -> Group | None:
 
 
 def _own_groups() -> dict[str, Path]:
-    """This process's group by controller, "" for cgroup v2 (cgroups(7): /proc/self/cgroup and /proc/self/mountinfo)."""
+    """This process's group by controller, "" for cgroup v2 (cgroups(7): /proc/self/cgroup and
+    /proc/self/mountinfo)."""
     mounted: dict[str, Path] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split()
@@ -106,7 +112,8 @@ def _own_groups() -> dict[str, Path]:
 
 @dataclass
 class Samples:
-    """What sampling found: CPU ticks by process (id and start time, so that a reused id is another process), and peaks in bytes."""
+    """What sampling found: CPU ticks by process (id and start time, so that a reused id is another
+    process), and peaks in bytes."""
 
     ticks: dict[tuple[int, int], int] = field(default_factory=dict)
     pss: int = 0

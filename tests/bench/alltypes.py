@@ -1,4 +1,5 @@
-"""The benchmark's table of all types, as far as mysql-replication reads them, filled inside the server and in its binlog.
+"""The benchmark's table of all types, as far as mysql-replication reads them, filled inside the
+server and in its binlog.
 
 Half of the rows' values differ from row to row; every column is NULL in one row of eleven.
 """
@@ -73,7 +74,8 @@ def create(server: Server, database: str) -> None:
 
 
 def insert(server: Server, database: str, first: int, rows: int) -> None:
-    """Rows `first` and on (`rows`: a multiple of 1,000), in transactions of a thousand, in the binlog."""
+    """Rows `first` and on (`rows`: a multiple of 1,000), in transactions of a thousand, in the
+    binlog."""
     values = ", ".join(f"IF(MOD(k + {i}, 11) = 0, NULL, {made})" for i, (_, _, made) in enumerate(_columns(server)))
     digits = f"{_DIGITS} a CROSS JOIN {_DIGITS} b CROSS JOIN {_DIGITS} c"
     with server.connect(db=database) as connection, connection.cursor() as cursor:

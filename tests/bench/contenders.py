@@ -1,6 +1,8 @@
-"""What is compared: each function is one program, run as `python contenders.py NAME ARGUMENTS`; it prints the rows it handled.
+"""What is compared: each function is one program, run as `python contenders.py NAME ARGUMENTS`; it
+prints the rows it handled.
 
-`folder` holds the files `username` and `password`; `table` is database.table. Peers are used as their users use them.
+`folder` holds the files `username` and `password`; `table` is database.table. Peers are used as
+their users use them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, low
 
 _CHUNK = 50_000
-#: how often the stream hands over what has arrived, where no batch is full before: the shortest `spec.stream.interval` is half of it
+#: how often the stream hands over what has arrived, where no batch is full before: the shortest
+#: `spec.stream.interval` is half of it
 _INTERVAL_SECONDS = 0.2
 
 
@@ -36,7 +39,7 @@ def _source(port: str, folder: str) -> Source:
 
 def cdcsync_snapshot_arrow(port: str, folder: str, table: str) -> int:
     """Every split of the table into Arrow, in one process."""
-    from cdcsync_spark.splitread import SplitReader
+    from cdcsync_spark.snapshot.split_read import SplitReader
 
     source = _source(port, folder)
     with connect(source) as connection:
@@ -74,13 +77,13 @@ def _inferred(column: tuple[Any, ...]) -> pa.Array:
 
 def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     """The snapshot as Spark tasks that write Parquet: splits, waves and commits, as a run does."""
-    from cdcsync_spark.datasource import SnapshotReader
-    from cdcsync_spark.session import start_session
-    from cdcsync_spark.sinks.delta import DeltaSink
-    from cdcsync_spark.sinks.place import Place
-    from cdcsync_spark.sourceoptions import SourceOptions
-    from cdcsync_spark.splitread import SplitReader
-    from cdcsync_spark.wavejob import SplitTask, run_wave
+    from cdcsync_spark.session.start import start_session
+    from cdcsync_spark.sinks.delta.sink import DeltaSink
+    from cdcsync_spark.sinks.lake.store import Place
+    from cdcsync_spark.snapshot.split_read import SplitReader
+    from cdcsync_spark.snapshot.wave_job import SplitTask, run_wave
+    from cdcsync_spark.sources.datasource import SnapshotReader
+    from cdcsync_spark.sources.options import SourceOptions
 
     source = _source(port, folder)
     options = SourceOptions(source, TableId(*table.split(".")), frozenset())
@@ -97,7 +100,7 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
 
 def spark_session() -> int:
     """What the two before and after it pay before the first row: a session and a task in Python."""
-    from cdcsync_spark.session import start_session
+    from cdcsync_spark.session.start import start_session
 
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -117,7 +120,7 @@ def spark_jdbc_delta(port: str, folder: str, table: str, key: str, jar: str) -> 
 
 
 def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: str, columns: str) -> int:
-    from cdcsync_spark.session import start_session
+    from cdcsync_spark.session.start import start_session
 
     source = _source(port, folder)
     with connect(source) as connection, connection.cursor() as cursor:
@@ -153,12 +156,14 @@ def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: st
 
 
 def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
-    """The log from `start` (a position's JSON) to its end into Arrow files: every row image, as the source `mysql_binlog` gives them."""
+    """The log from `start` (a position's JSON) to its end into Arrow files: every row image, as the
+    source `mysql_binlog` gives them."""
     return _read_log(port, folder, table, start, befores=True)
 
 
 def cdcsync_binlog_folded(port: str, folder: str, table: str, start: str) -> int:
-    """The same as a run reads it: an update's before image is in the files only where the key changed. Counts the log's row images."""
+    """The same as a run reads it: an update's before image is in the files only where the key
+    changed. Counts the log's row images."""
     return _read_log(port, folder, table, start, befores=False)
 
 
@@ -166,8 +171,8 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
     import json
 
     from cdcsync_core.position import position_from_dict
-    from cdcsync_spark.collector import QuietCollector
-    from cdcsync_spark.logreader import LogReader, ReaderSettings
+    from cdcsync_spark.binlog.collector import QuietCollector
+    from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 
     source = _source(port, folder)
     with connect(source) as connection:
@@ -212,15 +217,17 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
 
 
 def cdcsync_pipeline(port: str, folder: str, table: str) -> int:
-    """The log from the target's position to its end into the target, as a driver does it, in one process: read, decoded, folded,
-    committed, tended. How long each part took is in `folder`/parts.json."""
+    """The log from the target's position to its end into the target, as a driver does it, in one
+    process: read, decoded, folded, committed, tended. How long each part took is in
+    `folder`/parts.json."""
     from bench.pipeline import apply_backlog
 
     return apply_backlog(_source(port, folder), Path(folder), TableId(*table.split(".")))
 
 
 def mysql_replication(port: str, folder: str, table: str, file: str, offset: str) -> int:
-    """mysql-replication from file and offset to the end of the log: row images, as its users get them."""
+    """mysql-replication from file and offset to the end of the log: row images, as its users get
+    them."""
     from pymysqlreplication import BinLogStreamReader
     from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 

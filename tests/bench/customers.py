@@ -1,6 +1,8 @@
-"""The benchmark's table: TPC-DS `customer`, 18 columns, filled inside the server, the same rows on every server for a count.
+"""The benchmark's table: TPC-DS `customer`, 18 columns, filled inside the server, the same rows on
+every server for a count.
 
-Changes are one update of eight columns and one delete and insert in a hundred, in transactions of 500 rows.
+Changes are one update of eight columns and one delete and insert in a hundred, in transactions of
+500 rows.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def fill(server: Server, database: str, rows: int) -> None:
 
 
 def change(server: Server, database: str, rows: int, turn: int) -> int:
-    """Changes rows 1 to `rows` in the binlog, in other ways for each `turn`; the number of row images (two an update)."""
+    """Changes rows 1 to `rows` in the binlog, in other ways for each `turn`; the number of row
+    images (two an update)."""
     images = 0
     with server.connect(db=database, autocommit=False) as connection, connection.cursor() as cursor:
         for start in range(1, rows + 1, 500):

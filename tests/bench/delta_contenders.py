@@ -1,4 +1,5 @@
-"""Ways to bring a batch into a Delta table: our own entry, the MERGE of delta-rs, the MERGE of Spark with deletion vectors."""
+"""Ways to bring a batch into a Delta table: our own entry, the MERGE of delta-rs, the MERGE of
+Spark with deletion vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pyspark.sql.functions import broadcast
 
 from bench.delta_tables import TABLE, target_in
 from cdcsync_spark.sinks.base import Merge
-from cdcsync_spark.sinks.delta_merge import merge
+from cdcsync_spark.sinks.delta.merge import merge
 from contract.sinkcase import batch
 
 
@@ -49,7 +50,8 @@ class OwnEntry:
 
 
 class DeltaRs:
-    """The MERGE to which the product falls back where it may not write entries of its own, without what it does around it."""
+    """The MERGE to which the product falls back where it may not write entries of its own, without
+    what it does around it."""
 
     def __init__(self, folder: Path) -> None:
         self._home = target_in(folder).home

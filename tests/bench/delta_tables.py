@@ -1,4 +1,5 @@
-"""The table of the Delta benchmark, of any number of rows, the batches that change it, and what it must hold after them."""
+"""The table of the Delta benchmark, of any number of rows, the batches that change it, and what it
+must hold after them."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Append, Commit, Merge, StagedFile
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import SYNC, WATERMARK, first_state, make_table
 
 FILE_ROWS, _PIECE = 1_000_000, 131_072
@@ -88,7 +89,8 @@ def target_in(folder: Path) -> DeltaTarget:
 
 
 def filled(folder: Path, rows: int) -> None:
-    """The snapshot: files of a million rows in the order of the key, by the product's own writer."""
+    """The snapshot: files of a million rows in the order of the key, by the product's own writer.
+    The snapshot: files of a million rows in the order of the key, by the product's own writer."""
     target = target_in(folder)
     target.prepare(first_state(TABLE))
 

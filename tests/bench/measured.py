@@ -1,6 +1,8 @@
-"""Measures a program with all that it starts: CPU seconds, wall seconds, peak memory (`accounted.py` says how they are counted).
+"""Measures a program with all that it starts: CPU seconds, wall seconds, peak memory
+(`accounted.py` says how they are counted).
 
-The machines are small and shared, so the CPU seconds are the figure and ratios within one run the statement; wall time stands beside.
+The machines are small and shared, so the CPU seconds are the figure and ratios within one run the
+statement; wall time stands beside.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Figures:
-    """`rows` is what the program handled, by its own account; `memory` (PSS) and `working_set` are the process tree's peaks in MiB."""
+    """`rows` is what the program handled, by its own account; `memory` (PSS) and `working_set` are
+    the process tree's peaks in MiB."""
 
     name: str
     rows: int
@@ -34,7 +37,8 @@ class Figures:
 
 
 def measure(name: str, command: Sequence[str], rows: int | None = None) -> Figures:
-    """Runs `command` to its end; `rows` where it does not print them as its last line. Raises on a failure."""
+    """Runs `command` to its end; `rows` where it does not print them as its last line. Raises on a
+    failure."""
     with tempfile.NamedTemporaryFile("r") as result:
         accounted = [sys.executable, str(_FOLDER / "accounted.py"), result.name, *command]
         process = subprocess.run(accounted, capture_output=True, env=_environment(), timeout=1800, check=False)
@@ -51,7 +55,8 @@ def contender(name: str, *arguments: object) -> Figures:
 
 
 def table(title: str, figures: Sequence[Figures], floor: str) -> str:
-    """A table as text; the last column is CPU seconds a row relative to the contender called `floor`."""
+    """A table as text; the last column is CPU seconds a row relative to the contender called
+    `floor`."""
     base = next(f for f in figures if f.name == floor).rows_per_cpu_second
     lines = [
         title,

@@ -1,6 +1,8 @@
-"""The whole pipeline in one process: the log read in a thread and applied to a Delta table, as a driver does it without Spark.
+"""The whole pipeline in one process: the log read in a thread and applied to a Delta table, as a
+driver does it without Spark.
 
-The source process of Spark and the driver are two processes, so this one has half of their cores; its CPU seconds are theirs.
+The source process of Spark and the driver are two processes, so this one has half of their cores;
+its CPU seconds are theirs.
 """
 
 from __future__ import annotations
@@ -19,16 +21,17 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, high, low
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.logbatch import LogBatch
-from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.place import Place
-from cdcsync_spark.splitread import SplitReader
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.stream.applier import Applier, StreamTable
 
 SYNC = "bench/pipeline"
-#: the defaults of `spec.stream`: batches begin that many seconds apart, or when the one before is done
+#: the defaults of `spec.stream`: batches begin that many seconds apart, or when the one before is
+#: done
 INTERVAL, MAX_BATCH_BYTES = 1.0, 64 << 20
 _CHUNK = 50_000
 _IDLE_SECONDS = 0.01

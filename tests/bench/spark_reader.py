@@ -1,8 +1,9 @@
-"""Spark as readers have it, in a process of its own: all settings are Spark's and Delta's own but two cores and 4 GiB.
+"""Spark as readers have it, in a process of its own: all settings are Spark's and Delta's own but
+two cores and 4 GiB.
 
-`python spark_reader.py SCRATCH` reads rounds from its input, one JSON object a line: `queries`, `warm_up` and `counted`, each a number of
-rounds. It answers a line with the median seconds of each query. Queries take turns, so that the JVM has compiled as much for one as
-for another.
+`python spark_reader.py SCRATCH` reads rounds from its input, one JSON object a line: `queries`,
+`warm_up` and `counted`, each a number of rounds. It answers a line with the median seconds of each
+query. Queries take turns, so that the JVM has compiled as much for one as for another.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-from cdcsync_spark import delta_jars
+from cdcsync_spark.session import delta_jars
 
 
 def start(scratch: str) -> SparkSession:

@@ -1,11 +1,13 @@
-"""What a commit costs in a table of N rows: our own entry beside the MERGE of delta-rs and of Spark, in one run, on the same batches.
+"""What a commit costs in a table of N rows: our own entry beside the MERGE of delta-rs and of
+Spark, in one run, on the same batches.
 
     DELTA_ROWS=1000000,10000000,50000000 make bench ARGS='-k delta_'
 
-By default a million rows, and all ways (DELTA_WAYS="own entry,delta-rs MERGE,Spark MERGE"). Keys are uniform, of the newest
-hundredth, or nine tenths of them so; eight in ten are updated, one is deleted, one inserted. After each of our commits comes a step
-of upkeep, as in the stream, which is timed for itself. CPU stands beside the wall's time, because a machine is never alone. Every
-table ends in a count and sums that must be the model's.
+By default a million rows, and all ways (DELTA_WAYS="own entry,delta-rs MERGE,Spark MERGE"). Keys
+are uniform, of the newest hundredth, or nine tenths of them so; eight in ten are updated, one is
+deleted, one inserted. After each of our commits comes a step of upkeep, as in the stream, which is
+timed for itself. CPU stands beside the wall's time, because a machine is never alone. Every table
+ends in a count and sums that must be the model's.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from pyspark.sql import SparkSession
 from bench import spark_reader
 from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
 from bench.delta_tables import Stream, filled, folder_bytes, linked, target_in
-from cdcsync_spark import delta_jars
-from cdcsync_spark.session import start_session
-from cdcsync_spark.sinks.delta_spark import delta_session
+from cdcsync_spark.session import delta_jars
+from cdcsync_spark.session.start import start_session
+from cdcsync_spark.sinks.delta.delta_spark import delta_session
 from support.lake import query
 
 pytestmark = [pytest.mark.bench, pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -52,7 +54,8 @@ _READ_HEAD = "rows | read | before, s | after, s | ratio"
 
 @dataclass
 class Times:
-    """Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits wrote."""
+    """Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits wrote.
+    Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits wrote."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -172,7 +175,8 @@ def test_delta_small_commits(base: tuple[int, Path], tmp_path: Path, show: Show)
 
 
 def test_delta_reads(base: tuple[int, Path], tmp_path: Path, show: Show) -> None:
-    """What the batches cost readers: Spark's scan of all columns and its read of one key, in the table before and after them."""
+    """What the batches cost readers: Spark's scan of all columns and its read of one key, in the
+    table before and after them."""
     rows, folders = base[0], [linked(base[1], tmp_path / name) for name in ("before", "after")]
     own, stream = OwnEntry(folders[1], tmp_path), Stream(rows, "uniform", 10_000)
     measured(own, stream, folders[1], OURS, warm_up=0)

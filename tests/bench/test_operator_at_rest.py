@@ -1,11 +1,13 @@
-"""What many syncs at rest cost the operator's process: requests to the API server, looks, CPU seconds a minute, and memory.
+"""What many syncs at rest cost the operator's process: requests to the API server, looks, CPU
+seconds a minute, and memory.
 
     make bench ARGS='-k at_rest'                 CDCSYNC_BENCH_SECONDS=90 CDCSYNC_BENCH_SYNCS=500
 
-A real API server and the operator as it is deployed, Kopf included; its source is pretended. Nothing changes in the specs. `paused`:
-nothing runs. `streaming`: each has a driver's pod that is Running and a driver that says every ten seconds where it is (real ones do so
-every two; the operator looks every ten). A paused one is looked at every five minutes: less than 300 seconds
-show less. Needs the node binary (`make test-kube`).
+A real API server and the operator as it is deployed, Kopf included; its source is pretended.
+Nothing changes in the specs. `paused`: nothing runs. `streaming`: each has a driver's pod that is
+Running and a driver that says every ten seconds where it is (real ones do so every two; the
+operator looks every ten). A paused one is looked at every five minutes: less than 300 seconds show
+less. Needs the node binary (`make test-kube`).
 """
 
 from __future__ import annotations
@@ -42,10 +44,10 @@ _SAY_SECONDS = 10.0
 #: the operator with a source that is always fit and has the two tables of `PlayedSync`
 _PROGRAM = """
 import time
-from cdcsync_operator import handlers
-from cdcsync_operator.local import SourceCalls
-from cdcsync_operator.preflight import Look
-from cdcsync_operator.seen import PreflightSeen, TableSeen
+from cdcsync_operator.cluster import handlers
+from cdcsync_operator.reconcile.preflight import SourceCalls
+from cdcsync_operator.reconcile.preflight import Look
+from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
 from support.played_sync import table
 NAMES = ("shop.a", "shop.b")
 def look(resource, secrets, unread):
@@ -84,7 +86,8 @@ class Operator:
         return Sample(time.monotonic(), *said.values(), times.user + times.system, memory, ready)
 
     def settled(self, phase: str, count: int, quiet: bool) -> Sample:
-        """Once every sync has been looked at, and, where `quiet`, the events of those looks' own writes have been seen, too."""
+        """Once every sync has been looked at, and, where `quiet`, the events of those looks' own
+        writes have been seen, too."""
         deadline, looks = time.monotonic() + 600, 0.0
         while time.monotonic() < deadline:
             time.sleep(5)
@@ -121,7 +124,8 @@ def operator(api: Api, folder: Path) -> Iterator[Operator]:
 
 
 def streaming(api: Api, count: int) -> list[str]:
-    """Syncs as one that was brought to flow left them, a namespace each ten; paths of their drivers' reports."""
+    """Syncs as one that was brought to flow left them, a namespace each ten; paths of their
+    drivers' reports."""
     api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "model"}})
     model = PlayedSync(api, "model").create()
     controller = model.operator()

@@ -1,9 +1,10 @@
-"""A backlog of changes from a real server's log into a Delta table, end to end: read, decode, fold, commit, upkeep.
+"""A backlog of changes from a real server's log into a Delta table, end to end: read, decode, fold,
+commit, upkeep.
 
     CDCSYNC_BENCH_CHANGES=5000000 make bench ARGS='-k pipeline'
 
-The default is 200,000 changes. The table is TPC-DS `customer` (18 columns); a change is a row that was updated (8 columns of it)
-or deleted. The target must end with the source's rows.
+The default is 200,000 changes. The table is TPC-DS `customer` (18 columns); a change is a row that
+was updated (8 columns of it) or deleted. The target must end with the source's rows.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def test_pipeline(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: 
 
 
 def test_pipeline_of_the_product(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
-    """The same backlog through `cdcsync run`: reader and driver are two processes there, and a JVM between them. The rate is that of
-    the commits after the first: rows in their data files, which deletes are not, over the time from the first to the last."""
+    """The same backlog through `cdcsync run`: reader and driver are two processes there, and a JVM
+    between them. The rate is that of the commits after the first: rows in their data files, which
+    deletes are not, over the time from the first to the last."""
     server, database = mariadb1011, fresh_database(mariadb1011)
     customers.fill(server, database, ROWS)
     table = TableId(database, "customer")

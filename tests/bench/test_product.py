@@ -1,6 +1,8 @@
-"""What `cdcsync run` costs as a whole, start and controller included: `make bench ARGS='-k test_product'`.
+"""What `cdcsync run` costs as a whole, start and controller included:
+`make bench ARGS='-k test_product'`.
 
-CDCSYNC_BENCH_ROWS sets the rows of `customer` (default 200,000). The same file run on another commit gives that one's figures.
+CDCSYNC_BENCH_ROWS sets the rows of `customer` (default 200,000). The same file run on another
+commit gives that one's figures.
 """
 
 from __future__ import annotations

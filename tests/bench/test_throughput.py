@@ -1,7 +1,7 @@
 """Throughput beside the floor (the server's own client) and peers, in one run: `make bench`.
 
-Nothing here passes or fails by a time; the tables are printed and added to `.cache/bench.txt`. CDCSYNC_BENCH_ROWS sets the
-number of rows (default 200,000).
+Nothing here passes or fails by a time; the tables are printed and added to `.cache/bench.txt`.
+CDCSYNC_BENCH_ROWS sets the number of rows (default 200,000).
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def test_snapshot_of_all_types(server: Server, fresh_database: FreshDatabase, fo
 
 
 def test_memory_of_long_rows(mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
-    """A reader's memory is a few buffers, and twice a row that is longer than those: here rows of 50 MB."""
+    """A reader's memory is a few buffers, and twice a row that is longer than those: here rows of
+    50 MB."""
     server, folder = mysql97_gtid, account(mysql97_gtid, tmp_path)
     database = fresh_database(server)
     server.run("CREATE TABLE long_rows (id INT PRIMARY KEY, b LONGBLOB)", db=database)

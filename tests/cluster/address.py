@@ -1,4 +1,5 @@
-"""`address.py KUBECONFIG`: this machine's address on its way to the API server, where pods can be expected to reach it, too."""
+"""`address.py KUBECONFIG`: this machine's address on its way to the API server, where pods can be
+expected to reach it, too."""
 
 from __future__ import annotations
 

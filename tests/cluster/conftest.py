@@ -1,4 +1,5 @@
-"""One cluster, one operator, one object store, a MariaDB and a MySQL for all tests of this folder, and a sync of each of both."""
+"""One cluster, one operator, one object store, a MariaDB and a MySQL for all tests of this folder,
+and a sync of each of both."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Two snapshots at once, of MariaDB and of MySQL, under writers, while executors, drivers and the operator are killed: the same rows.
+"""Two snapshots at once, of MariaDB and of MySQL, under writers, while executors, drivers and the
+operator are killed: the same rows.
 
-The tests of this folder are chapters of one story and run in the order of their files. What is refused (`test_trouble`) is begun here,
-too, because it takes patience and no processor.
+The tests of this folder are chapters of one story and run in the order of their files. What is
+refused (`test_trouble`) is begun here, too, because it takes patience and no processor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def test_the_operator_has_its_rights(node: Node) -> None:
 
 
 def test_kills_while_tables_are_read(shop: NodeSync, mysql_shop: NodeSync) -> None:
-    """Of one sync an executor, which its driver replaces; of the other one everything, and the operator with it."""
+    """Of one sync an executor, which its driver replaces; of the other one everything, and the
+    operator with it."""
     runs: dict[str, set[str]] = {shop.name: set(), mysql_shop.name: set()}
     executors: set[str] = set()
     killed: set[str] = set()

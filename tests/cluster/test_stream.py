@@ -1,5 +1,5 @@
-"""A stream on the node while its pods, the operator and the API server go, and while its spec changes: each change has its effect and no
-other, and the copy stays equal."""
+"""A stream on the node while its pods, the operator and the API server go, and while its spec
+changes: each change has its effect and no other, and the copy stays equal."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_a_nonce_starts_it_again_and_a_pause_keeps_it_from_it(shop: NodeSync) ->
 
 @pytest.mark.long
 def test_the_drivers_node_falls_silent_and_answers_again(own_node: Node, shop: NodeSync) -> None:
-    """R8: the driver is given up while it goes on, unseen; its node ends it when it answers again, and the successor takes over."""
+    """R8: the driver is given up while it goes on, unseen; its node ends it when it answers again,
+    and the successor takes over."""
     soon = {
         "key": "node.kubernetes.io/unreachable",
         "operator": "Exists",

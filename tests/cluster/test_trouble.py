@@ -1,6 +1,8 @@
-"""What a cluster refuses or kills ends as a reason in the status, and is tried again; many syncs at once are all looked after.
+"""What a cluster refuses or kills ends as a reason in the status, and is tried again; many syncs at
+once are all looked after.
 
-The troubled syncs were made before the first test (see conftest), because some reasons take patience.
+The troubled syncs were made before the first test (see conftest), because some reasons take
+patience.
 """
 
 from __future__ import annotations

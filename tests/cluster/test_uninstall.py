@@ -1,4 +1,5 @@
-"""The chart goes and comes again: what it never owned stays, and goes on meanwhile. The last chapter."""
+"""The chart goes and comes again: what it never owned stays, and goes on meanwhile. The last
+chapter."""
 
 from __future__ import annotations
 

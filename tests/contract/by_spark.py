@@ -1,4 +1,5 @@
-"""A sink whose tables Spark must write: they get in-commit timestamps, which delta-rs does not write, as soon as they are made."""
+"""A sink whose tables Spark must write: they get in-commit timestamps, which delta-rs does not
+write, as soon as they are made."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from cdcsync_core.state import TableState
 from cdcsync_core.table import TableId
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import SYNC
 
 

@@ -1,4 +1,5 @@
-"""Fixtures of the sinks' contract: every test that takes `sink` runs on every store; a new sink adds its row to `SINKS`."""
+"""Fixtures of the sinks' contract: every test that takes `sink` runs on every store; a new sink
+adds its row to `SINKS`."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark import delta_jars
-from cdcsync_spark.session import start_session
+from cdcsync_spark.session import delta_jars
+from cdcsync_spark.session.start import start_session
 from cdcsync_spark.sinks.base import Sink, Target
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.delta_spark import delta_session
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.delta_spark import delta_session
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
 
@@ -51,7 +52,8 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every sink on a local disk, the first one on the other stores, too; unless a test says where it runs."""
+    """Every sink on a local disk, the first one on the other stores, too; unless a test says where
+    it runs."""
     chosen = any("place" in str(m.args[0]) for m in metafunc.definition.iter_markers("parametrize"))
     if "place" in metafunc.fixturenames and not chosen:
         first, *others = SINKS

@@ -1,7 +1,9 @@
-"""A small sync whose whole knowledge is in its targets: run it, kill it anywhere, run it again, until it ends by itself.
+"""A small sync whose whole knowledge is in its targets: run it, kill it anywhere, run it again,
+until it ends by itself.
 
-Creates a table, reads it in three waves, merges four batches, reads it again under nonce 1 beside itself, publishes,
-merges two more batches. `EXPECTED` is what the table must hold whenever the program has ended well, however often it was killed before.
+Creates a table, reads it in three waves, merges four batches, reads it again under nonce 1 beside
+itself, publishes, merges two more batches. `EXPECTED` is what the table must hold whenever the
+program has ended well, however often it was killed before.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import Commit, Merge, Replace, Sink, Target
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, Row, batch, first_state, keys_of, rows_of, stage
 
 BOUNDS = (None, (10,), (20,), None)
 SPLITS = tuple(Split(start, end) for start, end in itertools.pairwise(BOUNDS))
 OLD: tuple[list[Row], ...] = ([(1, "old"), (2, "old")], [(11, "old")], [(21, "old"), (22, "old")])
 NEW: tuple[list[Row], ...] = ([(1, "new"), (3, "new")], [], [(21, "new"), (29, "new")])
-#: per batch of the stream: upserts and deleted keys; 1 to 4 come before the table is read again, 5 and 6 after
+#: per batch of the stream: upserts and deleted keys; 1 to 4 come before the table is read again, 5
+#: and 6 after
 BATCHES: dict[int, tuple[list[Row], list[Row]]] = {
     1: ([(30, "1")], [(2,)]),
     2: ([(1, "2"), (31, "2")], []),
@@ -85,7 +88,8 @@ def run(sink: Sink, epoch: int) -> None:
 
 
 def run_armed(place: Place, epoch: int, gate: str) -> None:
-    """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it), or by any warning."""
+    """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it), or by any
+    warning."""
     warnings.simplefilter("error")
     os.environ["CDCSYNC_GATE"] = gate
     run(DeltaSink(place, SYNC), epoch)

@@ -1,8 +1,10 @@
-"""Lives of a Delta table against a model: batches, upkeep, restarts, deaths, other programs' commits, in any order.
+"""Lives of a Delta table against a model: batches, upkeep, restarts, deaths, other programs'
+commits, in any order.
 
-After every step the table is read from its log alone by our scan, by delta-rs' SQL and by DuckDB, and all return the model's rows.
-Other programs are played by delta-rs here, by Spark in `test_spark_readers.py`. `small_steps` makes sizes and intervals small, so
-that moves, checkpoints and clean-up happen within a few commits.
+After every step the table is read from its log alone by our scan, by delta-rs' SQL and by DuckDB,
+and all return the model's rows. Other programs are played by delta-rs here, by Spark in
+`test_spark_readers.py`. `small_steps` makes sizes and intervals small, so that moves, checkpoints
+and clean-up happen within a few commits.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ from hypothesis.stateful import (
 )
 
 from cdcsync_core.table import Table
-from cdcsync_spark.sinks import delta_batch, delta_commit, delta_compaction, delta_upkeep
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import batch as delta_batch
+from cdcsync_spark.sinks.delta import commit as delta_commit
+from cdcsync_spark.sinks.delta import compaction as delta_compaction
+from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, rows_of, whole_snapshot
 
 TABLES = {
@@ -146,7 +151,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(number=IDS)
     def delete(self, number: int) -> None:
-        """Another program's: against the rules of the house, but the log tells, so the next batch is right."""
+        """Another program's: against the rules of the house, but the log tells, so the next batch
+        is right."""
         self.delta().delete(f"id = {number}")
         self.model.rows.pop(key_of(self.table, number), None)
 

@@ -1,6 +1,7 @@
 """Tables, states and commits for the tests of sinks, and a model to compare a target with.
 
-A target's content is compared as a sorted list of tuples; `Model` is the same table as a dictionary from key to row.
+A target's content is compared as a sorted list of tuples; `Model` is the same table as a dictionary
+from key to row.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Model:
         return tuple(row[names.index(k)] for k in self.table.key)
 
     def apply(self, upserts: Iterable[Row], deletes: Iterable[Row]) -> Merge:
-        """The same batch for the model (now) and for a target (as a `Merge`); a later row of a key wins, upserts win over deletes."""
+        """The same batch for the model (now) and for a target (as a `Merge`); a later row of a key
+        wins, upserts win over deletes."""
         last = {self.key(r): r for r in upserts}
         gone = [k for k in dict.fromkeys(deletes) if k not in last]
         self.rows |= last

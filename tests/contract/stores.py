@@ -1,4 +1,5 @@
-"""The places where the contract of sinks is tested: a local folder, and an S3 server of our own (moto)."""
+"""The places where the contract of sinks is tested: a local folder, and an S3 server of our own
+(moto)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from typing import Any
 import boto3
 import pyarrow.fs as pafs
 
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.lake.store import Place
 from support.s3server import S3_SERVER
 
 REGION = "us-east-1"
@@ -87,7 +88,8 @@ _EVERYTHING = ("s3:*", "iam:*")
 
 @dataclass(frozen=True)
 class GuardedServer:
-    """A store that judges every request by the rights of its account; `admin` are the keys of one that may do all."""
+    """A store that judges every request by the rights of its account; `admin` are the keys of one
+    that may do all."""
 
     server: S3Server
     admin: tuple[str, str]

@@ -1,5 +1,5 @@
-"""A target whose partitions, names, rules or columns somebody changed: no commit makes a table that readers misread, and
-what cannot be committed stops the table for good, with the reason."""
+"""A target whose partitions, names, rules or columns somebody changed: no commit makes a table that
+readers misread, and what cannot be committed stops the table for good, with the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from deltalake.exceptions import CommitFailedError
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.table import Table
-from cdcsync_spark.sinks import delta_merge, delta_rs
 from cdcsync_spark.sinks.base import Commit, Merge, Replace
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_view import entry_text
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import delta_rs
+from cdcsync_spark.sinks.delta import merge as delta_merge
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.view import entry_text
+from cdcsync_spark.sinks.lake.store import Place
 from contract.lives import read_by_duckdb
 from contract.sinkcase import (
     ORDERS,
@@ -83,7 +84,8 @@ Metadata = dict[str, Any]
 
 
 def alter(target: DeltaTarget, change: Callable[[list[Metadata], dict[str, str]], None], *features: str) -> None:
-    """Another program's entry that changes the schema's fields and the properties, and brings features."""
+    """Another program's entry that changes the schema's fields and the properties, and brings
+    features."""
     view = target.home.view()
     assert view is not None
     schema, properties = json.loads(view.metadata["schemaString"]), dict(view.properties)
@@ -109,7 +111,8 @@ def map_names(physical: dict[str, str]) -> Callable[[list[Metadata], dict[str, s
 
 
 def test_no_staged_file_goes_into_a_partitioned_table(sink: DeltaSink, orders: DeltaTarget, tmp_path: Path) -> None:
-    """Readers take a partition column from the log: its values in such a file would be NULLs to them."""
+    """Readers take a partition column from the log: its values in such a file would be NULLs to
+    them."""
     partition(orders, ORDERS, "note", FIRST)
     writer = orders.writer(tmp_path)
     for work in (
@@ -144,7 +147,8 @@ def test_a_table_partitioned_by_its_key_stops(sink: DeltaSink, by: str) -> None:
 def test_no_staged_file_goes_into_a_table_with_mapped_names(
     sink: DeltaSink, orders: DeltaTarget, tmp_path: Path, physical: dict[str, str]
 ) -> None:
-    """A wave's column would be looked for under another name; a publication left a schema that nobody could read."""
+    """A wave's column would be looked for under another name; a publication left a schema that
+    nobody could read."""
     alter(orders, map_names(physical), "columnMapping")
     before, writer = read(orders), orders.writer(tmp_path)
     for work in (
@@ -226,7 +230,8 @@ def test_what_delta_rs_refuses_where_nobody_else_committed_is_no_race(
 def test_a_column_that_may_not_be_null_any_more_stops_the_table(
     sink: DeltaSink, orders: DeltaTarget, tmp_path: Path
 ) -> None:
-    """Our entries do not look at values, and readers count NULLs of such a column as none. A key is never NULL."""
+    """Our entries do not look at values, and readers count NULLs of such a column as none. A key is
+    never NULL."""
     writer = orders.writer(tmp_path)
     alter(orders, lambda fields, _: fields[0].update({"nullable": False}))
     writer.commit(1, batch(1, merge(ORDERS, [(1, "z")])))
@@ -254,7 +259,8 @@ def filled(target: DeltaTarget) -> None:
 def test_reading_a_table_again_heals_its_columns(
     sink: DeltaSink, orders: DeltaTarget, tmp_path: Path, spoil: Callable[[DeltaTarget], None], constrained: bool
 ) -> None:
-    """The remedy that the refusal names: the publication writes the schema anew and takes every file away."""
+    """The remedy that the refusal names: the publication writes the schema anew and takes every
+    file away."""
     writer = orders.writer(tmp_path)
     writer.commit(1, batch(1, merge(ORDERS, [(3, "c")], [(1,)])))
     if constrained:
@@ -272,7 +278,8 @@ def test_reading_a_table_again_heals_its_columns(
 def test_a_store_that_refuses_an_entry_for_no_reason_that_is_seen_is_tried_again(
     orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An object store answers 409 while another request to the same name is under way; delta-rs gives up after a second."""
+    """An object store answers 409 while another request to the same name is under way; delta-rs
+    gives up after a second."""
     DeltaTable(orders.uri).alter.add_constraint({"any": "id IS NOT NULL"})
     write, failures = delta_rs._write, iter(range(2))
 

@@ -1,4 +1,5 @@
-"""What a later entry builds on is on the disk before it, whoever wrote it: a machine may lose its power at any moment."""
+"""What a later entry builds on is on the disk before it, whoever wrote it: a machine may lose its
+power at any moment."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_spark.sinks import delta_upkeep
 from cdcsync_spark.sinks.base import Commit, Merge, Replace
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_view import actions_of
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.view import actions_of
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import ORDERS, SYNC, batch, keys_of, rows_of, stage, whole_snapshot
 
 
@@ -32,7 +33,8 @@ def orders(sink: DeltaSink) -> DeltaTarget:
 
 @pytest.fixture
 def durable(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
-    """Files and folders that were made durable; the links of `/proc` say which file a descriptor is."""
+    """Files and folders that were made durable; the links of `/proc` say which file a descriptor
+    is."""
     synced: set[Path] = set()
     fsync = os.fsync
 

@@ -1,4 +1,5 @@
-"""What other programs, and runs that slept, do to a table or its folder: it stops or goes on right, and no live file goes."""
+"""What other programs, and runs that slept, do to a table or its folder: it stops or goes on right,
+and no live file goes."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ from deltalake.schema import PrimitiveType
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
-from cdcsync_spark.sinks import delta_commit
 from cdcsync_spark.sinks.base import Append, Closed, Commit, Merge, Replace
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_compaction import GATHERED
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import commit as delta_commit
+from cdcsync_spark.sinks.delta.compaction import GATHERED
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -65,7 +66,8 @@ def entries(target: DeltaTarget) -> list[str]:
 
 
 def test_a_log_that_was_cut_behind_a_writer_stops_it(orders: DeltaTarget, tmp_path: Path) -> None:
-    """The entry after the one that it knows is not there because both went: what it wrote then nobody would read."""
+    """The entry after the one that it knows is not there because both went: what it wrote then
+    nobody would read."""
     writer = orders.writer(tmp_path)
     writer.commit(1, batch(1, change((2, "b"))))
     _cut(orders)
@@ -118,7 +120,8 @@ class SlowLake:
 def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
     orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that ended kept its process until all files were read, minutes, and its successor waited."""
+    """A run that ended kept its process until all files were read, minutes, and its successor
+    waited."""
     untended = orders.writer(tmp_path)  # so that every batch stays a file
     for n in range(1, 20):
         untended.commit(1, batch(n, stage(orders, ORDERS, [(100 + n, "a")], f"{n}")))
@@ -195,7 +198,8 @@ def test_a_run_that_slept_sweeps_nothing_of_its_successor(orders: DeltaTarget, t
 
 
 def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: DeltaSink, orders: DeltaTarget) -> None:
-    """They are gathered right after the publication, and none of them is live any more when the side is discarded."""
+    """They are gathered right after the publication, and none of them is live any more when the
+    side is discarded."""
     side = sink.target(ORDERS.id, side=1)
     side.prepare(first_state(nonce=1))
     files = tuple(file for n in range(GATHERED) for file in stage(side, ORDERS, [(n, "new")]).files)
@@ -237,7 +241,8 @@ def _give_parsed_statistics(checkpoint: Path, day: dt.date) -> None:
 
 
 def entry_with(target: DeltaTarget, path: str) -> None:
-    """Another program's commit that takes `path` into the table, with the size and statistics of a file of its own."""
+    """Another program's commit that takes `path` into the table, with the size and statistics of a
+    file of its own."""
     handle = DeltaTable(target.home.place.uri)
     log = Path(target.home.place.uri, "_delta_log")
     adds = [json.loads(line) for line in (log / f"{handle.version():020d}.json").read_text().splitlines()]
@@ -247,7 +252,8 @@ def entry_with(target: DeltaTarget, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["../items/theirs.parquet", "%2E%2E/items/theirs.parquet", "ABSOLUTE", "LINK"])
 def test_a_file_of_another_table_is_never_read(path: str, sink: DeltaSink, orders: DeltaTarget) -> None:
-    """Its rows would be copied with our credentials. What takes the file out again heals the table."""
+    """Its rows would be copied with our credentials. What takes the file out again heals the table.
+    Its rows would be copied with our credentials. What takes the file out again heals the table."""
     folder = Path(orders.home.place.uri)
     theirs = folder.parent / "items" / "theirs.parquet"
     theirs.parent.mkdir()

@@ -1,6 +1,8 @@
-"""The state in a Delta table's log: found past other programs' commits, and never cleaned away (R4).
+"""The state in a Delta table's log: found past other programs' commits, and never cleaned away
+(R4).
 
-Other programs are played by delta-rs with its defaults, which checkpoint every 100 commits and clean up after that.
+Other programs are played by delta-rs with its defaults, which checkpoint every 100 commits and
+clean up after that.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks import delta_commit, delta_upkeep
 from cdcsync_spark.sinks.base import Commit, Merge, Sink
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_compaction import GATHERED, Move
-from cdcsync_spark.sinks.delta_log import own_state
-from cdcsync_spark.sinks.delta_view import actions_of, entry_text
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import commit as delta_commit
+from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta.compaction import GATHERED, Move
+from cdcsync_spark.sinks.delta.log import own_state
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.view import actions_of, entry_text
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -114,7 +117,8 @@ def test_optimize_in_mid_commit_only_delays_it(target: DeltaTarget, kind: str) -
 def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
     local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """50 own commits with the log retention at zero: old entries go, the newest own one stays, and so does the content."""
+    """50 own commits with the log retention at zero: old entries go, the newest own one stays, and
+    so does the content."""
     monkeypatch.setattr(delta_upkeep, "EVERY", 20)
     whole_snapshot(local, [(n, "a") for n in range(5)])
     opened(local).alter.set_table_properties(
@@ -131,7 +135,8 @@ def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
 
 
 def test_other_programs_commits_and_their_clean_up_leave_the_state(local: DeltaTarget) -> None:
-    """A paused sync: 50 foreign commits, two automatic checkpoints with clean-up at a retention of zero."""
+    """A paused sync: 50 foreign commits, two automatic checkpoints with clean-up at a retention of
+    zero."""
     state = whole_snapshot(local, [(1, "a")])
     opened(local).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "20"}
@@ -259,7 +264,8 @@ REWRITTEN = {
 def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_told(
     local: DeltaTarget, tmp_path: Path, name: str
 ) -> None:
-    """Entries of our own are right only while all that the protocol asks of a writer is known; the rows are right both ways."""
+    """Entries of our own are right only while all that the protocol asks of a writer is known; the
+    rows are right both ways."""
     value, reason = REWRITTEN[name]
     whole_snapshot(local, [(1, "a"), (2, "b")])
     entry = local.home.log().entry(0)

@@ -1,4 +1,5 @@
-"""Readers agree: whatever became of a table, delta-rs, DuckDB and our own reader return the model's rows (R4, R8)."""
+"""Readers agree: whatever became of a table, delta-rs, DuckDB and our own reader return the model's
+rows (R4, R8)."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from random import Random
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_spark.sinks import delta_compaction
 from cdcsync_spark.sinks.base import Maintenance
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import compaction as delta_compaction
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
 from contract.lives import NOTHING_KEPT, TABLES, key_of, live, read_by_delta_rs, read_by_duckdb, row_of
 from contract.sinkcase import SYNC, Model, batch, content, rows_of, whole_snapshot
 
@@ -25,7 +26,8 @@ def test_all_readers_return_the_models_rows(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """300 batches over 4,000 keys; the process restarts now and then; every step of upkeep happens many times."""
+    """300 batches over 4,000 keys; the process restarts now and then; every step of upkeep happens
+    many times."""
     for name, value in {"PEELED_BYTES": 1, "MOST_ROWS": 700, "SMALLEST": 1500}.items():
         monkeypatch.setattr(delta_compaction, name, value)
     table, random = TABLES[kind], Random(kind)
@@ -56,7 +58,8 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monk
 
 
 def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program's files come between two batches, and upkeep moves them before the next batch looks at them."""
+    """Another program's files come between two batches, and upkeep moves them before the next batch
+    looks at them."""
     monkeypatch.setattr(delta_compaction, "GATHERED", 3)
     table = TABLES["exact"]
     target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(table.id)

@@ -1,5 +1,6 @@
-"""Files of a table's log that were cut, by a machine that lost its power or a disk that was full: that table stops, and
-no other; a checkpoint, which says only what entries say, is passed over while they are there."""
+"""Files of a table's log that were cut, by a machine that lost its power or a disk that was full:
+that table stops, and no other; a checkpoint, which says only what entries say, is passed over while
+they are there."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason, fail
-from cdcsync_spark.sinks import delta_open
 from cdcsync_spark.sinks.base import Merge
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_log import parsing
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import open as delta_open
+from cdcsync_spark.sinks.delta.log import parsing
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import ORDERS, SYNC, batch, content, first_state, keys_of, rows_of, whole_snapshot
 
 TEARS: dict[str, Callable[[bytes], bytes]] = {

@@ -1,4 +1,5 @@
-"""What a commit asks of an object store: one put for the data, one for the vectors, one for the log, and two looks before."""
+"""What a commit asks of an object store: one put for the data, one for the vectors, one for the
+log, and two looks before."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 import uuid
 from pathlib import Path
 
-from cdcsync_spark.sinks.delta import DeltaSink
+from cdcsync_spark.sinks.delta.sink import DeltaSink
 from contract.sinkcase import ORDERS, SYNC, Model, batch, content, whole_snapshot
 from contract.stores import S3Server
 
@@ -29,7 +30,8 @@ def asked(server: S3Server, bucket: str, before: int) -> list[str]:
 
 
 def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path) -> None:
-    """Data and vectors are put at the same time. The looks: no entry has come (404), and the newest one is still there."""
+    """Data and vectors are put at the same time. The looks: no entry has come (404), and the newest
+    one is still there."""
     bucket = f"lake-{uuid.uuid4().hex[:12]}"
     s3.make_bucket(bucket)
     target = DeltaSink(s3.place(bucket, tmp_path), SYNC).target(ORDERS.id)

@@ -1,4 +1,5 @@
-"""Where Spark makes the commits (R4, R8): deaths between its steps, a zombie, publication, rules of the table."""
+"""Where Spark makes the commits (R4, R8): deaths between its steps, a zombie, publication, rules of
+the table."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks import delta_commit, delta_ways
 from cdcsync_spark.sinks.base import Commit, Merge, Replace
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta import commit as delta_commit
+from cdcsync_spark.sinks.delta import strategy as delta_ways
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from contract.by_spark import SparkSink, sink_by_spark
 from contract.lives import Died, dying_at, read_by_duckdb
 from contract.sinkcase import ORDERS, SYNC, Model, batch, content, keys_of, make_table, rows_of, whole_snapshot
@@ -32,7 +34,8 @@ def leftovers(target: DeltaTarget) -> list[str]:
 
 @pytest.mark.long
 def test_a_life_with_deaths_and_its_reason(sink: SparkSink, tmp_path: Path) -> None:
-    """Every type of column; a commit that dies before its entry is in the next time, one that dies after it is not done twice."""
+    """Every type of column; a commit that dies before its entry is in the next time, one that dies
+    after it is not done twice."""
     columns = {
         "k": "varchar(20)",
         "n": "bigint(20) unsigned",

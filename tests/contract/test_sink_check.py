@@ -1,4 +1,5 @@
-"""The check of a sink before any pod is made: each thing that a commit needs, on a disk and on a store with rights."""
+"""The check of a sink before any pod is made: each thing that a commit needs, on a disk and on a
+store with rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every sink promises: R4 (the newest own state is the truth), R5 (published in one commit), R8 (compare-and-set)."""
+"""What every sink promises: R4 (the newest own state is the truth), R5 (published in one commit),
+R8 (compare-and-set)."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def test_a_merge_without_rows_stamps(target: Target) -> None:
 
 @pytest.mark.parametrize("rows", [[], [(1, "a")]])
 def test_a_merge_that_meets_no_row_commits_the_state(target: Target, rows: list[tuple[object, ...]]) -> None:
-    """R4: a key that is born and dies within one batch folds to a delete of a key that the target never had."""
+    """R4: a key that is born and dies within one batch folds to a delete of a key that the target
+    never had."""
     before = whole_snapshot(target, rows)
     state = target.commit(1, batch(1, Merge(rows_of(ORDERS, []), keys_of(ORDERS, [(9,)]))))
     assert state.number == before.number + 1
@@ -215,7 +217,8 @@ def test_a_table_is_read_again_beside_itself_and_published_at_once(sink: Sink, t
 
 
 def test_reading_again_may_change_the_columns(sink: Sink, target: Target) -> None:
-    """Another schema, here with the first DATETIME of the table (a feature that the old table did not need)."""
+    """Another schema, here with the first DATETIME of the table (a feature that the old table did
+    not need)."""
     from datetime import datetime
     from decimal import Decimal
 

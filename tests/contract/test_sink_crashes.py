@@ -1,6 +1,8 @@
-"""Crash points of a sink: SIGKILL at each gate, and again at the next, and the table ends right and holds nothing twice.
+"""Crash points of a sink: SIGKILL at each gate, and again at the next, and the table ends right and
+holds nothing twice.
 
-The program that is killed is `crashing.py`; every run has a higher epoch than the one before, as the controller gives it.
+The program that is killed is `crashing.py`; every run has a higher epoch than the one before, as
+the controller gives it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from cdcsync_spark.sinks.base import Sink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.lake.store import Place
 from contract import crashing
 from contract.sinkcase import ORDERS, content, in_order
 from contract.stores import STORES
 
 ROOT = Path(__file__).parents[2]
-#: store, gate -> at which of its passings a run is killed. Killed before its commit a run makes no progress by itself: it passes once
-#: or more. An undisturbed run passes table-created 2, staged 5,
+#: store, gate -> at which of its passings a run is killed. Killed before its commit a run makes no
+#: progress by itself: it passes once or more. An undisturbed run passes table-created 2, staged 5,
 #: before-commit and committed 13, data-written and vectors-written 6 times.
 CHAINS = {
     ("local", "table-created"): 1,
@@ -39,7 +41,8 @@ CHAINS = {
 
 @pytest.fixture(scope="session")
 def processes() -> BaseContext:
-    """Makes processes by forks of one that has imported the program, which takes longer than the program itself."""
+    """Makes processes by forks of one that has imported the program, which takes longer than the
+    program itself."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([crashing.__name__])
     with pytest.MonkeyPatch.context() as patch:

@@ -1,7 +1,9 @@
-"""Random histories of a table against a model: whatever is merged in whatever order, the target holds what the model holds.
+"""Random histories of a table against a model: whatever is merged in whatever order, the target
+holds what the model holds.
 
-The traps are in how files are skipped: keys at the ends of a file's bounds, long common prefixes, microseconds, numbers beyond a
-double's precision. So keys are drawn from few values that lie close together, and content is compared after every commit.
+The traps are in how files are skipped: keys at the ends of a file's bounds, long common prefixes,
+microseconds, numbers beyond a double's precision. So keys are drawn from few values that lie close
+together, and content is compared after every commit.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import SYNC, Model, Row, batch, content, make_table, whole_snapshot
 
 EPOCH = dt.datetime(2024, 1, 1)
@@ -113,7 +115,8 @@ def checked(examples: int) -> settings:
 @checked(examples=12)
 @given(data=st.data())
 def test_a_target_holds_what_its_history_says(kind: str, data: st.DataObject, tmp_path: Path) -> None:
-    """R2, R4, R9: per key the last image, in commits of whole batches, with OPTIMIZE by another program in between."""
+    """R2, R4, R9: per key the last image, in commits of whole batches, with OPTIMIZE by another
+    program in between."""
     live(kind, data, tmp_path, vectors=True)
 
 
@@ -157,7 +160,8 @@ RANGES: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("vectors", [True, False], ids=["entries", "rewritten"])
 @pytest.mark.parametrize("declared", RANGES)
 def test_keys_at_the_ends_of_many_files_are_found(declared: str, vectors: bool, tmp_path: Path) -> None:
-    """Each file's first and last key is updated, deleted or inserted again: a bound that is too narrow would double a row."""
+    """Each file's first and last key is updated, deleted or inserted again: a bound that is too
+    narrow would double a row."""
     value = RANGES[declared]
     table = make_table({"k": declared, "v": "int(11)"}, ["k"])
     target = DeltaSink(Place.parse(str(tmp_path)), SYNC, vectors).target(table.id)

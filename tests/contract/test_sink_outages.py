@@ -1,4 +1,5 @@
-"""Stores that are full, closed or gone: a clear error, nothing half written, and the same work goes through afterwards."""
+"""Stores that are full, closed or gone: a clear error, nothing half written, and the same work goes
+through afterwards."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
-from cdcsync_spark.sinks import delta_upkeep
 from cdcsync_spark.sinks.base import Build, Merge
-from cdcsync_spark.sinks.delta import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta_commit import DeltaWriter
-from cdcsync_spark.sinks.delta_compaction import GATHERED
-from cdcsync_spark.sinks.key_index import KeyIndex
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.compaction import GATHERED
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.key_index import KeyIndex
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -39,7 +40,8 @@ def local(tmp_path: Path) -> DeltaTarget:
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """A disk on which no file grows beyond `size` bytes: writing more fails as on a full one (EFBIG for ENOSPC)."""
+    """A disk on which no file grows beyond `size` bytes: writing more fails as on a full one (EFBIG
+    for ENOSPC)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -85,7 +87,8 @@ def test_a_folder_where_a_file_is(tmp_path: Path) -> None:
 
 
 def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
-    """Port 9 of the loopback refuses connections; the client gives up after its own retries, and shows no key."""
+    """Port 9 of the loopback refuses connections; the client gives up after its own retries, and
+    shows no key."""
     (tmp_path / "AWS_ACCESS_KEY_ID").write_text("AKIAEXAMPLE")
     (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("lake-secret-value")
     place = Place.parse("s3://lake/cdc", "http://127.0.0.1:9", "us-east-1", str(tmp_path))
@@ -100,7 +103,8 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
 def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
     local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store did it and the connection broke: the run fails, the next one finds the work done."""
+    """The store did it and the connection broke: the run fails, the next one finds the work done.
+    The store did it and the connection broke: the run fails, the next one finds the work done."""
     whole_snapshot(local, [(1, "a")])
     merge = batch(1, Merge(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)])))
     put_new = Place.put_new
@@ -149,7 +153,8 @@ def streamed(writer: DeltaWriter, batches: range) -> set[str]:
 def test_an_account_that_may_not_delete_costs_neither_the_index_nor_other_upkeep(
     local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_read: list[int]
 ) -> None:
-    """Removing fails and rests, moves go on, no file's keys are read again, and the log says it once."""
+    """Removing fails and rests, moves go on, no file's keys are read again, and the log says it
+    once."""
 
     def denied(*_: object) -> None:
         raise PermissionError(13, "Permission denied")

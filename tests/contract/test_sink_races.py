@@ -1,6 +1,7 @@
 """R8: one writer at a time by compare-and-set, whatever comes between "open" and "write".
 
-`build` is called between the two, so a test puts the other writer's work there: no delay has to be guessed.
+`build` is called between the two, so a test puts the other writer's work there: no delay has to be
+guessed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def test_a_zombie_that_wakes_on_a_stale_handle_loses(target: Target, own: str, o
 
 @pytest.mark.parametrize("own", ["append", "merge", "stamp"])
 def test_the_loser_of_a_race_decides_again_on_what_won(target: Target, own: str) -> None:
-    """Two writers of one epoch (a task retried, a driver that lost its report): nothing is applied twice."""
+    """Two writers of one epoch (a task retried, a driver that lost its report): nothing is applied
+    twice."""
     whole_snapshot(target, [(1, "a"), (2, "b")])
     change = CHANGES[own](target)
     seen: list[int] = []

@@ -1,6 +1,8 @@
-"""Readers agree, Spark among them, and Spark's own OPTIMIZE, DELETE, vectors and checkpoints are gone on from (R4, R8).
+"""Readers agree, Spark among them, and Spark's own OPTIMIZE, DELETE, vectors and checkpoints are
+gone on from (R4, R8).
 
-All tables are made first, by lives against a model; then one session of Spark reads them all in one query.
+All tables are made first, by lives against a model; then one session of Spark reads them all in one
+query.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
 from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb, small_steps
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, whole_snapshot
 
@@ -48,7 +50,8 @@ def test_spark_returns_the_models_rows(delta_spark: SparkSession, lived: list[Li
 
 @pytest.mark.long
 def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, lived: list[Life]) -> None:
-    """Its vectors in its own files, its checkpoint and its protocol; then batches and upkeep of ours."""
+    """Its vectors in its own files, its checkpoint and its protocol; then batches and upkeep of
+    ours."""
     changed = [lived[0], lived[-1]]
     for turn, life in enumerate(changed):
         meddle(delta_spark, life, turn)
@@ -57,7 +60,8 @@ def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, li
 
 
 def meddle(spark: SparkSession, life: Life, turn: int) -> None:
-    """A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over them."""
+    """A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over them.
+    A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over them."""
     table = f"delta.`{life.target.uri}`"
     spark.sql(f"DELETE FROM {table} WHERE id % 5 = {turn}")
     for number in range(turn, 31, 5):

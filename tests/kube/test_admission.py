@@ -1,6 +1,7 @@
 """What the token of a run may create in a cluster: executors of that run, whatever code has it.
 
-The chart's ValidatingAdmissionPolicy and the operator's own Role, on a real API server, as the run's account.
+The chart's ValidatingAdmissionPolicy and the operator's own Role, on a real API server, as the
+run's account.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import pytest
 from cdcsync_core.manifest import parse_resource
 from cdcsync_core.run import RunKind
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_operator import run_objects
-from cdcsync_operator.driver_pod import Image, executor_pod, mounted_secrets
-from cdcsync_operator.seen import StartRun
+from cdcsync_operator.cluster import run_objects
+from cdcsync_operator.cluster.driver_pod import Image, executor_pod, mounted_secrets
+from cdcsync_operator.decision.observed import StartRun
 from kube.test_chart import rendered
 
 Object = dict[str, Any]
@@ -87,7 +88,8 @@ def _as_account(api: Api, namespace: str, account: str) -> Api:
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
-    """Roles and policies are watched by the API server itself, so they count a moment after they were made."""
+    """Roles and policies are watched by the API server itself, so they count a moment after they
+    were made."""
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline

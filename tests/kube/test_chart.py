@@ -1,4 +1,5 @@
-"""The chart: what Helm renders for each switch, that unknown values are refused, and that a real API server takes it all."""
+"""The chart: what Helm renders for each switch, that unknown values are refused, and that a real
+API server takes it all."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import pytest
 import yaml
 
 from cdcsync_kube.client import Api
-from cdcsync_operator.operator_settings import from_environment
-from cdcsync_operator.rights import NEEDED
+from cdcsync_operator.cluster.rbac import NEEDED
+from cdcsync_operator.cluster.settings import from_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 HELM = ROOT / ".cache" / "node" / "helm"
@@ -80,7 +81,8 @@ def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SWITCHES)
 def test_each_switch_renders_what_was_agreed(name: str) -> None:
-    """A changed chart shows as a changed snapshot; `CHART_SNAPSHOTS=write` writes them anew, for a reader to judge."""
+    """A changed chart shows as a changed snapshot; `CHART_SNAPSHOTS=write` writes them anew, for a
+    reader to judge."""
     documents = [d for d in rendered(SWITCHES[name]) if d["kind"] != "CustomResourceDefinition"]
     text = yaml.safe_dump_all(documents, sort_keys=True, width=120)
     path = SNAPSHOTS / f"{name}.yaml"

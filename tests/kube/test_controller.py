@@ -1,4 +1,5 @@
-"""The operator's ports on a real API server: drivers are played by their own reporter, pods' ends by writes of their status."""
+"""The operator's ports on a real API server: drivers are played by their own reporter, pods' ends
+by writes of their status."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_kube.client import ApiError, Object
-from cdcsync_operator.pod_policy import Policy
-from cdcsync_operator.run_objects import REPORT_TABLES
-from cdcsync_spark.podplan import PlanMirror
-from cdcsync_spark.podreport import PodReporter
-from cdcsync_spark.progress import ControllerGone
+from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.run_objects import REPORT_TABLES
+from cdcsync_spark.run.pod_report import PodReporter
+from cdcsync_spark.run.progress import ControllerGone
+from cdcsync_spark.snapshot.plan_mirror import PlanMirror
 from support.played_sync import PASSWORD, WHOLE, PlayedSync
 
 
@@ -81,7 +82,8 @@ def test_no_secret_is_anywhere_but_in_the_secret(sync: PlayedSync) -> None:
 
 
 def test_another_operator_goes_on_where_the_first_one_was(sync: PlayedSync) -> None:
-    """Nothing is in memory that is not found again; a report that was merged is not merged once more."""
+    """Nothing is in memory that is not found again; a report that was merged is not merged once
+    more."""
     sync.to_streaming(sync.create().operator())
     before = sync.stored
     controller = sync.operator()

@@ -1,4 +1,5 @@
-"""The operator dies at each of its own crash points: the next one goes on with one driver, and leaves nothing behind (R8)."""
+"""The operator dies at each of its own crash points: the next one goes on with one driver, and
+leaves nothing behind (R8)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.run import RunKind
-from cdcsync_operator import kube_controller, kube_drivers, reconcile
+from cdcsync_operator.cluster import controller as kube_controller
+from cdcsync_operator.cluster import drivers as kube_drivers
+from cdcsync_operator.reconcile import reconciler as reconcile
 from support.played_sync import PlayedSync
 
 PROGRAM = Path(__file__).parents[2]

@@ -1,4 +1,5 @@
-"""An API server that refuses, loses answers and is slow: the operator gets there, with one driver and nothing left over."""
+"""An API server that refuses, loses answers and is slow: the operator gets there, with one driver
+and nothing left over."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from cdcsync_core.run import RunKind
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.run_objects import RUN_LABEL
+from cdcsync_operator.cluster.run_objects import RUN_LABEL
 from support.played_sync import PlayedSync
 
 #: what an API server under pressure answers; a status of 0 is none in time
@@ -26,7 +27,8 @@ REFUSALS = [
 
 
 class FaultyApi(Api):
-    """One request in twelve is refused, and of one in twelve the answer is lost, while what it asked for was done."""
+    """One request in twelve is refused, and of one in twelve the answer is lost, while what it
+    asked for was done."""
 
     def __init__(self, api: Api, seed: int) -> None:
         super().__init__(api.server, api.tls, api.token)
@@ -77,7 +79,8 @@ def test_refusals_and_lost_answers_cost_time_and_nothing_else(sync: PlayedSync, 
 
 
 def _flows(sync: PlayedSync, status: Status, but: str = "") -> bool:
-    """Drivers do their work as soon as they are there; True once a stream flows, another one than `but`."""
+    """Drivers do their work as soon as they are there; True once a stream flows, another one than
+    `but`."""
     pods = sync.pods()
     for kind in RunKind:
         ref = status.runs.get(kind)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_operator.kube_operator import watched
+from cdcsync_operator.cluster.operator import watched
 from support.apiserver import kubeconfig
 from support.played_sync import PlayedSync
 
@@ -38,7 +38,7 @@ def operators(sync: PlayedSync, tmp_path: Path) -> Iterator[Callable[..., subpro
             "CDCSYNC_METRICS_PORT": str(port or free_port()),
         }
         with (tmp_path / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-m", "cdcsync_operator.handlers"]
+            command = [sys.executable, "-m", "cdcsync_operator.cluster.handlers"]
             started.append(subprocess.Popen(command, env=os.environ | settings, stderr=log, stdout=log))
         return started[-1]
 

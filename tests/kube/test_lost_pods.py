@@ -1,5 +1,5 @@
-"""What nodes, schedulers and people do to a driver's pod, written to a real API server as they write it: the reason stands in the
-status, and one new driver is made."""
+"""What nodes, schedulers and people do to a driver's pod, written to a real API server as they
+write it: the reason stands in the status, and one new driver is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind
-from cdcsync_operator import pod_outcome
+from cdcsync_operator.cluster import pod_outcome
 from support.played_sync import PlayedSync, ended_container
 
 DRAINED = json.dumps({"code": 0, "reason": "", "message": ""})
@@ -22,7 +22,8 @@ def disrupted(by: str, why: str) -> dict[str, Any]:
 
 
 def told(sync: PlayedSync, controller: Any, reason: Reason, words: str) -> None:
-    """The failure is booked once, with its words, and the next driver comes; the old one is gone, or kept for its log."""
+    """The failure is booked once, with its words, and the next driver comes; the old one is gone,
+    or kept for its log."""
     before = {ref.pod for kind in RunKind if (ref := sync.stored.runs.get(kind))}
     status = sync.until(controller, lambda s: s.restarts.reason)
     assert (status.restarts.reason, status.restarts.consecutive) == (reason.value, 1)
@@ -54,7 +55,8 @@ def test_a_pod_that_its_node_lost_or_gave_up(sync: PlayedSync, status: dict[str,
 
 
 def test_a_pod_that_is_not_there_any_more(sync: PlayedSync) -> None:
-    """Its node was removed, and the collector of lost pods, or somebody by force, removed the object."""
+    """Its node was removed, and the collector of lost pods, or somebody by force, removed the
+    object."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
@@ -63,7 +65,8 @@ def test_a_pod_that_is_not_there_any_more(sync: PlayedSync) -> None:
 
 
 def test_a_pod_that_was_evicted_and_drained(sync: PlayedSync) -> None:
-    """The eviction API deletes it; whether the operator looks before the object is gone makes no difference."""
+    """The eviction API deletes it; whether the operator looks before the object is gone makes no
+    difference."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
@@ -134,7 +137,8 @@ def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_the
 def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(
     sync: PlayedSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not after five minutes, when the run is given up: at once, with the scheduler's words, and nothing fails."""
+    """Not after five minutes, when the run is given up: at once, with the scheduler's words, and
+    nothing fails."""
     monkeypatch.setattr(pod_outcome, "UNSCHEDULED_SHOWN", 0.0)
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())

@@ -1,4 +1,5 @@
-"""Every rule of the CRD, met by a manifest that breaks it, on a real API server: what it refuses and in which words."""
+"""Every rule of the CRD, met by a manifest that breaks it, on a real API server: what it refuses
+and in which words."""
 
 from __future__ import annotations
 

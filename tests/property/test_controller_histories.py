@@ -1,9 +1,11 @@
-"""Whatever happens to a sync, in whatever order: once it is quiet, every table flows that can, and the status says how it stands.
+"""Whatever happens to a sync, in whatever order: once it is quiet, every table flows that can, and
+the status says how it stands.
 
-`decide` is driven through histories of a pretended cluster: drivers that say and do what the real ones say and do, targets
-with the state that commits carry, and a log. Tables are made and dropped, people change the resource, drivers die or are
-refused, reports are late, controllers and even the status are lost. Meanwhile no table is called consistent that no run
-captures, nothing is begun again without a pause, and nothing stalls that needs no one; afterwards all is as it was asked for
+`decide` is driven through histories of a pretended cluster: drivers that say and do what the real
+ones say and do, targets with the state that commits carry, and a log. Tables are made and dropped,
+people change the resource, drivers die or are refused, reports are late, controllers and even the
+status are lost. Meanwhile no table is called consistent that no run captures, nothing is begun
+again without a pause, and nothing stalls that needs no one; afterwards all is as it was asked for
 (rules R4, R5).
 """
 
@@ -19,10 +21,10 @@ from hypothesis import strategies as st
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, merge_report, must_write
-from cdcsync_operator.assignment import assigned, owned_tables
-from cdcsync_operator.decide import decide
-from cdcsync_operator.fingerprint import fingerprint
-from cdcsync_operator.seen import (
+from cdcsync_operator.decision.assignment import assigned, owned_tables
+from cdcsync_operator.decision.decide import decide
+from cdcsync_operator.decision.fingerprint import fingerprint
+from cdcsync_operator.decision.observed import (
     Action,
     ForgetRun,
     PreflightSeen,
@@ -52,7 +54,8 @@ PAUSE = 5.0
 class Cluster:
     """The resource, the source, what is stored, and what happened that a person must know of.
 
-    `blamed` are the tables that may be called failed because a run of them ended for good, with "" for the sync.
+    `blamed` are the tables that may be called failed because a run of them ended for good, with ""
+    for the sync.
     """
 
     lake: Lake = field(default_factory=Lake)
@@ -98,7 +101,8 @@ class Cluster:
         self.resource = resource(self.generation, **self.spec)
 
     def forget_operator(self) -> None:
-        """Another operator begins from what is stored; chunk plans that were being made are nobody's."""
+        """Another operator begins from what is stored; chunk plans that were being made are
+        nobody's."""
         self.status, self.preflight, self.looking = self.written, None, None
         for driver in self.drivers.values():
             if isinstance(driver, Snapshot) and not driver.held and not driver.ended:
@@ -521,7 +525,8 @@ def _changed(cluster: Cluster, event: str, what: str) -> dict[str, Any]:
 @settings(max_examples=300)
 @given(histories(), st.booleans())
 def test_whatever_happens_all_is_well_when_it_is_quiet(history: list[tuple[str, Any]], acts: bool) -> None:
-    """`acts`: a person asks for a restart at last, so that nothing may stay failed that could go on."""
+    """`acts`: a person asks for a restart at last, so that nothing may stay failed that could go
+    on."""
     live(history, acts=acts)
 
 

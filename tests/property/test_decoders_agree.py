@@ -1,5 +1,6 @@
-"""The lock-step decoder and the plain one, its oracle: the same batch or an error from both, whatever the table, its rows, or the bytes.
-What they leave out of a batch does not change what it folds to."""
+"""The lock-step decoder and the plain one, its oracle: the same batch or an error from both,
+whatever the table, its rows, or the bytes. What they leave out of a batch does not change what it
+folds to."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ _KEYS = [
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_what_is_left_out_folds_away(data: st.DataObject) -> None:
-    """R2, with keys of one to three columns at any place, of few values, so that they change and come again."""
+    """R2, with keys of one to three columns at any place, of few values, so that they change and
+    come again."""
     kinds = data.draw(st.lists(st.sampled_from(_KEYS), min_size=1, max_size=10))
     key = data.draw(st.permutations(range(len(kinds))))[: data.draw(st.integers(1, 3))]
     table, table_map = table_of(kinds)

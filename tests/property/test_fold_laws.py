@@ -1,4 +1,5 @@
-"""Folding is what applying the changes one by one to the table would leave, for every kind of key (rule R2)."""
+"""Folding is what applying the changes one by one to the table would leave, for every kind of key
+(rule R2)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ Change = tuple[ChangeKind, int, Row]
 
 @st.composite
 def histories(draw: st.DrawFn, keys: list[tuple[Any, ...]]) -> tuple[dict[Row, Row], list[Change], dict[Row, Row]]:
-    """A table before, a legal list of row images of its log, and the table after them; rows are (key, value)."""
+    """A table before, a legal list of row images of its log, and the table after them; rows are
+    (key, value)."""
     before = {k: (*k, draw(st.integers(0, 9))) for k in keys if draw(st.booleans())}
     table, changes = dict(before), []
     for transaction in range(draw(st.integers(0, 12))):
@@ -48,7 +50,8 @@ def histories(draw: st.DrawFn, keys: list[tuple[Any, ...]]) -> tuple[dict[Row, R
 
 
 def _statement(draw: st.DrawFn, keys: list[tuple[Any, ...]], table: dict[Row, Row]) -> list[tuple[ChangeKind, Row]]:
-    """One legal change of `table`, which it also makes: insert, delete, update, a changed key, or two keys swapped."""
+    """One legal change of `table`, which it also makes: insert, delete, update, a changed key, or
+    two keys swapped."""
     key, value = draw(st.sampled_from(keys)), draw(st.integers(0, 9))
     if key not in table:
         table[key] = (*key, value)
@@ -64,7 +67,8 @@ def _statement(draw: st.DrawFn, keys: list[tuple[Any, ...]], table: dict[Row, Ro
     if other not in table:
         table[other] = (*other, value)
         return [(ChangeKind.UPDATE_BEFORE, old), (ChangeKind.UPDATE_AFTER, table[other])]
-    # one multi-table or ordered UPDATE leaves both old images before both new ones only in this order of events
+    # one multi-table or ordered UPDATE leaves both old images before both new ones only in this
+    # order of events
     swapped = table.pop(other)
     table[key], table[other] = (*key, swapped[-1]), (*other, old[-1])
     return [
@@ -92,7 +96,8 @@ def rows(found: pa.Table) -> list[Row]:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_fold_then_apply_is_the_table_after_all_changes(name: str, data: st.DataObject) -> None:
-    """Changed and swapped keys, delete and insert of one key, any number of images: the last image wins."""
+    """Changed and swapped keys, delete and insert of one key, any number of images: the last image
+    wins."""
     types, keys = KEYS[name]
     before, changes, after = data.draw(histories(keys))
     folded = fold(arrow(types, changes, data.draw(st.integers(1, 3))), [f"k{i}" for i in range(len(types))])
@@ -114,7 +119,8 @@ def test_a_folded_batch_names_each_key_once(name: str, data: st.DataObject) -> N
 
 @given(data=st.data())
 def test_folding_twice_over_what_is_already_there_changes_nothing(data: st.DataObject) -> None:
-    """Rule R2: the log from LOW on repeats what a split has already seen; the end is the same from any state in between."""
+    """Rule R2: the log from LOW on repeats what a split has already seen; the end is the same from
+    any state in between."""
     types, keys = KEYS["two columns"]
     before, changes, after = data.draw(histories(keys))
     early = data.draw(st.integers(0, len(changes)))

@@ -1,8 +1,9 @@
-"""Whatever reads bytes that others wrote answers with a value or a CdcError: never with another exception, within its time and memory.
+"""Whatever reads bytes that others wrote answers with a value or a CdcError: never with another
+exception, within its time and memory.
 
-Each test damages well-formed input for some seconds of CPU (`_SECONDS`), under a limit on the address space: an allocation
-by a length that was only claimed would end in MemoryError, a loop without end in the test's timeout.
-`make test-all` looks for new examples.
+Each test damages well-formed input for some seconds of CPU (`_SECONDS`), under a limit on the
+address space: an allocation by a length that was only claimed would end in MemoryError, a loop
+without end in the test's timeout. `make test-all` looks for new examples.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.sinks.deletion_vectors import Descriptor, load, serialised, z85
-from cdcsync_spark.sinks.delta_log import parsing
-from cdcsync_spark.sinks.delta_view import TableView, entry_text
+from cdcsync_spark.sinks.delta.log import parsing
+from cdcsync_spark.sinks.delta.view import TableView, entry_text
+from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, load, serialised, z85
 from cdcsync_spark.wire.binaryrow import RowDecoder
 from cdcsync_spark.wire.facts import RowsEvent
 from cdcsync_spark.wire.gather import PAD
@@ -69,7 +70,8 @@ from support.results import UNSIGNED, UTF8, definition, receive, response, row, 
 pytestmark = pytest.mark.long
 
 _SECONDS = 5.0
-#: beyond what the process has: more than any input here may ask for, less than a claimed length of 32 bits
+#: beyond what the process has: more than any input here may ask for, less than a claimed length of
+#: 32 bits
 _MEMORY = 2 << 30
 _LENGTHS = [b"\xff" * n for n in (1, 2, 3, 4, 8)] + [b"\0" * n for n in (1, 2, 4, 8)]
 _LENGTHS += [b"\xfc\xff\xff", b"\xfd\xff\xff\xff", b"\xfe" + b"\xff" * 7 + b"\x7f", struct.pack("<I", 1 << 31)]

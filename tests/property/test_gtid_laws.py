@@ -1,4 +1,5 @@
-"""GTID sets are sets: every operation agrees with Python's set of single transactions (rule R5, membership is exact)."""
+"""GTID sets are sets: every operation agrees with Python's set of single transactions (rule R5,
+membership is exact)."""
 
 from __future__ import annotations
 

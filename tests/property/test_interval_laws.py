@@ -1,4 +1,5 @@
-"""What is finished of a key space: nothing is lost from it, nothing is in it twice (rules R4 and R7)."""
+"""What is finished of a key space: nothing is lost from it, nothing is in it twice (rules R4 and
+R7)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from cdcsync_core.chunk import WHOLE, Bound, Intervals, Split
 
 @st.composite
 def plans(draw: st.DrawFn) -> list[Split]:
-    """A whole key space cut into splits in key order; the bounds' values have no order of their own (collations)."""
+    """A whole key space cut into splits in key order; the bounds' values have no order of their own
+    (collations)."""
     values = draw(st.lists(st.integers(-5, 50) | st.text("äBaz", max_size=3), unique_by=repr, max_size=12))
     bounds: list[Bound] = [None, *((v,) for v in values), None]
     return [Split(a, b) for a, b in pairwise(bounds)]

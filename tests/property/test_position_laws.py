@@ -1,4 +1,5 @@
-"""Positions form a partial order with joins and meets (rule R5); what is concluded from them must follow from that alone."""
+"""Positions form a partial order with joins and meets (rule R5); what is concluded from them must
+follow from that alone."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def test_absorption(two: tuple[Position, Position]) -> None:
 def test_a_transaction_is_in_the_join_if_it_is_in_one_and_in_the_meet_if_in_both(
     two: tuple[Position, Position], transaction: TransactionId
 ) -> None:
-    """A reader that starts at the meet sends every transaction that one of its tables lacks, once."""
+    """A reader that starts at the meet sends every transaction that one of its tables lacks, once.
+    A reader that starts at the meet sends every transaction that one of its tables lacks, once."""
     a, b = two
     assert a.join(b).covers(transaction) is (a.covers(transaction) or b.covers(transaction))
     assert a.meet(b).covers(transaction) is (a.covers(transaction) and b.covers(transaction))
@@ -142,7 +144,8 @@ def test_every_table_has_what_is_before_the_common_start(found: list[Position]) 
 
 @given(positions)
 def test_a_position_comes_back_from_status(p: Position) -> None:
-    """Rule R4: a target's commit carries it as JSON; the kind must come back too, `status` adds a timestamp."""
+    """Rule R4: a target's commit carries it as JSON; the kind must come back too, `status` adds a
+    timestamp."""
     assert position_from_dict(json.loads(json.dumps(p.to_dict() | {"timestamp": "now"}))) == p
 
 

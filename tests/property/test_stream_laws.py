@@ -1,9 +1,11 @@
-"""Whatever the log, however it is cut into batches, wherever the reader or the driver dies: the targets end as the source.
+"""Whatever the log, however it is cut into batches, wherever the reader or the driver dies: the
+targets end as the source.
 
-The pieces are the real ones from facts to targets: assembly, spool, batch files, fold, applier. The server, Spark and the lake
-are imagined: a log of transactions over two tables, of which each target has another prefix when the first run begins; some
-are prepared (XA) and end in a later transaction or never. After every commit the target equals the source as of the position that
-the commit carries (the promise, rules R2, R4, R5, R8, R9).
+The pieces are the real ones from facts to targets: assembly, spool, batch files, fold, applier. The
+server, Spark and the lake are imagined: a log of transactions over two tables, of which each target
+has another prefix when the first run begins; some are prepared (XA) and end in a later transaction
+or never. After every commit the target equals the source as of the position that the commit carries
+(the promise, rules R2, R4, R5, R8, R9).
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.assembly import Assembly, PrepareNeeded
-from cdcsync_spark.batchfile import BatchWriter
-from cdcsync_spark.logbatch import LogBatch
-from cdcsync_spark.opentransaction import OpenTransaction
-from cdcsync_spark.spool import Spool
+from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.batch_file import BatchWriter
+from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.spool import Spool
+from cdcsync_spark.binlog.transactions import Assembly, PrepareNeeded
+from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.facts import (
     Fact,
     MappedColumn,
@@ -71,7 +73,8 @@ def rows(name: str, operation: Operation, *images: tuple[int, int]) -> RowsEvent
 
 @dataclass
 class Source:
-    """A log and what the tables hold after each of its transactions. `ddl` maps a table to the transaction that stops it."""
+    """A log and what the tables hold after each of its transactions. `ddl` maps a table to the
+    transaction that stops it."""
 
     gtids: bool
     order: list[int]
@@ -82,7 +85,8 @@ class Source:
     prepared: dict[str, tuple[int, list[RowsEvent]]] = field(default_factory=dict)
 
     def id(self, index: int) -> TransactionId:
-        """GTIDs come in another order than the log has them, so that every prefix of it is a set with gaps."""
+        """GTIDs come in another order than the log has them, so that every prefix of it is a set
+        with gaps."""
         return TransactionId(place(index + 1), Gtid(UUID, self.order[index]) if self.gtids else None)
 
     def position(self, prefix: int) -> Position:
@@ -92,7 +96,8 @@ class Source:
         return GtidPosition(GtidSet().with_gtids(Gtid(UUID, n) for n in self.order[:prefix]), place(prefix))
 
     def prefix(self, position: Position) -> int:
-        """The number of transactions that `position` has; they must be the first ones of the log."""
+        """The number of transactions that `position` has; they must be the first ones of the log.
+        The number of transactions that `position` has; they must be the first ones of the log."""
         covered = [position.covers(self.id(i)) for i in range(len(self.transactions))]
         assert covered == sorted(covered, reverse=True)
         return sum(covered)
@@ -202,21 +207,24 @@ def _change(draw: st.DrawFn, content: dict[str, Content], keys: list[int]) -> Ro
 
 
 def _maybe_ddl(draw: st.DrawFn, source: Source) -> None:
-    """One transaction becomes a DDL of table `a`; the table's later rows are of another definition and never looked at."""
+    """One transaction becomes a DDL of table `a`; the table's later rows are of another definition
+    and never looked at."""
     if not draw(st.booleans()):
         return
     index = draw(st.integers(0, len(source.transactions) - 1))
     ddl = Statement("shop", "ALTER TABLE a ADD COLUMN x INT")
     source.transactions[index] = [TransactionBegin(source.id(index).gtid), ddl, TransactionEnd(source.id(index), 1.0)]
     source.ddl["a"] = index
-    # what the replaced transaction did did not happen: keep the tables' contents from before it for b only if nothing follows
+    # what the replaced transaction did did not happen: keep the tables' contents from before it for
+    # b only if nothing follows
     source.transactions[index + 1 :] = []
     source.contents[index + 1 :] = [source.contents[index]]
     source.order = source.order[: index + 1]
 
 
 class Lake:
-    """The targets, each with a prefix of the log; rows may already be newer than the position says (rule R2)."""
+    """The targets, each with a prefix of the log; rows may already be newer than the position says
+    (rule R2)."""
 
     def __init__(self, source: Source, prefixes: dict[str, tuple[int, int]]) -> None:
         self.source = source

@@ -1,4 +1,5 @@
-"""Whatever bytes arrive, the wire answers with facts or with a CdcError, never with another exception, never without end."""
+"""Whatever bytes arrive, the wire answers with facts or with a CdcError, never with another
+exception, never without end."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def _read(flavor: Flavor, events: list[bytes]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.sampled_from(["mysql", "mariadb"]))
 def test_damaged_events(data: st.DataObject, flavor: Flavor) -> None:
-    """Bytes behind the header are changed, cut or added; the length is made right again, so that it does not hide the rest."""
+    """Bytes behind the header are changed, cut or added; the length is made right again, so that it
+    does not hide the rest."""
     events = list(_LOG)
     for _ in range(data.draw(st.integers(1, 3))):
         i = data.draw(st.integers(0, len(events) - 1))

@@ -1,4 +1,5 @@
-"""Amazon RDS, imitated: its tables, its statements, the rights that its master user can give, and remedies that work there."""
+"""Amazon RDS, imitated: its tables, its statements, the rights that its master user can give, and
+remedies that work there."""
 
 from __future__ import annotations
 

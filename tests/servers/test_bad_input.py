@@ -1,4 +1,5 @@
-"""Bad input by the command line: each has its exit code and its reason, says what to do, and loses nothing."""
+"""Bad input by the command line: each has its exit code and its reason, says what to do, and loses
+nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.run import ExitCode
-from cdcsync_spark.sinks.place import segment
+from cdcsync_spark.sinks.lake.store import segment
 from support.fixtures import FreshDatabase, FreshServer
 from support.lake import rows_of
 from support.servers import Server
@@ -33,7 +34,8 @@ def server(variant: str, request: pytest.FixtureRequest) -> Server:
 
 
 def refused(sync: Sync, reason: str, *words: str) -> None:
-    """`run` ends with its exit code, the reason, a remedy and `words` in its message, and so does the status."""
+    """`run` ends with its exit code, the reason, a remedy and `words` in its message, and so does
+    the status."""
     result = sync.command("run", "--until", "snapshot")
     assert result.returncode == ExitCode.USER_MUST_ACT, result.stderr
     for word in (reason, "remedy", *words):
@@ -209,7 +211,8 @@ def _on_a_disk_of(folder: Path, size: str) -> Sequence[str]:
 
 
 def _rows_inside(sync: Sync, table: str) -> list[tuple[Any, ...]]:
-    """The table as the processes of `sync` see it: a copy, log first, because a reader would leave their mount again."""
+    """The table as the processes of `sync` see it: a copy, log first, because a reader would leave
+    their mount again."""
     inside = Path(f"/proc/{sync.controller.pid}/root{sync.path(table)}")
     seen = sync.folder / "seen"
     shutil.rmtree(seen, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""Text of every character set is read as the server itself converts it to utf8mb4, over all of its byte sequences."""
+"""Text of every character set is read as the server itself converts it to utf8mb4, over all of its
+byte sequences."""
 
 from __future__ import annotations
 

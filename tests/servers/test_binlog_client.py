@@ -1,4 +1,5 @@
-"""The dump client on real servers: where it starts, what keeps it alive, and in which words it fails."""
+"""The dump client on real servers: where it starts, what keeps it alive, and in which words it
+fails."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_spark import logreader
-from cdcsync_spark.binlog import BinlogClient, DumpTakenOver
-from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.binlog import reader as logreader
+from cdcsync_spark.binlog.client import BinlogClient, DumpTakenOver
+from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 from cdcsync_spark.wire.facts import Fact, Progress, RowsEvent, TransactionEnd
 from cdcsync_spark.wire.parser import EventParser
 from support.dump import REPLICA_ID, log_end, raw_events, read_log
@@ -182,7 +183,8 @@ def test_a_server_that_falls_silent_is_unreachable(fresh_server: FreshServer) ->
 
 
 def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
-    """R8: both have the same replica id. A server ends one dump of it, so one that a test left behind must be gone."""
+    """R8: both have the same replica id. A server ends one dump of it, so one that a test left
+    behind must be gone."""
     for dump in _dumps(every_server):
         with suppress(pymysql.err.OperationalError):  # it has ended by itself
             every_server.run(f"KILL {dump}")
@@ -201,7 +203,8 @@ def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
 def test_two_that_take_the_log_from_each_other_say_so(
     every_server: Server, fresh_database: FreshDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes; neither takes a spare id."""
+    """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes;
+    neither takes a spare id."""
     monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 3.0)
     with connected(every_server) as (_, facts):
         log = facts.log
@@ -231,7 +234,8 @@ def test_two_that_take_the_log_from_each_other_say_so(
 
 
 def _dumps(server: Server) -> list[int]:
-    """The connections that read the log. A server keeps one whose client is gone until it has something to send."""
+    """The connections that read the log. A server keeps one whose client is gone until it has
+    something to send."""
     found = server.query("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
     return [int(row[0]) for row in found]
 
@@ -276,7 +280,8 @@ def test_a_missing_privilege_is_named(every_server: Server) -> None:
 def test_rows_beyond_sixteen_mebibytes_arrive_whole(
     variant: str, tls: bool, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
-    """A packet holds at most 16 MiB - 1: one, two and three of them (the boundary itself is a unit test's)."""
+    """A packet holds at most 16 MiB - 1: one, two and three of them (the boundary itself is a unit
+    test's)."""
     server: Server = request.getfixturevalue(variant)
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)", db=database)

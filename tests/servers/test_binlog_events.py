@@ -1,4 +1,5 @@
-"""What real servers write, and the facts that come of it: transactions, savepoints, compression, DDL, XA, what is not whole."""
+"""What real servers write, and the facts that come of it: transactions, savepoints, compression,
+DDL, XA, what is not whole."""
 
 from __future__ import annotations
 
@@ -215,7 +216,8 @@ def test_a_statement_comes_with_what_it_was_read_by(log: Log) -> None:
 def test_an_alter_in_two_phases_happens_where_it_is_committed(
     request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase
 ) -> None:
-    """R9: what failed never happened, though the log has its text twice; rows that came between have the old definition."""
+    """R9: what failed never happened, though the log has its text twice; rows that came between
+    have the old definition."""
     server: Server = request.getfixturevalue(variant)
     log = Log(server, fresh_database(server))
     server.run("INSERT INTO t VALUES (1, 'a'), (2, 'a')", db=log.database)
@@ -311,7 +313,8 @@ def _check_big_transaction(log: Log, facts: list[Fact]) -> None:
 
 
 def test_a_compressed_transaction_of_mysql(mysql_log: Log) -> None:
-    """20 MB of rows in one TRANSACTION_PAYLOAD event; the same without compression gives the same bodies."""
+    """20 MB of rows in one TRANSACTION_PAYLOAD event; the same without compression gives the same
+    bodies."""
     statements = _big_transaction(mysql_log)
     facts = mysql_log.run("SET SESSION binlog_transaction_compression = ON", *statements)
     _check_big_transaction(mysql_log, facts)
@@ -423,7 +426,8 @@ def test_marks_are_the_servers_gtid_positions(fresh_server: FreshServer) -> None
 
 
 def test_a_file_cut_by_a_crash_ends_without_its_transaction(fresh_server: FreshServer) -> None:
-    """The server is killed again and again while it writes; every end that is read was committed."""
+    """The server is killed again and again while it writes; every end that is read was committed.
+    The server is killed again and again while it writes; every end that is read was committed."""
     for variant in ("mariadb1011", "mysql97_gtid"):
         server = fresh_server(variant, sync_binlog=1)
         server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")

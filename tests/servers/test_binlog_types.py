@@ -1,4 +1,5 @@
-"""A value read by SELECT and the same value decoded from the binlog are equal (types.md), on every server, at the types' extremes."""
+"""A value read by SELECT and the same value decoded from the binlog are equal (types.md), on every
+server, at the types' extremes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _SESSION = (
 
 @dataclass(frozen=True)
 class Case:
-    """A table's columns after `id INT PRIMARY KEY`, and rows of SQL expressions; NULLs and defaults are added."""
+    """A table's columns after `id INT PRIMARY KEY`, and rows of SQL expressions; NULLs and defaults
+    are added."""
 
     name: str
     columns: str
@@ -211,7 +213,8 @@ def test_every_type_at_its_extremes(
 
 
 def _assert_same(server: Server, database: str, statements: Sequence[str]) -> None:
-    """Runs the statements on the table `t` and compares its rows with what the log says about them."""
+    """Runs the statements on the table `t` and compares its rows with what the log says about them.
+    Runs the statements on the table `t` and compares its rows with what the log says about them."""
     start = log_end(server)
     server.run(*_SESSION, *statements, db=database)
     table = definition(server, database, "t")

@@ -1,4 +1,5 @@
-"""Which tables are captured and how they are defined: by the server's own word, hostile names included (R3, R10)."""
+"""Which tables are captured and how they are defined: by the server's own word, hostile names
+included (R3, R10)."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_patterns_that_cannot_be_meant(any_mysql: Server, include: list[str], re
 def test_what_a_pattern_misses_is_named_and_what_others_match_is_captured(
     mariadb1011: Server, fresh_database: FreshDatabase
 ) -> None:
-    """A literal name is reported as that table; of the other patterns it is only said that they match none."""
+    """A literal name is reported as that table; of the other patterns it is only said that they
+    match none."""
     d = fresh_database(mariadb1011)
     mariadb1011.run("CREATE TABLE orders (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT id FROM orders", db=d)
     include = [rf"{d}\.orders", rf"{d}\.ordres", f"{d}.v", rf"{d}\.none_.*", rf"{d}\.left_out"]
@@ -210,7 +212,8 @@ def test_hidden_indexes_are_no_keys(any_server: Server, fresh_database: FreshDat
     """The optimizer does not use them: each split would scan the table."""
     d = fresh_database(any_server)
     hidden = "INVISIBLE" if any_server.flavor == "mysql" else "IGNORED"
-    # MySQL promotes the first unique NOT NULL index to the implicit primary key, which must be visible
+    # MySQL promotes the first unique NOT NULL index to the implicit primary key, which must be
+    # visible
     any_server.run(f"CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE x (a), UNIQUE y (b) {hidden})", db=d)
     with connected(any_server) as (connection, _):
         assert read_table(connection, TableId(d, "t")).key == ("a",)

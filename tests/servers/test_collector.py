@@ -1,4 +1,5 @@
-"""With the collector off, nothing grows: what a reader leaves in cycles does not depend on how much it has read."""
+"""With the collector off, nothing grows: what a reader leaves in cycles does not depend on how much
+it has read."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 
 from cdcsync_core.table import TableId
 from cdcsync_mysql.catalog import read_table
-from cdcsync_spark.logreader import ReaderSettings
+from cdcsync_spark.binlog.reader import ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -22,12 +23,13 @@ pytestmark = pytest.mark.server
 
 _TRANSACTIONS = 4_000
 
-#: reads `sys.argv[2]` transactions in batches of some 100, and counts what the collector finds at the end
+#: reads `sys.argv[2]` transactions in batches of some 100, and counts what the collector finds at
+#: the end
 _READER = """
 import gc, json, pickle, sys
 from pathlib import Path
-from cdcsync_spark.collector import QuietCollector
-from cdcsync_spark.logreader import LogReader
+from cdcsync_spark.binlog.collector import QuietCollector
+from cdcsync_spark.binlog.reader import LogReader
 
 settings, wanted = pickle.loads(Path(sys.argv[1]).read_bytes()), int(sys.argv[2])
 collector = QuietCollector(clock=lambda: 0.0)

@@ -1,4 +1,5 @@
-"""Connections: the session profile of R1, TLS that is never given up, errors in the product's words, no secret anywhere."""
+"""Connections: the session profile of R1, TLS that is never given up, errors in the product's
+words, no secret anywhere."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _globals(server: Server, **values: str) -> Iterator[None]:
 
 
 def test_globals_do_not_reach_our_sessions(any_server: Server, fresh_database: FreshDatabase) -> None:
-    """Facts, 7: a global READ UNCOMMITTED showed a row that was rolled back, sql_select_limit cut a split without an error."""
+    """Facts, 7: a global READ UNCOMMITTED showed a row that was rolled back, sql_select_limit cut a
+    split without an error."""
     d = fresh_database(any_server)
     any_server.run("CREATE TABLE t (k CHAR(5) PRIMARY KEY, at TIMESTAMP NULL)", db=d)
     any_server.run("SET time_zone = '+00:00'", "INSERT INTO t VALUES ('a', '2024-01-01 12:00:00'), ('b', NULL)", db=d)
@@ -256,7 +258,8 @@ def _is_encrypted(source: Source) -> bool:
 
 
 def test_tls_with_the_servers_own_certificate(mysql97_gtid: Server) -> None:
-    """MySQL makes a certificate authority and a server certificate for itself; the name in it is no host's."""
+    """MySQL makes a certificate authority and a server certificate for itself; the name in it is no
+    host's."""
     ca = mysql97_gtid.datadir / "ca.pem"
     assert not _is_encrypted(source_of(mysql97_gtid))
     assert _is_encrypted(source_of(mysql97_gtid, tls=Tls("required")))
@@ -300,7 +303,8 @@ def test_certificates_that_cannot_be_loaded(mysql97_gtid: Server, tmp_path: Path
 
 
 def test_tls_is_never_given_up(mariadb1011: Server) -> None:
-    """A server without TLS (or one in the middle that says so) gets no credentials of a client that asks for TLS."""
+    """A server without TLS (or one in the middle that says so) gets no credentials of a client that
+    asks for TLS."""
     assert mariadb1011.query("SELECT @@have_ssl")[0][0] == "DISABLED"
     mariadb1011.create_user("tls", _PASSWORD)
     refused = _refusal(source_of(mariadb1011, "tls", _PASSWORD, Tls("required")))
@@ -315,8 +319,9 @@ def test_an_account_that_requires_tls(mysql97_gtid: Server) -> None:
     connect(source_of(mysql97_gtid, "secure", _PASSWORD, Tls("required"))).close()
 
 
-#: a handshake (protocol 10, version 8.0.0) whose plugin is mysql_clear_password, without TLS; capabilities 0xA208 and 0x0008 are
-#: PROTOCOL_41 | SECURE_CONNECTION | TRANSACTIONS | CONNECT_WITH_DB and PLUGIN_AUTH
+#: a handshake (protocol 10, version 8.0.0) whose plugin is mysql_clear_password, without TLS;
+#: capabilities 0xA208 and 0x0008 are PROTOCOL_41 | SECURE_CONNECTION | TRANSACTIONS |
+#: CONNECT_WITH_DB and PLUGIN_AUTH
 _GREETING_BODY = (
     b"\x0a8.0.0\x00\x01\x00\x00\x00" + b"saltsalt" + b"\x00\x08\xa2\x2d\x02\x00\x08\x00\x15" + bytes(10)
     + b"saltsaltsalt\x00" + b"mysql_native_password\x00"

@@ -1,4 +1,5 @@
-"""`cdcsync demo` tells its whole story, twice in one folder, and leaves nothing running however it ends."""
+"""`cdcsync demo` tells its whole story, twice in one folder, and leaves nothing running however it
+ends."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cdcsync_core.run import ExitCode
-from cdcsync_operator.demo_shop import TABLES
+from cdcsync_demo.shop import TABLES
 from support.lake import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

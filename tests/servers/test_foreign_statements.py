@@ -1,4 +1,5 @@
-"""Changes in statement format (R10): those that cannot reach a captured table let it flow, all others stop every table.
+"""Changes in statement format (R10): those that cannot reach a captured table let it flow, all
+others stop every table.
 
 Amazon RDS writes its heartbeat so, pt-table-checksum its results.
 """
@@ -69,7 +70,8 @@ def _stops(copy: Stepwise, why: str) -> None:
 
 @servers
 def test_the_heartbeat_of_amazon_rds(copy: Stepwise) -> None:
-    """With the rights that the documentation asks for: no right on triggers, which the schema `mysql` has none of."""
+    """With the rights that the documentation asks for: no right on triggers, which the schema
+    `mysql` has none of."""
     grants = ["SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT"]
     copy.server.create_user("stepwise", "only for tests", grants)
     behind = "SET STATEMENT max_statement_time=60 FOR " if copy.server.flavor == "mariadb" else ""

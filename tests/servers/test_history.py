@@ -1,4 +1,5 @@
-"""Rule R6: a position is proven to belong to the log that a connection reaches, before anything is read there."""
+"""Rule R6: a position is proven to belong to the log that a connection reaches, before anything is
+read there."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_a_log_that_goes_on_is_the_same_log(server: Server) -> None:
 
 
 def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Server) -> None:
-    """After RESET the same three inserts, of other rows, give the same file, the same offset and the same GTID."""
+    """After RESET the same three inserts, of other rows, give the same file, the same offset and
+    the same GTID."""
     _writes(server, 100)
     log, position = _position(server)
     next_second()
@@ -116,9 +118,11 @@ def test_purged_files_are_noticed(server: Server) -> None:
 
 
 def test_a_cut_tail_is_noticed(server: Server) -> None:
-    """What a crash with sync_binlog=0 leaves: the log's last transactions are gone, the engine may still have them.
+    """What a crash with sync_binlog=0 leaves: the log's last transactions are gone, the engine may
+    still have them.
 
-    With GTIDs such transactions are executed and in no file: to a reader that lacks them they are purged.
+    With GTIDs such transactions are executed and in no file: to a reader that lacks them they are
+    purged.
     """
     log, before_writes = _position(server)
     file, before = server.binlog_status()

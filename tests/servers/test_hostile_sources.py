@@ -1,4 +1,5 @@
-"""One tenant's source cannot take the operator from others: time, memory, slots and addresses are bounded."""
+"""One tenant's source cannot take the operator from others: time, memory, slots and addresses are
+bounded."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql import question
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question
-from cdcsync_operator import cluster_source
-from cdcsync_operator.cluster_source import ClusterSource
-from cdcsync_operator.preflight import Look
+from cdcsync_operator.cluster import source as cluster_source
+from cdcsync_operator.cluster.source import ClusterSource
+from cdcsync_operator.reconcile.preflight import Look
 from support import hostile
 from support.fixtures import FreshDatabase
 from support.hostile import Hostile

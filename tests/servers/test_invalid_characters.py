@@ -1,7 +1,9 @@
-"""Bytes that are no character of their column's set: the snapshot and the binlog read them alike, as U+FFFD or as one failure (R2).
+"""Bytes that are no character of their column's set: the snapshot and the binlog read them alike,
+as U+FFFD or as one failure (R2).
 
-How a server comes to have them: most sets have sequences of the right form without a character, and no server refuses those. Others are
-refused today and lie in tables of older servers; a tablespace that was a binary column's brings them here.
+How a server comes to have them: most sets have sequences of the right form without a character, and
+no server refuses those. Others are refused today and lie in tables of older servers; a tablespace
+that was a binary column's brings them here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ pytestmark = pytest.mark.server
 
 ALL_SERVERS = pytest.mark.parametrize("server_name", ["mariadb1011", "mariadb114", "mysql97_gtid"])
 _ONE = [bytes([a]) for a in range(256)]
-# a fifth of them, another one for each first byte: that each is the server's character is shown by test_binlog_charsets
+# a fifth of them, another one for each first byte: that each is the server's character is shown by
+# test_binlog_charsets
 _TWO = [bytes([a, b]) for a in range(0x80, 256) for b in range(a % 5, 256, 5)]
 _MORE = {
     "gb18030": [bytes.fromhex(h) for h in ("fe39fe39", "e3329a36", "84318236", "8135f437", "fd308130")],
@@ -89,7 +92,8 @@ def test_every_sequence_that_a_server_stores_is_read_alike(server: Server, fresh
         read = assert_same(server, table)
         assert read.equals(streamed.cast(read.schema)), charset
         replaced = any("\ufffd" in value for value in read["c"].to_pylist() if value)
-        # U+FFFD is a character of tis620 and of Unicode's forms, too; MySQL refuses what is not ASCII
+        # U+FFFD is a character of tis620 and of Unicode's forms, too; MySQL refuses what is not
+        # ASCII
         assert replaced == (charset in stored) or charset == "tis620" or charset.startswith("utf"), charset
 
 
@@ -174,7 +178,8 @@ _ILL_FORMED = {
 def test_bytes_that_servers_refuse_today_are_read_alike_where_they_lie(
     server: Server, fresh_database: FreshDatabase
 ) -> None:
-    """A tablespace with binary columns becomes one of texts: what an upgrade of an old server brings."""
+    """A tablespace with binary columns becomes one of texts: what an upgrade of an old server
+    brings."""
     database = fresh_database(server)
     binary = ", ".join(f"c_{c} VARBINARY(120)" for c in _ILL_FORMED)
     texts = ", ".join(f"c_{c} VARCHAR({_WIDTH[c]}) CHARACTER SET {c}" for c in _ILL_FORMED)
@@ -229,7 +234,8 @@ def sync(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_a_sync_fails_by_default_and_goes_on_with_replacements(sync: Sync) -> None:
-    """Only the table concerned, until the manifest says otherwise; then the stream does as the snapshot did, and verify agrees."""
+    """Only the table concerned, until the manifest says otherwise; then the stream does as the
+    snapshot did, and verify agrees."""
     database = str(sync.database)  # type: ignore[attr-defined]
     sync.start("caught-up")
     assert sync.wait() == ExitCode.USER_MUST_ACT

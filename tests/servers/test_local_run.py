@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdcsync_core.run import ExitCode
-from cdcsync_operator.cli import cli
+from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 from support.sync_process import GRANTS, Sync
@@ -104,7 +104,8 @@ def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
 
 @on_mariadb
 def test_pause_resnapshot_and_a_new_table_while_it_runs(sync: Sync) -> None:
-    """R5: what is read again or added never stops the others; the manifest is edited under the running command."""
+    """R5: what is read again or added never stops the others; the manifest is edited under the
+    running command."""
     database = database_of(sync)
     sync.start("forever")
     sync.wait_for(is_streaming, timeout=400)
@@ -159,7 +160,8 @@ def _streams(status: dict[str, Any], table: str, nonce: int) -> bool:
 
 @on_mariadb
 def test_a_second_run_is_refused_and_no_secret_is_seen(sync: Sync) -> None:
-    """R8, and the message names who holds it. The first one ends in order, however long its interval is."""
+    """R8, and the message names who holds it. The first one ends in order, however long its
+    interval is."""
     sync.account = ("cdc", PASSWORD)
     sync.write_manifest(stream={"interval": "3600s"})
     sync.start("forever")
@@ -177,7 +179,8 @@ def test_a_second_run_is_refused_and_no_secret_is_seen(sync: Sync) -> None:
 
 
 def assert_secret(sync: Sync) -> None:
-    """No process of it has the password among its arguments, which everybody on the machine may read."""
+    """No process of it has the password among its arguments, which everybody on the machine may
+    read."""
     for process in sync.processes():
         try:
             assert PASSWORD not in " ".join(process.cmdline())
@@ -232,7 +235,8 @@ def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
 
 @pytest.mark.parametrize("sync", ["mariadb1011", "mysql97_gtid"], indirect=True)
 def test_rights_that_are_revoked_for_a_moment_end_no_run(sync: Sync) -> None:
-    """An account is granted anew while its stream is connected anew: the run waits for it as for a source that is away."""
+    """An account is granted anew while its stream is connected anew: the run waits for it as for a
+    source that is away."""
     server, database = sync.server, database_of(sync)
     sync.start("forever")
     sync.wait_for(is_streaming, timeout=400)

@@ -1,4 +1,5 @@
-"""A driver whose machine is gone: its dump stays on the server, and its successor goes on within a minute."""
+"""A driver whose machine is gone: its dump stays on the server, and its successor goes on within a
+minute."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import structlog
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.spec import Spec, replica_ids
 from cdcsync_mysql.preflight import preflight
-from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshServer
 from support.netns import Client, clients
@@ -32,7 +33,7 @@ _IDS = replica_ids("shops", "shop")
 _DRIVER = """
 import sys, pymysql
 from cdcsync_core.position import FilePosition, LogOffset
-from cdcsync_spark.binlog import BinlogClient
+from cdcsync_spark.binlog.client import BinlogClient
 host, port, flavor, file, offset, replica_id = sys.argv[1:]
 connection = pymysql.connect(host=host, port=int(port), user="driver", password="pw", autocommit=True)
 connection.cursor().execute("SET SESSION net_write_timeout = 3600")  # as the product's sessions have it
@@ -52,7 +53,8 @@ def machines() -> Iterator[list[Client]]:
 
 
 def _lose_a_driver(server: Server, machine: Client, replica_id: int) -> None:
-    """Its connection is full when the wire is cut and all that knew of it is gone: the server sends, and nothing answers."""
+    """Its connection is full when the wire is cut and all that knew of it is gone: the server
+    sends, and nothing answers."""
     end = log_end(server).at
     arguments = [machine.server_address, server.port, server.flavor, end.file, end.offset, replica_id]
     driver = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""A JVM that runs out of memory ends, and the run with it, in words that tell the user what to raise."""
+"""A JVM that runs out of memory ends, and the run with it, in words that tell the user what to
+raise."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 from cdcsync_core.errors import CdcError
-from cdcsync_spark import driver
-from cdcsync_spark.session import start_session
+from cdcsync_spark.app import driver
+from cdcsync_spark.session.start import start_session
 
 spark = start_session("hungry", cores=1, memory="600m", scratch_dir=sys.argv[1], extra={})
 gateway = spark.sparkContext._gateway

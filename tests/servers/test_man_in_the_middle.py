@@ -1,4 +1,5 @@
-"""Passwords go to the right server only: a machine in the middle, with a certificate of its own, gets none."""
+"""Passwords go to the right server only: a machine in the middle, with a certificate of its own,
+gets none."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def test_no_password_reaches_it(
 def test_the_machine_in_the_middle_is_a_real_one(
     variant: str, greets: str, switch: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """It gets the password of a client that accepts a server that is not verified; never by a plugin that only sends it."""
+    """It gets the password of a client that accepts a server that is not verified; never by a
+    plugin that only sends it."""
     middle = Middle(request.getfixturevalue(variant), tmp_path, greets, switch)
     for mode in (Tls("required", allow_unverified=True), Tls("disabled", allow_unverified=True)):
         middle.received.clear()
@@ -81,7 +83,8 @@ def test_a_given_authority_is_used(mode: str, mysql97_gtid: Server, tmp_path: Pa
 
 
 def test_a_first_login_to_mysql_needs_a_verified_server(mysql97_gtid: Server) -> None:
-    """MySQL knows the account's password after that, and a challenge suffices, until it starts again or forgets it."""
+    """MySQL knows the account's password after that, and a challenge suffices, until it starts
+    again or forgets it."""
     mysql97_gtid.create_user("first", _PASSWORD)
     source = source_of(mysql97_gtid, "first", _PASSWORD, Tls("required"))
     verified = replace(source, tls=Tls("verify-ca", mysql97_gtid.datadir / "ca.pem"))

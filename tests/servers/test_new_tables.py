@@ -1,4 +1,5 @@
-"""Tables that come and go on the source while a sync runs: seen in the binlog, read beside the stream, or reported at their names (R5)."""
+"""Tables that come and go on the source while a sync runs: seen in the binlog, read beside the
+stream, or reported at their names (R5)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import ExitCode
-from cdcsync_operator.decide import PREFLIGHT_EVERY
+from cdcsync_operator.decision.decide import PREFLIGHT_EVERY
 from servers.test_table_faults import assert_equal, entry, fill, name_of, streaming
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -35,7 +36,8 @@ def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
 
 
 def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: FreshDatabase) -> None:
-    """Made with rows, made empty, renamed into the patterns; one without a key is reported, and nothing stops."""
+    """Made with rows, made empty, renamed into the patterns; one without a key is reported, and
+    nothing stops."""
     server, database = sync.server, name_of(sync, "").rstrip(".")
     elsewhere = fresh_database(server)
     sync.start("forever")
@@ -69,7 +71,8 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
 
 
 def test_a_table_is_dropped_while_it_runs_and_a_named_one_is_made_later(sync: Sync) -> None:
-    """Who is named and missing has failed alone; it is captured when it is made. `run` ends well once nothing is missing."""
+    """Who is named and missing has failed alone; it is captured when it is made. `run` ends well
+    once nothing is missing."""
     server, database = sync.server, name_of(sync, "").rstrip(".")
     fill(server, database, "b")
     sync.write_manifest(tables={"include": [rf"{database}\.a", rf"{database}\.late", rf"{database}\.b.*"]})

@@ -1,4 +1,5 @@
-"""JSON columns that the binlog has as differences (`binlog_row_value_options=PARTIAL_JSON`): the value is the server's, text for text."""
+"""JSON columns that the binlog has as differences (`binlog_row_value_options=PARTIAL_JSON`): the
+value is the server's, text for text."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def _document(rnd: random.Random, depth: int = 0) -> Any:
 
 
 def _path(rnd: random.Random, document: Any) -> str:
-    """Of what is there, mostly; of what is one step beyond, counted from the end, or wrapped into an array that is none."""
+    """Of what is there, mostly; of what is one step beyond, counted from the end, or wrapped into
+    an array that is none."""
     path, at = "$", document
     while True:
         if isinstance(at, dict) and at and rnd.random() < 0.9:

@@ -1,5 +1,6 @@
-"""Split planning and rule R3: the union of all splits is the table, no two splits share a row, every key that may still be
-inserted falls into exactly one split, and splits stay small whatever keys and statistics are like."""
+"""Split planning and rule R3: the union of all splits is the table, no two splits share a row,
+every key that may still be inserted falls into exactly one split, and splits stay small whatever
+keys and statistics are like."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _ASCII = "CHAR(33 + n MOD 90 USING ascii)"
 
 @dataclass(frozen=True)
 class Keys:
-    """A table by its key columns, filled with `values` of n; `later` are keys inserted after the plan was made."""
+    """A table by its key columns, filled with `values` of n; `later` are keys inserted after the
+    plan was made."""
 
     name: str
     columns: str
@@ -224,7 +226,8 @@ def test_a_plan_goes_on_from_a_frontier(any_server: Server, key_tables: list[tup
 
 
 def test_a_split_is_a_range_scan(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
-    """A split costs its own rows, in the middle of the table as well (composite and ENUM keys included)."""
+    """A split costs its own rows, in the middle of the table as well (composite and ENUM keys
+    included)."""
     with connected(any_server) as (connection, _):
         for keys, table in key_tables:
             if keys.name in ("set", "only_enum"):

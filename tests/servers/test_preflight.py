@@ -1,4 +1,5 @@
-"""The preflight: all failures at once, each with a remedy that, carried out, cures it (R1, R6, R9, R10)."""
+"""The preflight: all failures at once, each with a remedy that, carried out, cures it (R1, R6, R9,
+R10)."""
 
 from __future__ import annotations
 
@@ -190,7 +191,8 @@ _PARENT_AND_CHILD = (
 
 
 def test_cascades(any_server: Server, fresh_database: FreshDatabase) -> None:
-    """R10: never logged by MariaDB; MySQL logs them since 9.6. An account that may only read sees the same."""
+    """R10: never logged by MariaDB; MySQL logs them since 9.6. An account that may only read sees
+    the same."""
     d = fresh_database(any_server)
     any_server.run(
         *(s.replace("d.", f"{d}.") for s in _PARENT_AND_CHILD),
@@ -233,7 +235,8 @@ def test_tables_that_cannot_be_captured_do_not_hide_each_other(any_server: Serve
 
 
 def test_years_of_two_digits_are_refused(any_mariadb: Server, fresh_database: FreshDatabase) -> None:
-    """A SELECT gives 24 and the log 2024; MySQL has no such type any more. Without the column the table is captured."""
+    """A SELECT gives 24 and the log 2024; MySQL has no such type any more. Without the column the
+    table is captured."""
     database = fresh_database(any_mariadb)
     any_mariadb.run(
         "CREATE TABLE t (id INT PRIMARY KEY, a YEAR(2), b YEAR)", "INSERT INTO t VALUES (1, 2024, 2024)", db=database

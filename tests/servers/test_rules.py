@@ -1,4 +1,5 @@
-"""Rules R6, R9 and R10 on real servers: what would make a copy wrong stops the table, and only that table."""
+"""Rules R6, R9 and R10 on real servers: what would make a copy wrong stops the table, and only that
+table."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_ddl_stops_its_table_and_no_other(copy: Stepwise, variant: str, statemen
 
 @servers
 def test_a_rename_swap_during_the_snapshot(copy: Stepwise) -> None:
-    """R9: another table under the same name and definition is seen by its DDL in the log, whatever the splits read."""
+    """R9: another table under the same name and definition is seen by its DDL in the log, whatever
+    the splits read."""
     swap = ("CREATE TABLE o LIKE a", "INSERT INTO o VALUES (1,'other')", "RENAME TABLE a TO a_old, o TO a")
     copy.snapshot("b")
     copy.snapshot("a", _at_split(0, lambda: copy.server.run(*swap, db=copy.database)))
@@ -127,7 +129,8 @@ STRICT = "SET sql_mode = 'STRICT_TRANS_TABLES'"
 
 @all_servers
 def test_ddl_that_changes_nothing_lets_its_table_flow(copy: Stepwise) -> None:
-    """R9: the first statements of gh-ost and pt-online-schema-change, indexes, comments, defaults, partitions."""
+    """R9: the first statements of gh-ost and pt-online-schema-change, indexes, comments, defaults,
+    partitions."""
     copy.snapshot("a")
     copy.snapshot("b")
     for number, statement in enumerate(HARMLESS):
@@ -141,7 +144,8 @@ def test_ddl_that_changes_nothing_lets_its_table_flow(copy: Stepwise) -> None:
 
 @all_servers
 def test_ddl_that_changes_nothing_during_the_snapshot(copy: Stepwise) -> None:
-    """R9: splits that are read after it say the same of their rows, and the log's part of it is no stop."""
+    """R9: splits that are read after it say the same of their rows, and the log's part of it is no
+    stop."""
     copy.snapshot("a", _at_split(1, lambda: copy.server.run(STRICT, *HARMLESS, db=copy.database)))
     copy.server.run("UPDATE a SET v = 'after' WHERE id < 7", db=copy.database)
     assert copy.follow()["a"].stop is None
@@ -153,7 +157,8 @@ def test_ddl_that_changes_nothing_during_the_snapshot(copy: Stepwise) -> None:
 
 @servers
 def test_a_session_in_statement_format(copy: Stepwise) -> None:
-    """R10: DML that arrives as a statement stops every table: triggers and cascades reach tables that it does not name."""
+    """R10: DML that arrives as a statement stops every table: triggers and cascades reach tables
+    that it does not name."""
     copy.snapshot("a")
     copy.snapshot("b")
     copy.server.run("SET SESSION binlog_format = STATEMENT", "UPDATE a SET v = 'x' WHERE id = 3", db=copy.database)
@@ -320,7 +325,8 @@ def test_a_crash_that_cut_the_end_of_the_log(variant: str, fresh_server: FreshSe
 
 @pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
 def test_a_gtid_domain_that_is_deleted(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
-    """R6: a later file begins without it, and its places are the same log's, also before its first transaction."""
+    """R6: a later file begins without it, and its places are the same log's, also before its first
+    transaction."""
     server = fresh_server(variant)
     database = server.create_database()
     server.run(*TWO_TABLES, db=database)

@@ -1,4 +1,5 @@
-"""The remedy of `SinkConflict` does what it promises: each test does what the message asks for, and runs again."""
+"""The remedy of `SinkConflict` does what it promises: each test does what the message asks for, and
+runs again."""
 
 from __future__ import annotations
 

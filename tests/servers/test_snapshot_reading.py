@@ -1,4 +1,5 @@
-"""The snapshot's readers on real servers: the fast one sees what the plain one sees, and a result that breaks off is an error."""
+"""The snapshot's readers on real servers: the fast one sees what the plain one sees, and a result
+that breaks off is an error."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.run import Decoder
 from cdcsync_mysql.connection import Tls, connect, fetch
 from cdcsync_mysql.failures import map_error
-from cdcsync_spark.preparedselect import read_select
-from cdcsync_spark.splitread import READERS
+from cdcsync_spark.snapshot.binary_select import read_select
+from cdcsync_spark.snapshot.split_read import READERS
 from support.dump import definition
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -38,7 +39,8 @@ def database(server: Server, fresh_database: FreshDatabase) -> str:
 
 
 def test_many_rows_of_every_length(server: Server, database: str) -> None:
-    """Short and long rows in turn, NULLs in every pattern of 12 columns: buffers end anywhere in a row."""
+    """Short and long rows in turn, NULLs in every pattern of 12 columns: buffers end anywhere in a
+    row."""
     columns = ", ".join(f"c{i} {t}" for i, t in enumerate(("INT", "VARCHAR(400)", "DECIMAL(12,3)", "DATETIME(3)") * 3))
     values = ", ".join(
         f"IF(n & {1 << i}, NULL, {v})"
@@ -61,7 +63,8 @@ def test_many_rows_of_every_length(server: Server, database: str) -> None:
 
 
 def test_rows_longer_than_a_packet(server: Server, database: str) -> None:
-    """A packet ends at 2^24 - 1 bytes; rows of 17 MiB, of exactly one packet and around it, and one of 33 MiB, between short ones.
+    """A packet ends at 2^24 - 1 bytes; rows of 17 MiB, of exactly one packet and around it, and one
+    of 33 MiB, between short ones.
 
     No value exceeds the server's max_allowed_packet: a row may.
     """
@@ -100,7 +103,8 @@ def test_many_columns(server: Server, database: str) -> None:
 
 
 def test_every_character_set(server: Server, database: str) -> None:
-    """The server converts each to the session's utf8mb4, in the binary protocol as in the text protocol."""
+    """The server converts each to the session's utf8mb4, in the binary protocol as in the text
+    protocol."""
     charsets = [str(r[0]) for r in server.query("SELECT character_set_name FROM information_schema.character_sets")]
     assert len(charsets) > 35
     columns = ", ".join(
@@ -146,7 +150,8 @@ def test_over_tls(mysql97_gtid: Server, fresh_database: FreshDatabase) -> None:
 
 @pytest.mark.parametrize("decoder", Decoder)
 def test_a_statement_beyond_its_seconds_is_an_error(decoder: Decoder, server: Server, database: str) -> None:
-    """The bound of the session holds for both protocols; the rows before it do not pass for the split."""
+    """The bound of the session holds for both protocols; the rows before it do not pass for the
+    split."""
     server.run("CREATE TABLE t (id INT PRIMARY KEY)", f"INSERT INTO t SELECT n FROM ({NUMBERS}) x", db=database)
     table = definition(server, database, "t")
     name = table.id.quoted

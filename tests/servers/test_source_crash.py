@@ -1,4 +1,5 @@
-"""Rules R1, R2 and R6 where the source crashes and forgets what its binlog keeps: the copy becomes what the source is."""
+"""Rules R1, R2 and R6 where the source crashes and forgets what its binlog keeps: the copy becomes
+what the source is."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.table import Table, TableId
-from cdcsync_spark import applier
-from cdcsync_spark.crashrepair import Piece, Repair
+from cdcsync_spark.stream import applier
+from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.facts import FileLeft
 from support.dump import log_end, read_log
 from support.fixtures import FreshServer
@@ -49,8 +50,9 @@ _BINLOG = ("binlog.*", "*.sock*", "*.pid")
 
 @dataclass(frozen=True)
 class Memory:
-    """What the disk of `server` has as of `take`. After `restore` the server has lost all that it did since, but its binlog: as a machine
-    that loses its power does to a server whose redo log is in the page cache."""
+    """What the disk of `server` has as of `take`. After `restore` the server has lost all that it
+    did since, but its binlog: as a machine that loses its power does to a server whose redo log is
+    in the page cache."""
 
     server: Server
     folder: Path
@@ -136,7 +138,8 @@ def _consistent(copy: Forgetful, name: str) -> bool:
 
 @variants
 def test_what_the_source_forgot_is_taken_back(copy: Forgetful) -> None:
-    """Rows that were copied and are lost on the source go; the binlog behind the crash wins over what was read of it."""
+    """Rows that were copied and are lost on the source go; the binlog behind the crash wins over
+    what was read of it."""
     copy.snapshot("a")
     copy.snapshot("b")
     _follow(copy)
@@ -156,7 +159,8 @@ def test_what_the_source_forgot_is_taken_back(copy: Forgetful) -> None:
 
 @variants
 def test_what_was_forgotten_before_it_was_followed(copy: Forgetful) -> None:
-    """The stream was not connected at the time, and meets the lost transactions and the crash together."""
+    """The stream was not connected at the time, and meets the lost transactions and the crash
+    together."""
     copy.snapshot("a")
     copy.snapshot("b")
     copy.server.run(*LOST, db=copy.database)
@@ -215,10 +219,11 @@ def test_a_repair_that_died_is_begun_again(copy: Forgetful, gate: str, monkeypat
 
 @variants
 def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are in the binlog at XA PREPARE; what the server makes of its commit is what the copy has."""
-    monkeypatch.setattr("cdcsync_spark.crashtail._BYTES", 0)
-    monkeypatch.setattr("cdcsync_spark.crashtail._SECONDS", 0)
-    monkeypatch.setattr("cdcsync_spark.crashtail._STEP", 0)
+    """Its rows are in the binlog at XA PREPARE; what the server makes of its commit is what the
+    copy has."""
+    monkeypatch.setattr("cdcsync_spark.binlog.crash_tail._BYTES", 0)
+    monkeypatch.setattr("cdcsync_spark.binlog.crash_tail._SECONDS", 0)
+    monkeypatch.setattr("cdcsync_spark.binlog.crash_tail._STEP", 0)
     copy.server.run(
         "XA START 'x'", "UPDATE a SET v = 'xa' WHERE id = 7", "XA END 'x'", "XA PREPARE 'x'", db=copy.database
     )
@@ -320,8 +325,9 @@ def test_many_crashes_under_fire(variant: str, fresh_server: FreshServer, tmp_pa
 
 @often
 def test_many_keys_are_repaired_in_pieces(copy: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A death between two pieces leaves a table that is not consistent and has not passed the end of the file."""
-    monkeypatch.setattr("cdcsync_spark.crashrepair._PIECE", 40)
+    """A death between two pieces leaves a table that is not consistent and has not passed the end
+    of the file."""
+    monkeypatch.setattr("cdcsync_spark.stream.crash_repair._PIECE", 40)
     copy.snapshot("a")
     copy.snapshot("b")
     copy.server.run("UPDATE a SET v = 'lost'", db=copy.database)

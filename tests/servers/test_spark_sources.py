@@ -1,4 +1,5 @@
-"""The public Spark sources, used as docs/spark-sources.md shows: rows since LOW, then changes, and the last image wins (R2)."""
+"""The public Spark sources, used as docs/spark-sources.md shows: rows since LOW, then changes, and
+the last image wins (R2)."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.datasource import MySqlBinlog, MySqlSnapshot, low_watermark
-from cdcsync_spark.session import start_session
+from cdcsync_spark.session.start import start_session
+from cdcsync_spark.sources.datasource import MySqlBinlog, MySqlSnapshot, low_watermark
 from support.servers import Server
 
 pytestmark = pytest.mark.spark

@@ -1,4 +1,5 @@
-"""R9 on real servers: what leaves a captured table as it is lets it flow, whatever else is done to it stops it."""
+"""R9 on real servers: what leaves a captured table as it is lets it flow, whatever else is done to
+it stops it."""
 
 from __future__ import annotations
 

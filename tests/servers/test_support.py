@@ -1,4 +1,5 @@
-"""The servers that the other tests rely on: they start, log rows with full metadata, and keep committed rows over a crash."""
+"""The servers that the other tests rely on: they start, log rows with full metadata, and keep
+committed rows over a crash."""
 
 from __future__ import annotations
 

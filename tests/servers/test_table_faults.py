@@ -1,4 +1,5 @@
-"""One table's fault is that table's: in planning, in reading, in what was asked for it. The others are read and stream (R5)."""
+"""One table's fault is that table's: in planning, in reading, in what was asked for it. The others
+are read and stream (R5)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdcsync_core.run import ExitCode
-from cdcsync_operator.cli import cli
+from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Gate, Sync
@@ -73,7 +74,8 @@ def assert_equal(sync: Sync, table: str) -> None:
 
 
 def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
-    """Its fault stands under its name with its reason; what is written later reaches the others, too."""
+    """Its fault stands under its name with its reason; what is written later reaches the others,
+    too."""
     bad = name_of(sync, "b")
     fill_dates(sync.server, bad.partition(".")[0], "b")
     sync.start("forever")
@@ -95,7 +97,8 @@ def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
 
 
 def test_tables_that_change_or_vanish_while_they_are_read_stop_no_other(sync: Sync) -> None:
-    """R9: a split of another definition is not used. The driver stands still after LOW, before its first SELECT."""
+    """R9: a split of another definition is not used. The driver stands still after LOW, before its
+    first SELECT."""
     fill(sync.server, name_of(sync, "b").partition(".")[0], "b")
     sync.start("forever", gate=Gate("low-taken", action="stop"))
     sync.wait_fired()

@@ -1,4 +1,5 @@
-"""`verify` finds every difference and invents none, while the source is written and the stream runs."""
+"""`verify` finds every difference and invents none, while the source is written and the stream
+runs."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ def create_key_tables(server: Server, database: str) -> list[str]:
 def test_every_type_of_key_is_compared_and_read_again(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    """R3: equal tables are equal; then a changed, a lost and an invented row of each are found again by their keys."""
+    """R3: equal tables are equal; then a changed, a lost and an invented row of each are found
+    again by their keys."""
     database = fresh_database(any_server)
     tables = create_key_tables(any_server, database)
     sync = sync_of(any_server, database)
@@ -202,7 +204,8 @@ def test_a_key_twice_in_the_target_is_a_difference(
 def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_found(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    """Nothing runs and the source went on: the log tells what the target must have where it stands."""
+    """Nothing runs and the source went on: the log tells what the target must have where it stands.
+    Nothing runs and the source went on: the log tells what the target must have where it stands."""
     database = fresh_database(any_server)
     table_of_rows(any_server, database, 100)
     sync = sync_of(any_server, database)
@@ -237,7 +240,8 @@ def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_fo
 def test_a_change_that_is_not_in_the_log_is_found(
     mariadb1011: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    """R10: `sql_log_bin=0` cannot be seen by the stream; it is what verify is for. Also where later logged changes touch the row."""
+    """R10: `sql_log_bin=0` cannot be seen by the stream; it is what verify is for. Also where later
+    logged changes touch the row."""
     database = fresh_database(mariadb1011)
     table_of_rows(mariadb1011, database, 10)
     sync = sync_of(mariadb1011, database)
@@ -250,7 +254,8 @@ def test_a_change_that_is_not_in_the_log_is_found(
 
 
 def test_verify_while_writers_write(any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync) -> None:
-    """The stream runs, 8 writers work on few keys, one row changes in every transaction; then single rows are tampered with."""
+    """The stream runs, 8 writers work on few keys, one row changes in every transaction; then
+    single rows are tampered with."""
     database = fresh_database(any_server)
     table_of_rows(any_server, database, 3000)
     any_server.run("INSERT INTO t (id, number) VALUES (-1, 0)", db=database)

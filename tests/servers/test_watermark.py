@@ -1,7 +1,8 @@
 """Rule R1: everything that a low watermark covers is visible to every later SELECT.
 
-Semi-synchronous replication that waits for a replica that does not exist holds the window open in which the log already has a transaction
-that no SELECT sees. The plain status position is shown to lose the row there; ours does not.
+Semi-synchronous replication that waits for a replica that does not exist holds the window open in
+which the log already has a transaction that no SELECT sees. The plain status position is shown to
+lose the row there; ours does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Rules R1, R2 and R9 for XA transactions: prepared rows count at XA COMMIT, at its position, and those rolled back never.
+"""Rules R1, R2 and R9 for XA transactions: prepared rows count at XA COMMIT, at its position, and
+those rolled back never.
 
-Between PREPARE and COMMIT there may be anything: a restart of the reader, a snapshot, other connections, a crash of the server. What
-concerns no captured table stops none.
+Between PREPARE and COMMIT there may be anything: a restart of the reader, a snapshot, other
+connections, a crash of the server. What concerns no captured table stops none.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def _copy(server: Server, database: str, folder: Path) -> Stepwise:
 
 
 def _prepare(copy: Stepwise, xid: str, *statements: str, connection: Connection | None = None) -> None:
-    """In a connection that is closed, so that any other one may end it; in `connection` where one is given."""
+    """In a connection that is closed, so that any other one may end it; in `connection` where one
+    is given."""
     if connection is None:
         with copy.server.connect(db=copy.database) as own:
             _prepare(copy, xid, *statements, connection=own)
@@ -63,7 +65,8 @@ def _right(copy: Stepwise, *names: str) -> None:
 
 @servers
 def test_prepared_rows_count_at_their_commit(copy: Stepwise) -> None:
-    """Not before, and with what was committed in between behind them or before them as the server has it."""
+    """Not before, and with what was committed in between behind them or before them as the server
+    has it."""
     copy.snapshot("a")
     copy.snapshot("b")
     _prepare(copy, "'one'", "UPDATE a SET v = 'prepared' WHERE id < 5", "DELETE FROM b WHERE id = 7")
@@ -131,7 +134,8 @@ def test_one_name_again_and_again_across_restarts(copy: Stepwise) -> None:
 
 @servers
 def test_a_snapshot_between_prepare_and_commit(copy: Stepwise) -> None:
-    """R1: prepared rows are in the log before LOW and no SELECT sees them; they come with the commit."""
+    """R1: prepared rows are in the log before LOW and no SELECT sees them; they come with the
+    commit."""
     _prepare(copy, "'s'", "UPDATE a SET v = 'prepared' WHERE id < 5", "INSERT INTO a VALUES (900,'prepared')")
     copy.snapshot("a")
     copy.snapshot("b", lambda split: _end(copy, "COMMIT", "'s'") if split == 1 else None)

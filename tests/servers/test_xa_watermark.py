@@ -1,4 +1,5 @@
-"""Rule R1 beside XA transactions that other connections commit: what LOW covers, every later SELECT sees."""
+"""Rule R1 beside XA transactions that other connections commit: what LOW covers, every later SELECT
+sees."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.position import Position, TransactionId
-from cdcsync_spark.lowmark import LowMark, prepared_xids
+from cdcsync_spark.snapshot.low_mark import LowMark, prepared_xids
 from cdcsync_spark.wire.facts import TransactionEnd, XaEnd
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase
@@ -87,7 +88,8 @@ def _commits(server: Server, start: Position) -> list[TransactionId]:
 def test_what_stays_prepared_is_not_waited_for(
     variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
-    """It is listed as the binlog spells it; LOW covers its PREPARE, whose rows count at their commit."""
+    """It is listed as the binlog spells it; LOW covers its PREPARE, whose rows count at their
+    commit."""
     server: Server = request.getfixturevalue(variant)
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
@@ -103,7 +105,8 @@ def test_what_stays_prepared_is_not_waited_for(
 
 @pytest.mark.server
 def test_without_gtids_low_needs_to_see_what_is_prepared(mysql97_nogtid: Server) -> None:
-    """An account that cannot see the list could take a LOW that covers an XA COMMIT which no SELECT sees yet."""
+    """An account that cannot see the list could take a LOW that covers an XA COMMIT which no SELECT
+    sees yet."""
     mysql97_nogtid.create_user("blind", "pw", ["SELECT", "REPLICATION CLIENT", "REPLICATION SLAVE", "BACKUP_ADMIN"])
     source = source_of(mysql97_nogtid, "blind", "pw")
     with connected(mysql97_nogtid) as (_, facts):

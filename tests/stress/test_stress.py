@@ -1,12 +1,16 @@
-"""Correctness under fire: whatever is written meanwhile and whatever is killed, the copy ends equal to the source (promises 1 and 3).
+"""Correctness under fire: whatever is written meanwhile and whatever is killed, the copy ends equal
+to the source (promises 1 and 3).
 
-A round: sixteen writers write to ten tables of eight kinds of keys; a sync copies them; blow after blow a process of it is killed, at a
-named crash point or at a random moment, and the same command is run again. Then the writers stop, the command runs to its end, and every
-table must equal its source row for row and value for value. The writers' own memory of the counter walk is a second witness.
+A round: sixteen writers write to ten tables of eight kinds of keys; a sync copies them; blow after
+blow a process of it is killed, at a named crash point or at a random moment, and the same command
+is run again. Then the writers stop, the command runs to its end, and every table must equal its
+source row for row and value for value. The writers' own memory of the counter walk is a second
+witness.
 
-Each variant has a plan of blows of its own, so that all crash points are hit in one short run over all variants (`make test-all`)
-(`test_every_crash_point_is_in_a_plan`). CDCSYNC_STRESS_SECONDS=600 goes on with random plans until the time is over; a round prints
-its seed, and CDCSYNC_STRESS_SEED repeats it.
+Each variant has a plan of blows of its own, so that all crash points are hit in one short run over
+all variants (`make test-all`) (`test_every_crash_point_is_in_a_plan`). CDCSYNC_STRESS_SECONDS=600
+goes on with random plans until the time is over; a round prints its seed, and CDCSYNC_STRESS_SEED
+repeats it.
 """
 
 from __future__ import annotations
@@ -50,8 +54,9 @@ Phase = Literal["snapshot", "stream", "again", "end"]
 class Blow:
     """One interruption: at the `count`-th passing of a gate, or (`part`) a kill at a random moment.
 
-    What follows: everything is killed (`power-cut`), the controller only, whose driver then drains or lingers
-    (`controller`), or the controller starts a new driver and is killed a while later (`recovers`). `forget` deletes the state folder.
+    What follows: everything is killed (`power-cut`), the controller only, whose driver then drains
+    or lingers (`controller`), or the controller starts a new driver and is killed a while later
+    (`recovers`). `forget` deletes the state folder.
     """
 
     gate: str = ""
@@ -96,8 +101,9 @@ PLANS: dict[str, Plan] = {
     },
 }
 
-#: after staging, before the wave's commit; in table creation; between the commits of two tables; after a commit, before status; in
-#: an idle table's stamp; in the handover of a table; between the run id in status and its process; and the steps in between
+#: after staging, before the wave's commit; in table creation; between the commits of two tables;
+#: after a commit, before status; in an idle table's stamp; in the handover of a table; between the
+#: run id in status and its process; and the steps in between
 CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
     "run-recorded": ("snapshot", "stream"),
     "table-created": ("snapshot",),
@@ -120,7 +126,8 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
     "published": ("again",),
     "before-stamp": ("end",),
 }
-#: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source crashed: tests/servers/test_source_crash.py
+#: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source
+#: crashed: tests/servers/test_source_crash.py
 PASSED_ELSEWHERE = {"spark-written", "crash-tail-read", "crash-repaired"}
 PARTS: tuple[Part, ...] = ("controller", "driver", "jvm", "worker", "reader")
 
@@ -211,7 +218,8 @@ class Round:
             self._strike(blow, phase, until)
 
     def _read_again(self) -> None:
-        """A table is read again beside the stream and handed over (R5), with a new nonce for each blow."""
+        """A table is read again beside the stream and handed over (R5), with a new nonce for each
+        blow."""
         for nonce, blow in enumerate(self.plan.get("again", ()), start=1):
             self.sync.write_manifest(resnapshot=[{"table": f"{self.database}.{AGAIN}", "nonce": nonce}])
             self._strike(blow, "again", "forever")
@@ -229,7 +237,8 @@ class Round:
             shutil.rmtree(self.sync.state_dir)
 
     def _await_fired(self, until: Until, gate: Gate) -> None:
-        """A driver that takes too long to drain is killed before its last gate; then the end comes once more."""
+        """A driver that takes too long to drain is killed before its last gate; then the end comes
+        once more."""
         for _ in range(_ENDS):
             self.sync.wait_until(lambda: self.sync.fired or not self.sync.running, "the gate fires")
             if self.sync.fired or self.sync.wait() != 0:

@@ -1,7 +1,9 @@
-"""Rule R8 with real processes: a driver that was believed dead wakes up before or after its successor's first commit.
+"""Rule R8 with real processes: a driver that was believed dead wakes up before or after its
+successor's first commit.
 
-The first sync's driver stops itself between its decision and its commit, and its controller is killed. A second sync of the same name, with
-a state folder of its own (the first one is lost, or on another machine), takes over.
+The first sync's driver stops itself between its decision and its commit, and its controller is
+killed. A second sync of the same name, with a state folder of its own (the first one is lost, or on
+another machine), takes over.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def test_a_zombie_after_its_successors_first_commit(mysql97_gtid: Server, databa
 
 @pytest.mark.long
 def test_a_zombie_before_its_successors_first_commit(mysql97_gtid: Server, database: str, tmp_path: Path) -> None:
-    """What the zombie has committed is skipped by its successor, which had decided on the state before."""
+    """What the zombie has committed is skipped by its successor, which had decided on the state
+    before."""
     first, second = _syncs(mysql97_gtid, database, tmp_path)
     with first, second:
         _stopped_before_its_commit(first, mysql97_gtid, database)

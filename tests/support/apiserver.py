@@ -1,6 +1,8 @@
-"""A real API server with its etcd on loopback: no kubelet, no controllers; what a manifest, a rule or a status write meets first.
+"""A real API server with its etcd on loopback: no kubelet, no controllers; what a manifest, a rule
+or a status write meets first.
 
-Two processes of the node binary (tests/cluster/node), about 6 seconds to start. Everything is in one folder and ends with the test.
+Two processes of the node binary (tests/cluster/node), about 6 seconds to start. Everything is in
+one folder and ends with the test.
 """
 
 from __future__ import annotations

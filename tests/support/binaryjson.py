@@ -70,7 +70,8 @@ def _length(count: int) -> bytes:
 
 
 def _container(values: list[Any], keys: list[bytes] | None, large: bool) -> bytes:
-    """The number of elements, the size; entries of keys (place, length), of elements (kind, place or value); keys; elements."""
+    """The number of elements, the size; entries of keys (place, length), of elements (kind, place
+    or value); keys; elements."""
     width = 4 if large else 2
     inlined = {4, 5, 6} | ({7, 8} if large else set())
     head = 2 * width + len(values) * (1 + width) + len(keys or ()) * (width + 2)

@@ -1,8 +1,9 @@
 """Source and target, row for row and value for value.
 
-Why it is an oracle: it shares no code with the product. The source's rows come by a plain SELECT as the bytes of the wire and are cast to
-the target's types by Arrow; the target is read by delta-rs. Both are sorted by the bytes of their keys and compared column by column.
-It is meant for a source that is at rest.
+Why it is an oracle: it shares no code with the product. The source's rows come by a plain SELECT as
+the bytes of the wire and are cast to the target's types by Arrow; the target is read by delta-rs.
+Both are sorted by the bytes of their keys and compared column by column. It is meant for a source
+that is at rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Difference:
-    """How the target of `table` differs. Keys are tuples of values; `changed` holds (key, column, source's value, target's value)."""
+    """How the target of `table` differs. Keys are tuples of values; `changed` holds (key, column,
+    source's value, target's value)."""
 
     table: str
     missing: list[tuple[Any, ...]]
@@ -119,7 +121,8 @@ def _unequal(a: pa.ChunkedArray, b: pa.ChunkedArray) -> list[int]:
 
 
 def diagnose_walk(steps: Mapping[int, int], target: Mapping[int, int]) -> list[str]:
-    """What went wrong with each walk, in words. `steps`: id -> the last committed step; `target`: id -> the counter there."""
+    """What went wrong with each walk, in words. `steps`: id -> the last committed step; `target`:
+    id -> the counter there."""
     found = []
     for walk in sorted(steps.keys() | target.keys()):
         step, counter = steps.get(walk, 0), target.get(walk)

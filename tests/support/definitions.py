@@ -1,6 +1,8 @@
-"""Statements that are run on a table `t` of a real server, and whether each may leave a captured copy as it is.
+"""Statements that are run on a table `t` of a real server, and whether each may leave a captured
+copy as it is.
 
-`nothing` was measured: rows, columns and key are the same before and after. The others change something, or are not followed.
+`nothing` was measured: rows, columns and key are the same before and after. The others change
+something, or are not followed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Reads a test server's binlog through the program's own client and parser, and a table's definition and rows by plain SQL."""
+"""Reads a test server's binlog through the program's own client and parser, and a table's
+definition and rows by plain SQL."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog import BinlogClient
+from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.wire.facts import Fact, RowsEvent
 from cdcsync_spark.wire.parser import EventParser
 from cdcsync_spark.wire.rows import Decoded, decode
@@ -57,7 +58,8 @@ def definition(server: Server, database: str, name: str, key: tuple[str, ...] = 
 
 
 def changes(server: Server, table: Table, start: Position) -> Decoded:
-    """The changes of one table from `start` to the end of the log, transactions numbered by event; both decoders agree."""
+    """The changes of one table from `start` to the end of the log, transactions numbered by event;
+    both decoders agree."""
     facts = read_log(server, start, wanted=lambda t: t == table.id)
     events = [f for f in facts if isinstance(f, RowsEvent)]
     numbers = list(range(len(events)))

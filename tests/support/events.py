@@ -1,5 +1,5 @@
-"""Binlog events built from their parts, as MySQL's source documentation lays them out: little endian, a 19-byte header,
-the body, and a CRC32 where the log has checksums."""
+"""Binlog events built from their parts, as MySQL's source documentation lays them out: little
+endian, a 19-byte header, the body, and a CRC32 where the log has checksums."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def event(
 
 
 def format_body(algorithm: int) -> bytes:
-    """Version 4, the server's version in 50 bytes, time of creation, header length 19, post-header lengths; the checksum algorithm."""
+    """Version 4, the server's version in 50 bytes, time of creation, header length 19, post-header
+    lengths; the checksum algorithm."""
     return struct.pack("<H50sIB", 4, b"9.7.4", 0, 19) + bytes(40) + bytes([algorithm])
 
 
@@ -63,13 +64,15 @@ def rotate(file: str, offset: int = 4, *, end: int = 0, checksum: bool = False, 
 
 
 def query(sql: str, database: str = "shop", *, status: bytes = b"") -> bytes:
-    """Thread 4, seconds 4, database's length 1, error 2, status variables' length 2; status variables, database, 0, SQL."""
+    """Thread 4, seconds 4, database's length 1, error 2, status variables' length 2; status
+    variables, database, 0, SQL."""
     name = database.encode()
     return struct.pack("<IIBHH", 7, 0, len(name), 0, len(status)) + status + name + b"\0" + sql.encode()
 
 
 def gtid(number: int, *, committed: int = 0, original: int = 0) -> bytes:
-    """Flags 1, UUID 16, number 8, type 2 of the logical clock, two times 8, commit time 7 (its highest bit: another 7 follow)."""
+    """Flags 1, UUID 16, number 8, type 2 of the logical clock, two times 8, commit time 7 (its
+    highest bit: another 7 follow)."""
     times = b""
     if committed:
         times = struct.pack("<Q", committed | (1 << 55 if original else 0))[:7]
@@ -95,8 +98,8 @@ def table_map(
     table: str = "t",
     optional: list[tuple[int, bytes]] | None = None,
 ) -> bytes:
-    """Number 6, flags 2; names with their length before and a 0 after; column count, types, metadata with its length, NULL bitmap;
-    then fields of kind, length, value."""
+    """Number 6, flags 2; names with their length before and a 0 after; column count, types,
+    metadata with its length, NULL bitmap; then fields of kind, length, value."""
     metadata = b"".join(meta for _, meta in columns)
     names = b"".join(bytes([len(n)]) + n + b"\0" for n in (database.encode(), table.encode()))
     head = number.to_bytes(6, "little") + b"\1\0" + names
@@ -109,8 +112,8 @@ def table_map(
 def rows(
     number: int, images: bytes, *, width: int, update: bool = False, present: int | None = None, extra: bytes = b"\2\0"
 ) -> bytes:
-    """Number 6, flags 2, extra data with its length (itself included); width, bitmap of the columns that are present (two for an update),
-    images."""
+    """Number 6, flags 2, extra data with its length (itself included); width, bitmap of the columns
+    that are present (two for an update), images."""
     bitmap = ((1 << width) - 1 if present is None else present).to_bytes((width + 7) // 8, "little")
     return number.to_bytes(6, "little") + b"\1\0" + extra + bytes([width]) + bitmap * (2 if update else 1) + images
 
@@ -120,13 +123,14 @@ def names(*columns: str) -> tuple[int, bytes]:
     return 4, b"".join(bytes([len(c.encode())]) + c.encode() for c in columns)
 
 
-#: `t (id INT NOT NULL, v VARCHAR(10) utf8mb4)`: LONG without metadata, VARCHAR of at most 40 bytes; signedness of one numeric column,
-#: default collation 45 of the character columns
+#: `t (id INT NOT NULL, v VARCHAR(10) utf8mb4)`: LONG without metadata, VARCHAR of at most 40 bytes;
+#: signedness of one numeric column, default collation 45 of the character columns
 ID_V = table_map(18, [(3, b""), (15, b"\x28\0")], optional=[(1, b"\0"), (2, b"\x2d"), names("id", "v")])
 
 
 def image(number: int, text: str) -> bytes:
-    """A row of `t`: no NULLs (the bitmap's unused bits are ones in real logs), the number, one byte of length, the text."""
+    """A row of `t`: no NULLs (the bitmap's unused bits are ones in real logs), the number, one byte
+    of length, the text."""
     return b"\xfc" + struct.pack("<iB", number, len(text.encode())) + text.encode()
 
 

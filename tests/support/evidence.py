@@ -1,4 +1,5 @@
-"""What the target's own history says about a key: the first thing to look at when source and target differ."""
+"""What the target's own history says about a key: the first thing to look at when source and target
+differ."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _NOTHING = object()
 
 
 def history(sync: Sync, table: str, key: Mapping[str, Any]) -> list[str]:
-    """Each version of the target of `database.table` in which the row of `key` changed: its number, its operation, the rows."""
+    """Each version of the target of `database.table` in which the row of `key` changed: its number,
+    its operation, the rows."""
     newest = sync.delta(table).version()
     wanted = None
     for column, value in key.items():

@@ -1,4 +1,5 @@
-"""Facts of an imagined log, as the parser would say them: a pen that knows file, offset and GTID."""
+"""Facts of an imagined log, as the parser would say them: a pen that knows file, offset and GTID.
+Facts of an imagined log, as the parser would say them: a pen that knows file, offset and GTID."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def at(offset: int, file: int = 1) -> LogOffset:
 
 @dataclass
 class Pen:
-    """Writes transactions one after the other, each 100 bytes long; with `gtids` they are numbered from 1."""
+    """Writes transactions one after the other, each 100 bytes long; with `gtids` they are numbered
+    from 1."""
 
     gtids: bool = False
     offset: int = 100

@@ -1,11 +1,15 @@
 """Fixtures that lend real servers to tests.
 
-- `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mysql97_gtid`, `mysql97_nogtid`: a `Server`, started when first used and shared by
-  the whole session. A test on a shared server works in a database of its own and leaves the server's settings as they were.
-- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`: each of one flavour. The second variant
-  of a program is for `make test-all`. `every_server`: all of them always, for what has to do with positions.
-- `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the test.
-- `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to crash, reset or restart.
+- `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mysql97_gtid`, `mysql97_nogtid`: a `Server`,
+  started when first used and shared by the whole session. A test on a shared server works in a
+  database of its own and leaves the server's settings as they were.
+- `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`:
+  each of one flavour. The second variant of a program is for `make test-all`. `every_server`: all
+  of them always, for what has to do with positions.
+- `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the
+  test.
+- `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to
+  crash, reset or restart.
 
 A test that uses one of them carries the marker `server` by itself.
 """
@@ -18,7 +22,7 @@ from contextlib import ExitStack
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from cdcsync_operator.embedded import OptionValue
+from cdcsync_demo.embedded import OptionValue
 from support.servers import VARIANTS, Server
 
 FreshDatabase = Callable[[Server], str]

@@ -1,4 +1,5 @@
-"""Sources that mean harm: each serves every client in one way, on a port of its own, and counts what it could send."""
+"""Sources that mean harm: each serves every client in one way, on a port of its own, and counts
+what it could send."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-#: a handshake (protocol 10, MySQL 8.0.0) whose plugin is mysql_native_password; capabilities 0xA208 and 0x0008 are
-#: PROTOCOL_41 | SECURE_CONNECTION | TRANSACTIONS | CONNECT_WITH_DB and PLUGIN_AUTH, 0x0800 is SSL
+#: a handshake (protocol 10, MySQL 8.0.0) whose plugin is mysql_native_password; capabilities 0xA208
+#: and 0x0008 are PROTOCOL_41 | SECURE_CONNECTION | TRANSACTIONS | CONNECT_WITH_DB and PLUGIN_AUTH,
+#: 0x0800 is SSL
 _HEAD = b"\x0a8.0.0\x00\x01\x00\x00\x00saltsalt\x00"
 _TAIL = b"\x2d\x02\x00\x08\x00\x15" + bytes(10) + b"saltsaltsalt\x00mysql_native_password\x00"
 _PLAIN, _WITH_TLS = _HEAD + b"\x08\xa2" + _TAIL, _HEAD + b"\x08\xaa" + _TAIL
 _OK = b"\x00\x00\x00\x02\x00\x00\x00"
 _LONGEST = 0xFFFFFF
-#: one column `c` of type VARCHAR: catalog def; empty schema and tables; name; 12 bytes of fixed fields
+#: one column `c` of type VARCHAR: catalog def; empty schema and tables; name; 12 bytes of fixed
+#: fields
 _COLUMN = b"\x03def\x00\x00\x00\x01c\x01c\x0c\x2d\x00\x14\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
 _END = b"\xfe\x00\x00\x02\x00"
 _DRIP_SECONDS = 0.05

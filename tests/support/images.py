@@ -1,7 +1,7 @@
 """Columns as the log has them, for tests of row decoders: definitions, stored values, row images.
 
-`KINDS` is the catalogue: what a server declares, how its TABLE_MAP describes it, and a strategy of stored bytes that it may write. Bytes
-that no server writes come from `GARBAGE`.
+`KINDS` is the catalogue: what a server declares, how its TABLE_MAP describes it, and a strategy of
+stored bytes that it may write. Bytes that no server writes come from `GARBAGE`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def table_of(kinds: Sequence[Kind], excluded: frozenset[str] = frozenset()) -> t
 
 
 def image(table_map: TableMap, row: Stored) -> bytes:
-    """One row: a bitmap of the NULLs with its unused bits set, as servers write it, and the values, with their lengths where they vary."""
+    """One row: a bitmap of the NULLs with its unused bits set, as servers write it, and the values,
+    with their lengths where they vary."""
     bits = -1 << len(row)
     parts = []
     for i, (mapped, raw) in enumerate(zip(table_map.columns, row, strict=True)):
@@ -89,7 +90,8 @@ def _decimal(precision: int, scale: int) -> st.SearchStrategy[bytes]:
 
 
 def stored_decimal(digits: int, negative: bool, precision: int, scale: int) -> bytes:
-    """Nine digits in four bytes, the rest of each side in fewer; the first bit inverted, all of them where it is negative."""
+    """Nine digits in four bytes, the rest of each side in fewer; the first bit inverted, all of
+    them where it is negative."""
     text = str(digits).zfill(precision)
     whole = precision - scale
     groups = [text[: whole % 9], *(text[i : i + 9] for i in range(whole % 9, whole, 9))]
@@ -191,7 +193,8 @@ _BYTES = st.binary(max_size=12)
 _DECIMALS = [(1, 0), (5, 5), (9, 0), (10, 2), (18, 9), (19, 0), (20, 10), (38, 0), (38, 30), (39, 0), (40, 1), (65, 30)]
 _ENUM = (b"a", "ü".encode(), b"")
 _SET = tuple(bytes([b]) for b in range(97, 97 + 9))
-#: by hand, after json_binary.h: null; true; 7; "a"; [1, "b"]; an inlined 32-bit number in a large array
+#: by hand, after json_binary.h: null; true; 7; "a"; [1, "b"]; an inlined 32-bit number in a large
+#: array
 _JSON = [
     b"\x04\x00",
     b"\x04\x01",

@@ -1,5 +1,5 @@
-"""Targets as another program reads them: by the SQL of delta-rs, which knows deletion vectors. Its `to_pyarrow_table`
-refuses them, and its `count` passes them over."""
+"""Targets as another program reads them: by the SQL of delta-rs, which knows deletion vectors. Its
+`to_pyarrow_table` refuses them, and its `count` passes them over."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A target in memory that keeps the contract of `sinks/base.py`: compare-and-set on the state, nothing or all of a commit.
+"""A target in memory that keeps the contract of `sinks/base.py`: compare-and-set on the state,
+nothing or all of a commit.
 
-`rows` is the table's content by key, `files` the staged files that are live; `log` holds each commit. `lose_next` lets another
-writer's commit win the next race, so that `build` is asked again with its state; `fail_next` raises instead of committing, as an
-unreachable store does.
+`rows` is the table's content by key, `files` the staged files that are live; `log` holds each
+commit. `lose_next` lets another writer's commit win the next race, so that `build` is asked again
+with its state; `fail_next` raises instead of committing, as an unreachable store does.
 """
 
 from __future__ import annotations

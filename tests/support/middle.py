@@ -1,7 +1,9 @@
-"""A machine in the middle: it shows a client the real server's greeting, has a certificate of its own, and asks for the password.
+"""A machine in the middle: it shows a client the real server's greeting, has a certificate of its
+own, and asks for the password.
 
-Why it is right: it speaks the protocol as far as a password can be had by it, decrypts what the client encrypts for its key, and keeps
-every byte that it received. A test that finds no password in there shows first, with a client that gives it away, that it would.
+Why it is right: it speaks the protocol as far as a password can be had by it, decrypts what the
+client encrypts for its key, and keeps every byte that it received. A test that finds no password in
+there shows first, with a client that gives it away, that it would.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ _FULL_AUTHENTICATION = b"\x01\x04"
 
 @dataclass
 class Middle:
-    """`greets` with that plugin (the server's own where empty), then asks to `switch` to another one where given. `received` is all that
-    clients sent, `learnt` the passwords that were encrypted for its key."""
+    """`greets` with that plugin (the server's own where empty), then asks to `switch` to another
+    one where given. `received` is all that clients sent, `learnt` the passwords that were encrypted
+    for its key."""
 
     server: Server
     folder: Path

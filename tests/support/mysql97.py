@@ -1,8 +1,9 @@
 """MySQL 9.7 servers for the tests, in the folder that `mysql97-root.sh` makes.
 
-Why it is right: each server works on its own copy of the initialised data dictionary, without the original's `auto.cnf`, so each has
-its own server UUID and therefore its own GTIDs. The server runs under chroot, so paths on its command line are relative to the root
-folder while the test's are not; `_inside` is the only translation. Data folders carry the process id of their owner, so that those
+Why it is right: each server works on its own copy of the initialised data dictionary, without the
+original's `auto.cnf`, so each has its own server UUID and therefore its own GTIDs. The server runs
+under chroot, so paths on its command line are relative to the root folder while the test's are not;
+`_inside` is the only translation. Data folders carry the process id of their owner, so that those
 of a killed test run are found and removed by the next.
 """
 
@@ -17,8 +18,8 @@ from typing import Any
 import psutil
 import pymysql
 
-from cdcsync_operator.embedded import Options, OptionValue, render_options
-from cdcsync_operator.server_process import LOOPBACK, ServerProcess
+from cdcsync_demo.embedded import Options, OptionValue, render_options
+from cdcsync_demo.server_process import LOOPBACK, ServerProcess
 
 ROOT = Path(__file__).parents[2] / ".cache/mysql97"
 

@@ -1,8 +1,10 @@
-"""A network of the test's own: the test's thread moves into a fresh network namespace, and clients live in others behind a wire.
+"""A network of the test's own: the test's thread moves into a fresh network namespace, and clients
+live in others behind a wire.
 
-Why it exists: a driver whose machine is gone closes no connection, and neither end may answer for it; that takes an interface that is
-down, not a process that is killed. Nothing of this machine's network is touched, and all of it is gone with the last process in it.
-Needs root, `ip` (iproute2) and util-linux.
+Why it exists: a driver whose machine is gone closes no connection, and neither end may answer for
+it; that takes an interface that is down, not a process that is killed. Nothing of this machine's
+network is touched, and all of it is gone with the last process in it. Needs root, `ip` (iproute2)
+and util-linux.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _SECONDS = 30
 
 
 class Client:
-    """A machine behind a wire: `server_address` is the test's end of it, `command` begins a command that runs there."""
+    """A machine behind a wire: `server_address` is the test's end of it, `command` begins a command
+    that runs there."""
 
     def __init__(self, number: int) -> None:
         self._wire = f"wire{number}"
@@ -47,7 +50,8 @@ class Client:
 
 @contextmanager
 def clients(count: int) -> Iterator[list[Client]]:
-    """The calling thread, and what it starts, is in a namespace of its own until the end; so are its clients."""
+    """The calling thread, and what it starts, is in a namespace of its own until the end; so are
+    its clients."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
     if libc.unshare(_CLONE_NEWNET):

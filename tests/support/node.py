@@ -1,6 +1,8 @@
-"""A cluster as tests use it: its API, its containers, servers beside it that pods can reach, and Helm.
+"""A cluster as tests use it: its API, its containers, servers beside it that pods can reach, and
+Helm.
 
-It is a node of the tests' own, inside whose network namespace they run, or one that was given: `make test-cluster` sees to both.
+It is a node of the tests' own, inside whose network namespace they run, or one that was given:
+`make test-cluster` sees to both.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ ACCESS_KEY, SECRET_KEY, REGION = "LAKEKEYID", "lake-secret-value", "us-east-1"
 
 @dataclass
 class Node:
-    """`images`: the tag of the images that were loaded; `address`: this machine's, as pods reach it; `state`: the folder of a node of the
-    tests' own, None for a cluster that was given."""
+    """`images`: the tag of the images that were loaded; `address`: this machine's, as pods reach
+    it; `state`: the folder of a node of the tests' own, None for a cluster that was given."""
 
     kubeconfig: Path
     images: str
@@ -66,7 +68,8 @@ class Node:
 
     @contextmanager
     def ours(self) -> Iterator[Node]:
-        """For the time of the tests. A cluster that was given must not have the product yet, and is left without it."""
+        """For the time of the tests. A cluster that was given must not have the product yet, and is
+        left without it."""
         if self.state is None:
             assert not self.kubectl("get", CRD, "--ignore-not-found"), (
                 f"found: CdcSync on the cluster of {self.kubeconfig}; needed: a cluster without it, since the tests remove it; "
@@ -112,7 +115,8 @@ class Node:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     def kill(self, namespace: str, pod: str) -> None:
-        """SIGKILL to everything in its containers but their first process, which ends as its child did."""
+        """SIGKILL to everything in its containers but their first process, which ends as its child
+        did."""
         found = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
         for container in found["spec"]["containers"]:
             self.kubectl("-n", namespace, "exec", pod, "-c", container["name"], "--", "sh", "-c", "kill -9 -1")
@@ -127,7 +131,8 @@ class Node:
         return self.kubectl(*logs, "--previous") + self.kubectl(*logs)
 
     def page(self, pod: Object, port: int) -> str:
-        """What Prometheus would read there, by way of the API server. Raises OSError while nobody answers."""
+        """What Prometheus would read there, by way of the API server. Raises OSError while nobody
+        answers."""
         about, token = pod["metadata"], self.api.token()
         path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}:{port}/proxy/metrics"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -149,7 +154,8 @@ class Node:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Its kubelet is stopped, so that the control plane takes the node for lost; what runs there goes on."""
+        """Its kubelet is stopped, so that the control plane takes the node for lost; what runs
+        there goes on."""
         kubelet = self._process("kubelet")
         os.kill(kubelet, signal.SIGSTOP)
         try:

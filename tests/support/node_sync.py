@@ -1,4 +1,5 @@
-"""One sync of a database under writers on the node, in a namespace of its own, as a user makes and watches it."""
+"""One sync of a database under writers on the node, in a namespace of its own, as a user makes and
+watches it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from deltalake import DeltaTable
 
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Object
-from cdcsync_spark.sinks.place import segment
+from cdcsync_spark.sinks.lake.store import segment
 from support.compare import compare, source_rows
 from support.lake import rows_of
 from support.node import ACCESS_KEY, REGION, SECRET_KEY, SYSTEM, Node, ready, storage_options, wait_until
@@ -79,7 +80,8 @@ class NodeSync:
         return [p["metadata"]["name"] for p in found if p["status"]["phase"] == "Running"]
 
     def numbers(self) -> dict[str, float]:
-        """What the driver's metrics say, without their labels; none while there is no driver to be asked."""
+        """What the driver's metrics say, without their labels; none while there is no driver to be
+        asked."""
         pods = [p for p in self.node.pods(self.name, DRIVER) if ready(p)]
         try:
             lines = [line for p in pods for line in self.node.page(p, 8090).splitlines() if not line.startswith("#")]
@@ -118,7 +120,8 @@ class NodeSync:
     # -- the copy
 
     def differences(self) -> Iterator[str]:
-        """How targets differ from the source, which must be at rest; table by table, as it costs processor time."""
+        """How targets differ from the source, which must be at rest; table by table, as it costs
+        processor time."""
         for table in self.workload.tables:
             target = self.target(table)
             rows = source_rows(self.server, self.database, table, target.schema)

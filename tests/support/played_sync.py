@@ -1,4 +1,5 @@
-"""A sync on a real API server without a kubelet: a pretended source, drivers played by their own reporter, pods' ends by writes."""
+"""A sync on a real API server without a kubelet: a pretended source, drivers played by their own
+reporter, pods' ends by writes."""
 
 from __future__ import annotations
 
@@ -15,15 +16,14 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import Api, Object
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_controller import KubeController
-from cdcsync_operator.local import SourceCalls
-from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.pod_policy import Policy
-from cdcsync_operator.preflight import Look
-from cdcsync_operator.run_objects import REPORT_TABLES
-from cdcsync_operator.seen import PreflightSeen, TableSeen
-from cdcsync_spark.podreport import PodReporter
+from cdcsync_operator.cluster.controller import KubeController
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.run_objects import REPORT_TABLES
+from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_spark.run.pod_report import PodReporter
 
 PASSWORD = "hunter2-never-shown"
 WHOLE = [{"start": None, "end": None}]
@@ -156,7 +156,8 @@ class PlayedSync:
         self.show(kind, phase="Failed" if code else "Succeeded", containerStatuses=[ended_container(terminated)])
 
     def show(self, kind: RunKind, **status: Any) -> str:
-        """The status of the run's pod as a kubelet, the scheduler or the node controller would write it; the pod's name."""
+        """The status of the run's pod as a kubelet, the scheduler or the node controller would
+        write it; the pod's name."""
         ref = self.stored.runs.get(kind)
         assert ref is not None
         self.api.merge(f"{self.base}/pods/{ref.pod}/status", {"status": status})
@@ -170,7 +171,8 @@ class PlayedSync:
         self.api.create(f"{self.base}/pods", body | {"spec": {"containers": [container]}})
 
     def bind(self, pod: str, node: str) -> None:
-        """To a node that nobody runs: what is deleted there waits for a kubelet to say that it ended."""
+        """To a node that nobody runs: what is deleted there waits for a kubelet to say that it
+        ended."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         self.api.create(f"{self.base}/pods/{pod}/binding", body)

@@ -1,10 +1,11 @@
-"""A TCP relay that can stop forwarding: connections stay open and nothing comes through, as when packets are dropped.
+"""A TCP relay that can stop forwarding: connections stay open and nothing comes through, as when
+packets are dropped.
 
 with relay_to(server.host, server.port) as relay:
     ...                         # clients connect to 127.0.0.1:relay.port
     relay.stop()                # nothing is forwarded from now on, in either direction
     relay.forward()             # what has come meanwhile, and all that comes
-    relay.hold_dumps = True     # a connection that asks MySQL for a dump of its binlog hears nothing from then on
+    relay.hold_dumps = True     # a connection that asks MySQL for a dump gets nothing from then on
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-#: a command is the first byte behind a packet's header of four, whose number is 0; where its flags lie, of which 1 ends a dump with the log
+#: a command is the first byte behind a packet's header of four, whose number is 0; where its flags
+#: lie, of which 1 ends a dump with the log
 _DUMPS = {0x12: 9, 0x1E: 5}
 _TICK = 0.1
 

@@ -1,4 +1,5 @@
-"""A server's response to COM_STMT_EXECUTE, as bytes: what decoders of result sets are tested with."""
+"""A server's response to COM_STMT_EXECUTE, as bytes: what decoders of result sets are tested with.
+A server's response to COM_STMT_EXECUTE, as bytes: what decoders of result sets are tested with."""
 
 from __future__ import annotations
 
@@ -34,13 +35,15 @@ def definition(name: str, code: int, flags: int = 0, collation: int = BINARY) ->
 
 
 def row(cells: Sequence[bytes | None]) -> bytes:
-    """The cells as the wire has them, lengths included; a NULL is a bit, the first of them the third."""
+    """The cells as the wire has them, lengths included; a NULL is a bit, the first of them the
+    third."""
     bits = sum(1 << i for i, cell in enumerate(cells, 2) if cell is None)
     return b"\0" + bits.to_bytes((len(cells) + 9) // 8, "little") + b"".join(c for c in cells if c is not None)
 
 
 def packets(payloads: Iterable[bytes], sequence: int = 1) -> Iterator[bytes]:
-    """A payload of 16 MiB or more in as many packets as it needs, the last of them shorter than that."""
+    """A payload of 16 MiB or more in as many packets as it needs, the last of them shorter than
+    that."""
     for payload in payloads:
         for start in range(0, len(payload) + 1, FULL):
             part = payload[start : start + FULL]

@@ -1,7 +1,8 @@
-"""A server of S3 (moto) whose conditional puts are atomic, as a store's are: `python s3server.py -H HOST -p PORT`.
+"""A server of S3 (moto) whose conditional puts are atomic, as a store's are:
+`python s3server.py -H HOST -p PORT`.
 
-Moto looks whether a name is taken and then takes it; of two requests in two threads both could be told that it was free, which a
-store that is fit for us never says.
+Moto looks whether a name is taken and then takes it; of two requests in two threads both could be
+told that it was free, which a store that is fit for us never says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The window of rule R1, held open: a transaction is in the log and no SELECT sees it.
 
-Semi-synchronous replication (AFTER_SYNC) that waits for a replica which does not exist stops a commit exactly between the log and the
-engine, until it is switched off.
+Semi-synchronous replication (AFTER_SYNC) that waits for a replica which does not exist stops a
+commit exactly between the log and the engine, until it is switched off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def next_second() -> None:
-    """Returns in another second: servers and clocks that count whole ones tell before from after."""
+    """Returns in another second: servers and clocks that count whole ones tell before from after.
+    Returns in another second: servers and clocks that count whole ones tell before from after."""
     now = int(time.time())
     until(lambda: int(time.time()) > now, "the next second")
 
@@ -67,7 +68,8 @@ _SEMI_SYNC = {
 
 @dataclass
 class OpenWindow:
-    """An insert of row 1 into `database.t` that is in the log and that no SELECT sees, until `close`."""
+    """An insert of row 1 into `database.t` that is in the log and that no SELECT sees, until
+    `close`."""
 
     server: Server
     database: str

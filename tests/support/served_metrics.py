@@ -1,11 +1,12 @@
-"""Both pages that Prometheus reads, operator's and driver's, of a sync and a run of which everything is known."""
+"""Both pages that Prometheus reads, operator's and driver's, of a sync and a run of which
+everything is known."""
 
 from __future__ import annotations
 
 from cdcsync_core.run import Flow
 from cdcsync_core.status import Status
-from cdcsync_operator.metrics import Metrics
-from cdcsync_spark.metrics import DriverMetrics
+from cdcsync_operator.cluster.metrics import Metrics
+from cdcsync_spark.run.metrics import DriverMetrics
 
 
 def served() -> str:

@@ -1,6 +1,8 @@
-"""The database servers that the tests run against: real ones, started by the tests, one interface for both flavours.
+"""The database servers that the tests run against: real ones, started by the tests, one interface
+for both flavours.
 
-`VARIANTS` is the registry: adding a server or a set of options is one row. The fixtures are in `support.fixtures`.
+`VARIANTS` is the registry: adding a server or a set of options is one row. The fixtures are in
+`support.fixtures`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pymysql
 
-from cdcsync_operator.embedded import (
+from cdcsync_demo.embedded import (
     EmbeddedMariaDB,
     MariaDBBinaries,
     Options,
@@ -23,7 +25,7 @@ from cdcsync_operator.embedded import (
     fetch_mariadb,
     find_installed_mariadb,
 )
-from cdcsync_operator.server_process import LOOPBACK
+from cdcsync_demo.server_process import LOOPBACK
 from support.mysql97 import EmbeddedMySQL97
 
 Flavor = Literal["mariadb", "mysql"]
@@ -65,7 +67,8 @@ class Variant:
 
 
 class Server:
-    """A running server. `host`, `port`, `datadir`, `version` stay the same over `kill`, `stop`, `start` and `restart`."""
+    """A running server. `host`, `port`, `datadir`, `version` stay the same over `kill`, `stop`,
+    `start` and `restart`."""
 
     host = LOOPBACK
 
@@ -97,7 +100,8 @@ class Server:
         return self._embedded.is_running()
 
     def connect(self, user: str = "root", db: str | None = None, **arguments: Any) -> Connection:
-        """A TCP connection in autocommit mode, without TLS; `arguments` are those of pymysql.connect."""
+        """A TCP connection in autocommit mode, without TLS; `arguments` are those of
+        pymysql.connect."""
         defaults = {"autocommit": True, "charset": "utf8mb4", "password": "", "ssl_disabled": True}
         return pymysql.connect(host=self.host, port=self.port, user=user, database=db, **{**defaults, **arguments})
 
@@ -114,11 +118,13 @@ class Server:
                 cursor.execute(statement)
 
     def await_gone(self, cursor: Any, thread_id: int) -> None:
-        """Waits until the connection `thread_id`, which was closed, has ended on the server and in InnoDB.
+        """Waits until the connection `thread_id`, which was closed, has ended on the server and in
+        InnoDB.
 
-        Only then may another connection end what it prepared (XA). MariaDB takes a connection out of the process list before
-        InnoDB has detached its prepared transaction; an XA COMMIT in between is answered and written to the binlog, and its rows
-        are lost. MySQL hands a prepared transaction over at once.
+        Only then may another connection end what it prepared (XA). MariaDB takes a connection out
+        of the process list before InnoDB has detached its prepared transaction; an XA COMMIT in
+        between is answered and written to the binlog, and its rows are lost. MySQL hands a prepared
+        transaction over at once.
         """
         if self.flavor == "mysql":
             return
@@ -135,7 +141,8 @@ class Server:
         return f"thread id {thread_id}," in cursor.fetchone()[2]
 
     def create_user(self, name: str, password: str, grants: Sequence[str] = ("ALL",), on: str = "*.*") -> None:
-        """Creates the account `name`@`%` anew, with `grants` on `on`; nothing of it goes into the binlog."""
+        """Creates the account `name`@`%` anew, with `grants` on `on`; nothing of it goes into the
+        binlog."""
         self.run(
             "SET sql_log_bin = 0",
             f"DROP USER IF EXISTS '{name}'@'%'",
@@ -159,7 +166,8 @@ class Server:
         return str(file), int(position)
 
     def purge_binlogs(self) -> None:
-        """Removes every binlog file but the current one; MariaDB keeps a file until its transactions are in a checkpoint."""
+        """Removes every binlog file but the current one; MariaDB keeps a file until its
+        transactions are in a checkpoint."""
         deadline = time.monotonic() + _PURGE_SECONDS
         while len(self.query("SHOW BINARY LOGS")) > 1:
             assert time.monotonic() < deadline, f"the binlog files stayed for {_PURGE_SECONDS} s"
@@ -178,7 +186,8 @@ class Server:
         self._embedded.start(self.port)
 
     def restart(self, **options: OptionValue) -> None:
-        """Shuts down in an orderly way if needed, starts again on the same port and data, `options` changed from now on."""
+        """Shuts down in an orderly way if needed, starts again on the same port and data, `options`
+        changed from now on."""
         self._embedded.restart(**options)
 
     def remove(self) -> None:

@@ -1,7 +1,9 @@
-"""A sync without Spark and without a controller: the same parts, called one after the other in the test's process.
+"""A sync without Spark and without a controller: the same parts, called one after the other in the
+test's process.
 
-It copies tables by splits between watermarks, follows the log by `LogReader` and `Applier` when it is told to, and keeps a status file
-and a lock as a controller does. Tests of what stands beside a sync (verify) need its effects at chosen moments, not its processes.
+It copies tables by splits between watermarks, follows the log by `LogReader` and `Applier` when it
+is told to, and keeps a status file and a lock as a controller does. Tests of what stands beside a
+sync (verify) need its effects at chosen moments, not its processes.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.logreader import LogReader, ReaderSettings
-from cdcsync_spark.lowmark import LowMark
+from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
-from cdcsync_spark.splitread import SplitReader
+from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.stream.applier import Applier, StreamTable
 from support.servers import Server
 from support.source import repair_of
 

@@ -1,4 +1,5 @@
-"""Reads a table's rows as a snapshot does, without a log or a split: both readers, the fast one and its oracle."""
+"""Reads a table's rows as a snapshot does, without a log or a split: both readers, the fast one and
+its oracle."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import pyarrow as pa
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.splitread import READERS
+from cdcsync_spark.snapshot.split_read import READERS
 from support.servers import Server
 from support.source import connected
 
 
 def rows(server: Server, table: Table, decoder: Decoder, rest: str = "") -> tuple[pa.Table, int]:
-    """The rows in the order of the key, and how many dates became NULL; `rest` follows the table's name."""
+    """The rows in the order of the key, and how many dates became NULL; `rest` follows the table's
+    name."""
     order = ", ".join(f"`{k}`" for k in table.key)
     with connected(server) as (connection, _):
         parts = list(READERS[decoder](connection, table, f"FROM {table.id.quoted} {rest} ORDER BY {order}"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cdcsync_mysql.connection import Connection, Source, Tls, connect
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_spark.crashrepair import SourceRepair
-from cdcsync_spark.crashtail import TailReader
+from cdcsync_spark.binlog.crash_tail import TailReader
+from cdcsync_spark.stream.crash_repair import SourceRepair
 from support.servers import Server
 
 

@@ -1,4 +1,5 @@
-"""A copy in steps, in the test's process: the same parts as a run, stopped where a test wants to interfere."""
+"""A copy in steps, in the test's process: the same parts as a run, stopped where a test wants to
+interfere."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.crashrepair import Repair
-from cdcsync_spark.logreader import LogReader, ReaderSettings
-from cdcsync_spark.lowmark import LowMark
+from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
-from cdcsync_spark.splitread import SplitReader
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.stream.crash_repair import Repair
 from support.compare import Difference, compare, source_rows
 from support.servers import Server
 from support.source import repair_of
@@ -75,7 +76,8 @@ class Stepwise:
         self.targets[name] = target
 
     def follow(self) -> dict[str, StreamTable]:
-        """Applies the log up to now; stopped tables are in the result, the others are applied to the end."""
+        """Applies the log up to now; stopped tables are in the result, the others are applied to
+        the end."""
         end = self.end()
         tables = {str(TableId(self.database, n)): _stream_table(n, self.database, t) for n, t in self.targets.items()}
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}

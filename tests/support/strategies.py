@@ -1,4 +1,5 @@
-"""Hypothesis strategies for the core's value objects: small worlds, in which overlaps and gaps are the rule."""
+"""Hypothesis strategies for the core's value objects: small worlds, in which overlaps and gaps are
+the rule."""
 
 from __future__ import annotations
 

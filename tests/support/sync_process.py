@@ -1,4 +1,5 @@
-"""The product as its user runs it: a manifest, `cdcsync run` as a process of its own, everything that it starts, and ways to end any of it.
+"""The product as its user runs it: a manifest, `cdcsync run` as a process of its own, everything
+that it starts, and ways to end any of it.
 
     sync = Sync(server, ["shop.*"], tmp_path)
     sync.start(until="forever", gate=Gate("wave-staged"))
@@ -7,8 +8,9 @@
     sync.run_to_completion()               # the same command again, until it is caught up
     rows = sync.target("shop.orders")
 
-Why every process is found: all of them carry a variable of this `Sync` in their environment, so a driver whose controller was killed
-is found although it has another parent by then, and nothing else is ever signalled.
+Why every process is found: all of them carry a variable of this `Sync` in their environment, so a
+driver whose controller was killed is found although it has another parent by then, and nothing else
+is ever signalled.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ GRANTS = {
 
 @dataclass(frozen=True)
 class Gate:
-    """The `count`-th time that a process passes the gate `name`, it kills or stops itself; once in the whole tree."""
+    """The `count`-th time that a process passes the gate `name`, it kills or stops itself; once in
+    the whole tree."""
 
     name: str
     count: int = 1
@@ -65,8 +68,9 @@ class Gate:
 
 @dataclass
 class Sync:
-    """One sync of `server`; `tables` are the patterns, `spec` replaces parts of the manifest's spec (nested dictionaries are merged).
-    `within` is a command that runs the program as its last words do (`unshare --mount`, say), `options` are more of `cdcsync run`.
+    """One sync of `server`; `tables` are the patterns, `spec` replaces parts of the manifest's spec
+    (nested dictionaries are merged). `within` is a command that runs the program as its last words
+    do (`unshare --mount`, say), `options` are more of `cdcsync run`.
 
     All files lie in `folder`: the manifest, the state folder, the lake, the output.
     """
@@ -105,7 +109,8 @@ class Sync:
         return self.folder / "lake"
 
     def write_manifest(self, **spec: Any) -> None:
-        """Writes it atomically; `spec` is merged into the spec for good, so that a running controller sees the change."""
+        """Writes it atomically; `spec` is merged into the spec for good, so that a running
+        controller sees the change."""
         self.spec = _merged(self.spec, spec)
         user, password = self.account or (_ACCOUNT, _PASSWORD)
         documents = [
@@ -145,7 +150,8 @@ class Sync:
     # -- running
 
     def command(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Runs another command of the product to its end: `sync.command("verify", "-o", "json")`."""
+        """Runs another command of the product to its end: `sync.command("verify", "-o", "json")`.
+        Runs another command of the product to its end: `sync.command("verify", "-o", "json")`."""
         return subprocess.run(
             [*_PROGRAM, arguments[0], "-f", str(self.manifest), "--state-dir", str(self.state_dir), *arguments[1:]],
             env=self._environment(None),
@@ -286,7 +292,8 @@ class Sync:
         assert not self.processes(part), f"a {part} is still there\n{self.logs()}"
 
     def wait_until(self, happened: Callable[[], object], what: str, timeout: float = _PATIENCE) -> None:
-        """Fails with the logs when it does not happen in time, or when the controller ends before."""
+        """Fails with the logs when it does not happen in time, or when the controller ends before.
+        Fails with the logs when it does not happen in time, or when the controller ends before."""
         deadline = time.monotonic() + timeout
         while not happened():
             ended = self._process is not None and self._process.poll() is not None
@@ -326,7 +333,8 @@ class Sync:
         return rows_of(self.delta(table))
 
     def logs(self, tail: int = 4000) -> str:
-        """The end of what each process wrote, newest last, and the conditions of the status: for a failure's message."""
+        """The end of what each process wrote, newest last, and the conditions of the status: for a
+        failure's message."""
         files = sorted([*self.folder.glob("output-*.txt"), *self._driver_logs()], key=lambda p: p.stat().st_mtime)
         parts = [f"--- {f.name}\n{f.read_text(encoding='utf-8', errors='replace')[-tail:]}" for f in files[-4:]]
         status = self.status()
@@ -338,7 +346,7 @@ class Sync:
 
 
 _PROGRAM = (str(Path(sys.executable).with_name("cdcsync")),)
-_DAEMON = "cdcsync_spark.workers"
+_DAEMON = "cdcsync_spark.app.worker_preload"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

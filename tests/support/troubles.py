@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cdcsync_kube.client import Object
-from cdcsync_operator.pod_template import merged
+from cdcsync_operator.cluster.pod_template import merged
 from support.node import Node, wait_until
 from support.node_sync import PASSWORD, make_namespace, make_secret, make_sync, small, source_part
 from support.servers import Server
@@ -15,7 +15,8 @@ from support.sync_process import GRANTS
 
 @dataclass(frozen=True)
 class Trouble:
-    """`beside`: objects of the namespace; `spec`: parts of the sync's; `reason` and `words`: what its status must say, within `seconds`."""
+    """`beside`: objects of the namespace; `spec`: parts of the sync's; `reason` and `words`: what
+    its status must say, within `seconds`."""
 
     reason: str
     words: str
@@ -59,7 +60,8 @@ def _with_volume(container: str, path: str, volume: Object, **more: Object) -> O
 
 
 def _filled(bounds: Object, command: str) -> Object:
-    """A driver with a volume at /full, an emptyDir of these bounds, into which `command` writes as soon as the container is there."""
+    """A driver with a volume at /full, an emptyDir of these bounds, into which `command` writes as
+    soon as the container is there."""
     begun: Object = {"postStart": {"exec": {"command": ["sh", "-c", command]}}}
     return {"driver": _with_volume("driver", "/full", {"emptyDir": bounds}, lifecycle=begun)}
 
@@ -128,7 +130,8 @@ def begin_troubles(node: Node, source: Server, chosen: Iterable[str]) -> None:
 
 
 def _make_beside(node: Node, namespace: str, thing: Object) -> None:
-    """A quota counts from when the controller has seen it; until then a pod is refused in other words."""
+    """A quota counts from when the controller has seen it; until then a pod is refused in other
+    words."""
     path = f"/api/v1/namespaces/{namespace}/{thing['kind'].lower()}s"
     node.api.create(path, thing)
     name = thing["metadata"]["name"]

@@ -1,13 +1,15 @@
 """Sixteen writers that do to the source what applications do, while it is copied.
 
-`Workload` makes the tables, loads them, and writes until it is stopped: single statements in autocommit and transactions of
-several (insert, update, key change, delete, REPLACE, ON DUPLICATE KEY UPDATE, rollback, savepoints), some of them XA transactions
-that another connection ends at once or seconds later, a journal of pure inserts, and a counter walk whose outcome the writers know
-themselves. A seed decides what each writer tries; how the writers interleave is the server's affair. The pace is bounded, because
-the machine is shared with what is tested.
+`Workload` makes the tables, loads them, and writes until it is stopped: single statements in
+autocommit and transactions of several (insert, update, key change, delete, REPLACE, ON DUPLICATE
+KEY UPDATE, rollback, savepoints), some of them XA transactions that another connection ends at once
+or seconds later, a journal of pure inserts, and a counter walk whose outcome the writers know
+themselves. A seed decides what each writer tries; how the writers interleave is the server's
+affair. The pace is bounded, because the machine is shared with what is tested.
 
-On MariaDB some writers set another server id, as a log has it after a failover; where `gtid_strict_mode` is off, sequence
-numbers go backwards, too. Positions that trust them lose transactions.
+On MariaDB some writers set another server id, as a log has it after a failover; where
+`gtid_strict_mode` is off, sequence numbers go backwards, too. Positions that trust them lose
+transactions.
 """
 
 from __future__ import annotations
@@ -40,14 +42,17 @@ from support.workload_tables import (
     walk_id,
 )
 
-#: duplicate key, deadlock, lock wait timeout, changed since the snapshot (MariaDB 11): what applications live with
+#: duplicate key, deadlock, lock wait timeout, changed since the snapshot (MariaDB 11): what
+#: applications live with
 _EXPECTED = {1062, 1213, 1205, 1020}
 _DUPLICATE = 1062
-#: the branch was rolled back: in a deadlock, or because it changed no row and its connection is gone
+#: the branch was rolled back: in a deadlock, or because it changed no row and its connection is
+#: gone
 _XA_ROLLED_BACK = {1402, 1613, 1614}
 #: MySQL forgets a branch that changed no row with its connection
 _XA_NOT_KNOWN = 1397
-#: the part of the transactions that are XA, of those the part that stays prepared for a while, and how long
+#: the part of the transactions that are XA, of those the part that stays prepared for a while, and
+#: how long
 _XA_PART, _XA_LATER, _XA_SECONDS = 0.12, 0.5, 4.0
 _ROWS_A_STATEMENT = 1000
 _WALKS_AT_ONCE = 40
@@ -55,7 +60,8 @@ _WALKS_AT_ONCE = 40
 
 @dataclass(frozen=True)
 class Pace:
-    """`rows` are loaded before (the key space is twice that), `writers` then do `per_second` transactions altogether."""
+    """`rows` are loaded before (the key space is twice that), `writers` then do `per_second`
+    transactions altogether."""
 
     rows: int = 200_000
     writers: int = 16
@@ -75,7 +81,8 @@ class Workload:
         self._writers = [_Writer(self, i, Random(f"{seed}/{i}")) for i in range(self.pace.writers)]
 
     def prepare(self) -> None:
-        """Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of keys."""
+        """Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of keys.
+        Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of keys."""
         self.server.run(*DDL, db=self.database)
         threads = [threading.Thread(target=self._load, args=(table,)) for table in KEY_TABLES]
         for thread in threads:
@@ -111,7 +118,8 @@ class Workload:
             writer.thread.join()
 
     def raise_failure(self) -> None:
-        """A writer that met an error which no application expects fails the test: it wrote less than was meant."""
+        """A writer that met an error which no application expects fails the test: it wrote less
+        than was meant."""
         for writer in self._writers:
             if writer.failure is not None:
                 raise writer.failure
@@ -128,7 +136,8 @@ class Workload:
         return self._keys
 
     def counts(self) -> Counter[str]:
-        """What was done: `transactions`, `statements`, `rollbacks`, and `error N` for each expected error."""
+        """What was done: `transactions`, `statements`, `rollbacks`, and `error N` for each expected
+        error."""
         total: Counter[str] = Counter()
         for writer in self._writers:
             total += writer.counts
@@ -227,8 +236,8 @@ class _Writer:
     def _transaction(
         self, connection: Connection, cursor: Any, statements: list[str], *, commit: bool = True, later: bool = True
     ) -> bool:
-        """Whether it was committed. One statement runs in autocommit; a failed statement ends the transaction. What happens `later`
-        is not known when this returns."""
+        """Whether it was committed. One statement runs in autocommit; a failed statement ends the
+        transaction. What happens `later` is not known when this returns."""
         if self.random.random() < _XA_PART:
             return self._xa_transaction(cursor, statements, commit, later and self.random.random() < _XA_LATER)
         alone = len(statements) == 1 and commit
@@ -249,7 +258,8 @@ class _Writer:
         return commit
 
     def _execute(self, cursor: Any, statement: str, *, tolerant: bool) -> None:
-        """`tolerant`: a duplicate key undoes its statement only, and the application goes on with its transaction."""
+        """`tolerant`: a duplicate key undoes its statement only, and the application goes on with
+        its transaction."""
         self.counts["statements"] += 1
         try:
             cursor.execute(statement)
@@ -261,7 +271,8 @@ class _Writer:
     # -- XA
 
     def _xa_transaction(self, cursor: Any, statements: list[str], commit: bool, later: bool) -> bool:
-        """Prepared in a connection of its own, which is closed; what is not prepared then is rolled back."""
+        """Prepared in a connection of its own, which is closed; what is not prepared then is rolled
+        back."""
         self._branches += 1
         xid = f"'{self.workload.database}-{self.number}','{self._branches}'"
         one_phase = commit and not later and self.random.random() < 0.2
@@ -367,7 +378,8 @@ class _Writer:
         return f"UPDATE {table.name} SET {self._assignments()} WHERE {table.where(number)}"
 
     def _update_some(self, table: KeyTable, number: int) -> str:
-        """Several rows in one statement, the same value in all: `n` may be unique, so it is left out."""
+        """Several rows in one statement, the same value in all: `n` may be unique, so it is left
+        out."""
         some = " OR ".join(f"({table.where(number + i)})" for i in range(12))
         return f"UPDATE {table.name} SET d = {self.random.random()}, s = 'many {number}' WHERE {some}"
 

@@ -1,8 +1,10 @@
-"""The tables that the stress workload writes: one for each kind of key, a journal of pure inserts, a counter walk.
+"""The tables that the stress workload writes: one for each kind of key, a journal of pure inserts,
+a counter walk.
 
-Why so many keys with so few writes each: where a key is written again and again, a row that was lost comes back with its next write before
-anyone looks. A key is a function of its number, so that a seed decides what is written; every second number is loaded before the
-writers start, so that inserts fall into every part of the key space.
+Why so many keys with so few writes each: where a key is written again and again, a row that was
+lost comes back with its next write before anyone looks. A key is a function of its number, so that
+a seed decides what is written; every second number is loaded before the writers start, so that
+inserts fall into every part of the key space.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Literals = tuple[str, ...]
 
 WALK = "walk"
 JOURNAL = "journal"
-#: the walk: insert, updates, delete, insert again, updates; `GONE` is the step after which the row is not there
+#: the walk: insert, updates, delete, insert again, updates; `GONE` is the step after which the row
+#: is not there
 LAST_STEP, GONE, BORN = 8, 4, (1, 5)
 
 PAYLOAD = ("n", "d", "s", "b", "t", "e", "m")
@@ -29,8 +32,9 @@ _PAYLOAD_DDL = (
 
 @dataclass(frozen=True)
 class KeyTable:
-    """A table with a key of one kind. `literals(number)` are the SQL literals of a key, one per key column; `respelled` those of a key
-    that the server takes for the same one where the collation allows it."""
+    """A table with a key of one kind. `literals(number)` are the SQL literals of a key, one per key
+    column; `respelled` those of a key that the server takes for the same one where the collation
+    allows it."""
 
     name: str
     key: tuple[str, ...]
@@ -120,7 +124,8 @@ KEY_TABLES = (
     KeyTable("by_token", ("token",), "token BINARY(16) NOT NULL", _by_token, _by_token),
     KeyTable("by_amount", ("amount",), "amount DECIMAL(20,4) NOT NULL", _by_amount, _by_amount),
     KeyTable("by_moment", ("moment",), "moment DATETIME(6) NOT NULL", _by_moment, _by_moment),
-    # The unique `n` makes REPLACE and ON DUPLICATE KEY UPDATE meet other rows than the one of the key that they name.
+    # The unique `n` makes REPLACE and ON DUPLICATE KEY UPDATE meet other rows than the one of the
+    # key that they name.
     KeyTable(
         "by_pair",
         ("part", "item"),
@@ -142,5 +147,6 @@ DDL = (*(t.ddl() for t in KEY_TABLES), WALK_DDL, JOURNAL_DDL)
 
 
 def walk_id(writer: int, number: int) -> int:
-    """Ids of one writer never meet another's, and lie all over the key space (an odd factor permutes a power of two)."""
+    """Ids of one writer never meet another's, and lie all over the key space (an odd factor
+    permutes a power of two)."""
     return (number * 64 + writer) * 2_654_435_761 % 2**31

@@ -1,4 +1,5 @@
-"""Sinks: the code that writes targets. One file each, unaware of each other; a new one is one row in `_SINKS`."""
+"""Sinks: the code that writes targets. One file each, unaware of each other; a new one is one row
+in `_SINKS`."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from pathlib import Path
 from cdcsync_core.spec import Sink as SinkSpec
 from cdcsync_lake.check import check_lake
 from cdcsync_spark.sinks.base import Sink
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
-from cdcsync_spark.sinks.store_errors import of_the_run
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store_errors import of_the_run
 
 
 def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
-    """The sink of a manifest's `spec.sink` for the sync `namespace/name`; `<secrets_dir>/<secret>/<key>` hold its credentials.
+    """The sink of a manifest's `spec.sink` for the sync `namespace/name`;
+    `<secrets_dir>/<secret>/<key>` hold its credentials.
 
     Opens nothing; raises `SpecInvalid` for a store that is not supported.
     """
@@ -22,7 +24,8 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
 
 
 def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
-    """The check that the operator cannot always make: the identity, or the folder, may be the driver's own. Raises CdcError."""
+    """The check that the operator cannot always make: the identity, or the folder, may be the
+    driver's own. Raises CdcError."""
     for error in check_lake(_place(sink, secrets_dir)).errors:
         raise of_the_run(error)
 

@@ -1,12 +1,15 @@
 """What every sink promises, and the words in which the Spark applications speak to it.
 
-Rule R4: the target's commit is the truth, and every commit carries the whole state of its table. So a sink has one
-way to change anything: `Target.commit(epoch, build)`. It opens the table fresh, reads the newest own state there, asks `build`,
-a pure function, what to publish on top of *that* state, and publishes change and new state together, or nothing (rule R8:
-compare-and-set). Whoever lost a race is asked again with the state that won, and answers None if its work is already
-in. Thus a replay after any crash is a no-op, because the decision is always made on what the target really holds.
+Rule R4: the target's commit is the truth, and every commit carries the whole state of its table. So
+a sink has one way to change anything: `Target.commit(epoch, build)`. It opens the table fresh,
+reads the newest own state there, asks `build`, a pure function, what to publish on top of *that*
+state, and publishes change and new state together, or nothing (rule R8: compare-and-set). Whoever
+lost a race is asked again with the state that won, and answers None if its work is already in. Thus
+a replay after any crash is a no-op, because the decision is always made on what the target really
+holds.
 
-A target that is read again (rule R5) is filled beside the table, in a side target of the same kind, and published by one `Replace`.
+A target that is read again (rule R5) is filled beside the table, in a side target of the same kind,
+and published by one `Replace`.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from cdcsync_core.table import Table, TableId
 class StagedFile:
     """One Parquet file, written and invisible until a commit names it.
 
-    `path` is relative to the table's root, with forward slashes (files of a side target lie below the same root); `size` in
-    bytes; `rows` in it; `stats` the statistics in Delta's JSON, or empty.
+    `path` is relative to the table's root, with forward slashes (files of a side target lie below
+    the same root); `size` in bytes; `rows` in it; `stats` the statistics in Delta's JSON, or empty.
     """
 
     path: str
@@ -54,7 +57,8 @@ class Append:
 
 @dataclass(frozen=True)
 class Merge:
-    """A folded batch: `upserts` with the captured columns, `deletes` with the key columns; a key once in both together, never NULL."""
+    """A folded batch: `upserts` with the captured columns, `deletes` with the key columns; a key
+    once in both together, never NULL."""
 
     upserts: pa.Table
     deletes: pa.Table
@@ -80,13 +84,15 @@ Change = Append | Merge | Replace | Stamp
 
 @dataclass(frozen=True)
 class Commit:
-    """What is published in one transaction. `state.number` is the found state's plus one, `state.epoch` the writer's."""
+    """What is published in one transaction. `state.number` is the found state's plus one,
+    `state.epoch` the writer's."""
 
     state: TableState
     change: Change
 
 
-#: A pure decision on the state found in the target; None: nothing to do. Called again after a lost race.
+#: A pure decision on the state found in the target; None: nothing to do. Called again after a lost
+#: race.
 Build = Callable[[TableState], Commit | None]
 
 
@@ -102,14 +108,15 @@ class TargetSnapshot(Protocol):
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
     ) -> pa.RecordBatchReader:
-        """The rows in batches, in no order, with bounded memory; `columns` None: all, in the schema's order.
-        `key_filter` is over key columns only."""
+        """The rows in batches, in no order, with bounded memory; `columns` None: all, in the
+        schema's order. `key_filter` is over key columns only."""
         ...
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of upkeep: its name, the bytes of data and vectors that it wrote, the files that it removed."""
+    """One step of upkeep: its name, the bytes of data and vectors that it wrote, the files that it
+    removed."""
 
     name: str
     bytes_written: int = 0
@@ -118,7 +125,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What a table's upkeep has cost this process: steps, the seconds in them, bytes of data and vectors, removed files."""
+    """What a table's upkeep has cost this process: steps, the seconds in them, bytes of data and
+    vectors, removed files."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -154,7 +162,8 @@ class Closed(Exception):
 
 
 class Writer(Protocol):
-    """A target as one process writes it again and again; what it learns of the table it keeps between commits."""
+    """A target as one process writes it again and again; what it learns of the table it keeps
+    between commits."""
 
     def last_commit(self) -> TableState | None:
         """See `Target.last_commit`."""
@@ -165,11 +174,13 @@ class Writer(Protocol):
         ...
 
     def warm(self) -> None:
-        """Makes ready what the first MERGE of a large table would wait for; may be called in another thread. Never fails."""
+        """Makes ready what the first MERGE of a large table would wait for; may be called in
+        another thread. Never fails."""
         ...
 
     def close(self) -> None:
-        """Gives up what is being made ready, in whichever thread, and returns at once. A MERGE that needs it raises Closed."""
+        """Gives up what is being made ready, in whichever thread, and returns at once. A MERGE that
+        needs it raises Closed."""
         ...
 
     @property
@@ -196,7 +207,8 @@ class Target(Protocol):
     """One table's place in the lake. Picklable; used by the driver and inside Spark tasks."""
 
     def prepare(self, state: TableState) -> TableState:
-        """The target's state; a target that is not there is created with `state` in its very first commit.
+        """The target's state; a target that is not there is created with `state` in its very first
+        commit.
 
         Raises `SinkConflict` for a table there that is not this identity's.
         """
@@ -207,13 +219,15 @@ class Target(Protocol):
         ...
 
     def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
-        """Writes rows of `arrow_schema(table)` with bounded memory; files are unique to the attempt, no rows no file."""
+        """Writes rows of `arrow_schema(table)` with bounded memory; files are unique to the
+        attempt, no rows no file."""
         ...
 
     def commit(self, epoch: int, build: Build) -> TableState:
         """Publishes what `build` decides; the state that the target has then (see `Build`).
 
-        Raises `SinkConflict` where a higher epoch has taken over, `SinkUnreachable` where a retry may help.
+        Raises `SinkConflict` where a higher epoch has taken over, `SinkUnreachable` where a retry
+        may help.
         """
         ...
 
@@ -240,11 +254,13 @@ class Sink(Protocol):
     """The lake. Picklable."""
 
     def target(self, table: TableId, *, side: int | None = None) -> Target:
-        """A table's place, or (`side`, a resnapshot nonce) the place beside it where it is read again."""
+        """A table's place, or (`side`, a resnapshot nonce) the place beside it where it is read
+        again."""
         ...
 
     def discard(self, table: TableId, side: int) -> None:
-        """Removes a side target; what a `Replace` has published of it stays. Nothing there is no error."""
+        """Removes a side target; what a `Replace` has published of it stays. Nothing there is no
+        error."""
         ...
 
 
@@ -295,7 +311,8 @@ def _continuation(found: Identity, wanted: Identity) -> str:
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
     """What every commit must hold, whatever the caller computed; raises `InternalError`.
 
-    The log is the same one unless the whole content is replaced: a table is read again after its server was (rule R6).
+    The log is the same one unless the whole content is replaced: a table is read again after its
+    server was (rule R6).
     """
     new, due = commit.state, found.identity
     if isinstance(commit.change, Replace):

@@ -1,7 +1,9 @@
-"""`python -m cdcsync_spark.verify FILE`: compares as the `VerifyConfig` in FILE says, and tells it on standard output, line by line.
+"""`python -m cdcsync_spark.verify FILE`: compares as the `VerifyConfig` in FILE says, and tells it
+on standard output, line by line.
 
-Exit codes: 0 equal, 4 differences, 3 the user must act, 1 a retry may cure it (or what differs could not be proven). An error that
-concerns all tables is the last line of standard error, as a `CdcError` in JSON.
+Exit codes: 0 equal, 4 differences, 3 the user must act, 1 a retry may cure it (or what differs
+could not be proven). An error that concerns all tables is the last line of standard error, as a
+`CdcError` in JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from types import FrameType
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.run import ExitCode
 from cdcsync_core.verification import Progress, TableResult, VerifyConfig, verdict
-from cdcsync_spark.tracebacks import log_traceback
+from cdcsync_spark.run.tracebacks import log_traceback
 from cdcsync_spark.verify.comparison import open_comparison
 
 

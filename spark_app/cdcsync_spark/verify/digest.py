@@ -1,11 +1,13 @@
 """128-bit digests of rows, over the exact values of their Arrow columns.
 
-Every value becomes words of 32 bits: numbers and times their own bits (so -0.0 is not 0.0), NULLs a bit of their own; texts and
-binaries their length, and all of them together 128 bits of a keyed BLAKE2. So two rows have the same words if and only if they are
-equal, but for a collision of BLAKE2. The words are hashed by multilinear hashing, `(m0 + sum of m_i * word_i mod 2^64) >> 32`,
-which is strongly universal for random 64-bit `m` (D. Lemire, O. Kaser, "Strongly universal string hashing is fast", 2014): four
-independent ones let two different rows collide with probability 2^-128, whatever the rows are, because the multipliers are
-drawn anew for each verification. Everything but BLAKE2 is a few vector operations a column.
+Every value becomes words of 32 bits: numbers and times their own bits (so -0.0 is not 0.0), NULLs a
+bit of their own; texts and binaries their length, and all of them together 128 bits of a keyed
+BLAKE2. So two rows have the same words if and only if they are equal, but for a collision of
+BLAKE2. The words are hashed by multilinear hashing, `(m0 + sum of m_i * word_i mod 2^64) >> 32`,
+which is strongly universal for random 64-bit `m` (D. Lemire, O. Kaser, "Strongly universal string
+hashing is fast", 2014): four independent ones let two different rows collide with probability
+2^-128, whatever the rows are, because the multipliers are drawn anew for each verification.
+Everything but BLAKE2 is a few vector operations a column.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class Digester:
-    """Digests of the columns `names` of a batch. `seed` is 32 random bytes; digests of different seeds have nothing in common."""
+    """Digests of the columns `names` of a batch. `seed` is 32 random bytes; digests of different
+    seeds have nothing in common."""
 
     names: tuple[str, ...]
     seed: bytes
@@ -53,7 +56,8 @@ class Digester:
         return np.column_stack([hashed[:, 0] << _HALF | hashed[:, 1], hashed[:, 2] << _HALF | hashed[:, 3]])
 
     def _long_words(self, columns: Sequence[pa.Array]) -> list[Words]:
-        """Lengths, then the digest of all contents of a row: both together tell every sequence of contents."""
+        """Lengths, then the digest of all contents of a row: both together tell every sequence of
+        contents."""
         if not columns:
             return []
         lengths = [pc.binary_length(c).to_numpy(zero_copy_only=False).astype(np.uint64) for c in columns]
@@ -98,7 +102,8 @@ def _multipliers(seed: bytes, words: int) -> tuple[Words, Words]:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of bounded size: joined texts must stay below 2 GiB, and the words within the cache."""
+    """Slices of bounded size: joined texts must stay below 2 GiB, and the words within the cache.
+    Slices of bounded size: joined texts must stay below 2 GiB, and the words within the cache."""
     if batch.num_rows > 1 and (batch.nbytes > _PIECE_BYTES or batch.num_rows > 16384):
         half = batch.num_rows // 2
         yield from _pieces(batch.slice(0, half))
@@ -134,7 +139,8 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _fixed(column: pa.Array) -> Words:
-    """The value's own bits, shape (rows, words); 0 where it is NULL, because the bits there are undefined."""
+    """The value's own bits, shape (rows, words); 0 where it is NULL, because the bits there are
+    undefined."""
     words = _WORDS[column.type.bit_width](column)
     if column.null_count:
         words[_is_null(column)] = 0

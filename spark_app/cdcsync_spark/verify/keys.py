@@ -1,7 +1,8 @@
 """Rows of given keys, from the source by SELECT and from the target by scan.
 
-The server compares keys by their collations (R3), so a SELECT may return rows of keys that are equal to it and not to us:
-every row that comes back is taken by the digest of its key's bytes, on both sides alike.
+The server compares keys by their collations (R3), so a SELECT may return rows of keys that are
+equal to it and not to us: every row that comes back is taken by the digest of its key's bytes, on
+both sides alike.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
-from cdcsync_spark.keyquery import condition
 from cdcsync_spark.sinks.base import TargetSnapshot
-from cdcsync_spark.textrows import decode, select_list
+from cdcsync_spark.snapshot.key_query import condition
+from cdcsync_spark.snapshot.text_select import decode, select_list
 from cdcsync_spark.verify.digest import Digester, Digests, DigestSet
 
 _KEYS_A_QUERY = 200
 
 
 def select_keys(source: Source, table: Table, keys: pa.Table, max_seconds: int) -> Iterator[pa.RecordBatch]:
-    """Rows of `arrow_schema(table)` of all given keys, and of keys that the server holds for equal to them."""
+    """Rows of `arrow_schema(table)` of all given keys, and of keys that the server holds for equal
+    to them."""
     with connect(source, max_seconds=max_seconds) as connection, connect(source) as other:
         connection.use_unicode, connection.decoders = False, {}  # cells are the bytes of the wire
         for start in range(0, keys.num_rows, _KEYS_A_QUERY):
@@ -55,7 +57,8 @@ def refuse_other_definition(connection: Connection, table: Table) -> None:
 
 
 def scan_keys(snapshot: TargetSnapshot, table: Table, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Rows of the target that may have the given keys: those with a value of each key column among them."""
+    """Rows of the target that may have the given keys: those with a value of each key column among
+    them."""
     wanted = [pc.field(name).isin(keys[name].combine_chunks()) for name in table.key]
     yield from snapshot.scan(key_filter=reduce(and_, wanted))
 

@@ -1,8 +1,8 @@
 """What the log says of some keys between two positions: the judge of whether a difference is one.
 
-The log holds the whole row before and after each change, so it tells which rows a key had after each transaction, and which of
-them a target at a given position must have. It is read by a dump of its own, under a replica id of its own; nothing is kept
-but digests of the keys that are asked for.
+The log holds the whole row before and after each change, so it tells which rows a key had after
+each transaction, and which of them a target at a given position must have. It is read by a dump of
+its own, under a replica id of its own; nothing is kept but digests of the keys that are asked for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source
-from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
-from cdcsync_spark.logreader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 
 _HEARTBEAT_SECONDS = 1.0
@@ -36,15 +36,16 @@ _REMOVES = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 
 @dataclass
 class KeyHistory:
-    """One key in a part of the log: `states` are what it had before the first change and after each transaction, `at_target` is
-    what it had at the target's position."""
+    """One key in a part of the log: `states` are what it had before the first change and after each
+    transaction, `at_target` is what it had at the target's position."""
 
     states: set[State]
     at_target: State
 
     @classmethod
     def before(cls, kind: ChangeKind, row: bytes) -> KeyHistory:
-        """Begins with the first change that the log has: a row that is removed was there before, one that is added was not."""
+        """Begins with the first change that the log has: a row that is removed was there before,
+        one that is added was not."""
         first = row if kind in _REMOVES else None
         return cls({first}, first)
 
@@ -66,7 +67,8 @@ class _Transaction:
 
 @dataclass
 class Watched:
-    """Keys of one table that are looked for, and the `position` of its target. `stop` is what would stop the table there, a DDL."""
+    """Keys of one table that are looked for, and the `position` of its target. `stop` is what would
+    stop the table there, a DDL."""
 
     table: Table
     digesters: Digesters
@@ -122,7 +124,8 @@ class LogSearch:
     patience: float
 
     def between(self, start: Position, place: LogOffset, watched: Mapping[TableId, Watched]) -> None:
-        """Fills the histories with what changes from `start` until `place` and all targets' positions are passed. Raises CdcError."""
+        """Fills the histories with what changes from `start` until `place` and all targets'
+        positions are passed. Raises CdcError."""
         goals = [w.position for w in watched.values()]
         if _passed(start, place, goals):
             return

@@ -1,7 +1,8 @@
 """How far the targets are: by their own commits, and for idle tables by what the stream reports.
 
-A table without changes keeps an old position in its last commit although the stream has passed the log for it. Its status says so, and
-status is written after the fact: what it says is a lower bound. It is read before the target is opened, so the target has all of it.
+A table without changes keeps an old position in its last commit although the stream has passed the
+log for it. Its status says so, and status is written after the fact: what it says is a lower bound.
+It is read before the target is opened, so the target has all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class SyncStatus:
-    """The status beside the resource in `file`, and whether a controller holds `lock`. Files that are not there say nothing."""
+    """The status beside the resource in `file`, and whether a controller holds `lock`. Files that
+    are not there say nothing."""
 
     file: Path
     lock: Path
@@ -63,7 +65,8 @@ def open_target(target: Target, name: str, status: Status) -> Opened:
 
 
 def position_of(state: TableState, status: Status, name: str) -> Position:
-    """What the target's content has: its own position, and what the stream has passed for it since."""
+    """What the target's content has: its own position, and what the stream has passed for it since.
+    What the target's content has: its own position, and what the stream has passed for it since."""
     position, entry = state.position, status.table(name)
     assert position is not None
     if entry is None or entry.phase not in CONSISTENT or entry.nonce != state.nonce:

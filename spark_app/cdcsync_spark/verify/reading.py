@@ -1,8 +1,10 @@
-"""Reads all of one table on both sides, once, in worker processes, and finds the keys whose rows differ.
+"""Reads all of one table on both sides, once, in worker processes, and finds the keys whose rows
+differ.
 
-The source is read by the plan's splits, as the snapshot reads it (R1, R3, R6): every possible key is in exactly one split. It is
-decoded by the plain reader, from the server's own text: a fault of the fast one must not verify itself. The target is read at one
-version. Rows become digests where they are read; of the source's rows the keys are kept beside them, on disk, so that the source is
+The source is read by the plan's splits, as the snapshot reads it (R1, R3, R6): every possible key
+is in exactly one split. It is decoded by the plain reader, from the server's own text: a fault of
+the fast one must not verify itself. The target is read at one version. Rows become digests where
+they are read; of the source's rows the keys are kept beside them, on disk, so that the source is
 read once.
 """
 
@@ -28,7 +30,7 @@ from cdcsync_core.table import Table
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
 from cdcsync_spark.sinks.base import TargetSnapshot
-from cdcsync_spark.splitread import SplitReader
+from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching
 from cdcsync_spark.verify.spool import Spool, partitions_for
@@ -55,7 +57,8 @@ class Work:
 
 
 class Candidates(NamedTuple):
-    """`keys` has the key columns, `digests` those keys' digests; `uncounted` is how many more keys differ."""
+    """`keys` has the key columns, `digests` those keys' digests; `uncounted` is how many more keys
+    differ."""
 
     keys: pa.Table
     digests: Digests
@@ -96,7 +99,8 @@ def compare_table(
     chunk_size: int,
     advance: Callable[[int, int], None],
 ) -> Candidates:
-    """Reads everything. `advance(rows, ranges)` is told what was read of the source so far. Raises CdcError; removes its files."""
+    """Reads everything. `advance(rows, ranges)` is told what was read of the source so far. Raises
+    CdcError; removes its files."""
     try:
         scanned = pool.submit(read_target, work, snapshot)
         ranges = _read_source(pool, workers, work, chunk_size, advance)
@@ -156,7 +160,8 @@ def _read_source(
 
 
 def _results(pool: ProcessPoolExecutor, most: int, work: Work, splits: Iterable[Split]) -> Iterator[int]:
-    """Rows of each split, as they are done; at most `most` splits are handed out at a time, so the plan stays lazy."""
+    """Rows of each split, as they are done; at most `most` splits are handed out at a time, so the
+    plan stays lazy."""
     running: set[Future[int]] = set()
     try:
         for number, split in enumerate(splits):
@@ -172,7 +177,8 @@ def _results(pool: ProcessPoolExecutor, most: int, work: Work, splits: Iterable[
 
 
 def _collect_keys(work: Work, snapshot: TargetSnapshot, wanted: DigestSet) -> tuple[pa.Table, Digests]:
-    """The key columns of the wanted digests: from the source's keys, and what is not there from the target."""
+    """The key columns of the wanted digests: from the source's keys, and what is not there from the
+    target."""
     schema = pa.schema([snapshot.schema.field(name) for name in work.table.key])
     seen: set[bytes] = set()
     batches: list[pa.RecordBatch] = []

@@ -1,7 +1,8 @@
-"""Decides which candidate keys really differ, for all tables at once. The rule is in the package's docstring.
+"""Decides which candidate keys really differ, for all tables at once. The rule is in the package's
+docstring.
 
-LOW -> source rows -> HIGH -> wait for the stream to pass HIGH -> target rows -> keys that differ again ->
-the log between what both sides are as of -> what each key must have on each side
+LOW -> source rows -> HIGH -> wait for the stream to pass HIGH -> target rows -> keys that differ
+again -> the log between what both sides are as of -> what each key must have on each side
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.lowmark import LowMark
 from cdcsync_spark.sinks.base import Target, TargetSnapshot
+from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
 from cdcsync_spark.verify.logged import KeyHistory, LogSearch, State, Watched
@@ -30,13 +31,15 @@ from cdcsync_spark.verify.progressed import SyncStatus, open_target, position_of
 
 _POLL_SECONDS = 0.3
 
-#: key digest -> the digests of its rows, sorted: one, or more where a target holds the key more than once
+#: key digest -> the digests of its rows, sorted: one, or more where a target holds the key more
+#: than once
 Rows = dict[bytes, list[bytes]]
 
 
 @dataclass
 class Suspect:
-    """One table's candidate keys: `keys` and their `digests`; when it is settled, those that differ, and `kinds` says how.
+    """One table's candidate keys: `keys` and their `digests`; when it is settled, those that
+    differ, and `kinds` says how.
 
     `position` is what the target was as of then. `error` ended the table's verification.
     """
@@ -94,7 +97,8 @@ class Settler:
     tell: Callable[[str, Step], None]
 
     def settle(self, suspects: list[Suspect]) -> None:
-        """Keeps the keys that really differ. Errors of single tables are in them; raises CdcError for the source as a whole."""
+        """Keeps the keys that really differ. Errors of single tables are in them; raises CdcError
+        for the source as a whole."""
         suspects = [s for s in suspects if s.keys.num_rows]
         if not suspects:
             return
@@ -144,7 +148,8 @@ class Settler:
     # -- waiting
 
     def _wait(self, suspects: list[Suspect], end: LogOffset) -> None:
-        """Until the targets have passed `end`; not longer than the patience, and not at all where no sync runs."""
+        """Until the targets have passed `end`; not longer than the patience, and not at all where
+        no sync runs."""
         for suspect in suspects:
             self.tell(suspect.name, Step.WAITING)
         deadline = time.monotonic() + self.patience
@@ -189,8 +194,9 @@ def _has_passed(suspect: Suspect, status: Status, end: LogOffset) -> bool:
 
 
 def explained(source: list[bytes] | None, target: list[bytes] | None, history: KeyHistory | None) -> bool:
-    """Whether rows that differ are right all the same: the target's is what the log says for its position, and the source's is one that
-    the key had in between. Without a change in the log both had to be equal."""
+    """Whether rows that differ are right all the same: the target's is what the log says for its
+    position, and the source's is one that the key had in between. Without a change in the log both
+    had to be equal."""
     if history is None:
         return False
     there = source[0] if source else None

@@ -1,6 +1,8 @@
-"""What people see of keys that differ: the key's values and, column by column, what the two sides hold.
+"""What people see of keys that differ: the key's values and, column by column, what the two sides
+hold.
 
-The rows are read once more for that. A key whose rows changed in between is shown with what is there now; what was proven stays proven.
+The rows are read once more for that. A key whose rows changed in between is shown with what is
+there now; what was proven stays proven.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Digests of all rows of both sides on local disk, partitioned by the hash of their keys, and their comparison.
+"""Digests of all rows of both sides on local disk, partitioned by the hash of their keys, and their
+comparison.
 
-A row is 32 bytes: the digest of its key, the digest of the row. Rows of one key lie in the partition of the same number on both sides, so
-partitions are compared one by one, in memory that does not depend on the table's size. Processes write files of their
-own.
+A row is 32 bytes: the digest of its key, the digest of the row. Rows of one key lie in the
+partition of the same number on both sides, so partitions are compared one by one, in memory that
+does not depend on the table's size. Processes write files of their own.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Spool:
 def compare(source: Records, target: Records) -> Compared:
     """Which keys are not exactly once on both sides with the same row.
 
-    Sums of digests would be quicker and are not safe: multilinear digests of rows that swapped their values can have the same sum.
+    Sums of digests would be quicker and are not safe: multilinear digests of rows that swapped
+    their values can have the same sum.
     """
     both = np.concatenate([source, target])
     side = np.repeat(np.array([0, 1], np.int8), [len(source), len(target)])
@@ -116,7 +118,8 @@ def compare(source: Records, target: Records) -> Compared:
 
 
 def _paired(both: Records, side: npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
-    """Which records stand beside their equal of the other side, with no other record of the same first word."""
+    """Which records stand beside their equal of the other side, with no other record of the same
+    first word."""
     paired = np.zeros(len(both), bool)
     if len(both) < 2:
         return paired

@@ -1,8 +1,9 @@
 """Which before images of updates are needed where changes are folded by key.
 
-Why it is right: per key the last image wins (rule R2), and nothing comes between an update's before image and its after image. Where
-both have the same key the after image follows for that key, so the before image is never the last one. Only where the key changes it
-says which key is gone. What is compared are the bytes of the log, under one TABLE_MAP: equal bytes are equal values, whatever the
+Why it is right: per key the last image wins (rule R2), and nothing comes between an update's before
+image and its after image. Where both have the same key the after image follows for that key, so the
+before image is never the last one. Only where the key changes it says which key is gone. What is
+compared are the bytes of the log, under one TABLE_MAP: equal bytes are equal values, whatever the
 type; should different bytes ever be the same value, an image stays that is folded away later.
 """
 
@@ -21,8 +22,8 @@ _WORDS = (1, 2, 4, 8)
 
 
 def needed(lanes: Lanes, starts: Cursors, befores: Flags, layouts: Sequence[Layout], key: Collection[int]) -> Flags:
-    """Of the rows that begin at `starts` those that are needed; `befores` are before images, each with its after image behind it, and
-    `key` the places of the key's columns."""
+    """Of the rows that begin at `starts` those that are needed; `befores` are before images, each
+    with its after image behind it, and `key` the places of the key's columns."""
     old = np.flatnonzero(befores)
     same = np.ones(len(old), bool)
     pairs = zip(columns(lanes, starts[old], layouts), columns(lanes, starts[old + 1], layouts), strict=True)

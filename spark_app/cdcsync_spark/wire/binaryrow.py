@@ -1,9 +1,10 @@
 """Rows of a binary result to Arrow: all rows are walked together, column by column.
 
-A row is a zero byte, the NULL bitmap, which begins with two unused bits, then the values that are not NULL. Per column there is one cursor
-a row; a fixed width moves all of them alike, else each value's length does. Nothing is made of the values until every cursor has
-arrived at its row's end exactly: so no value can reach into another row, whatever the bytes are.
-Source: MySQL source documentation, "Binary Protocol Resultset Row".
+A row is a zero byte, the NULL bitmap, which begins with two unused bits, then the values that are
+not NULL. Per column there is one cursor a row; a fixed width moves all of them alike, else each
+value's length does. Nothing is made of the values until every cursor has arrived at its row's end
+exactly: so no value can reach into another row, whatever the bytes are. Source: MySQL source
+documentation, "Binary Protocol Resultset Row".
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Decoded(NamedTuple):
 
 
 class RowDecoder:
-    """Decodes the rows of one result of `table`'s captured columns, in their order; raises CdcError for another definition."""
+    """Decodes the rows of one result of `table`'s captured columns, in their order; raises CdcError
+    for another definition."""
 
     def __init__(self, table: Table, definitions: Sequence[Definition]) -> None:
         self._table = table
@@ -53,7 +55,8 @@ class RowDecoder:
             _check_definition(table, column, found)
 
     def decode(self, payloads: Payloads) -> list[Decoded]:
-        """Batches of `typemap.arrow_schema(table)` with all of the rows, in order; raises DecodeError."""
+        """Batches of `typemap.arrow_schema(table)` with all of the rows, in order; raises
+        DecodeError."""
         parts = [payloads.part(i, i + self.pieces) for i in range(0, len(payloads), self.pieces)]
         return [self._decode(part) for part in parts]
 
@@ -157,7 +160,8 @@ def _step(lanes: Lanes, at: Cursors, nulls: Flags | bool, width: int) -> tuple[C
 
 
 def _sizes(lanes: Lanes, at: Cursors, sizes: npt.NDArray[np.uint8], first: Cursors) -> tuple[Numbers, Cursors]:
-    """Lengths, and where the values begin: a length from 251 on is in the 2, 3 or 8 bytes behind its first."""
+    """Lengths, and where the values begin: a length from 251 on is in the 2, 3 or 8 bytes behind
+    its first."""
     if len(sizes) == 0 or sizes.max() < _BEYOND_FIRST:
         return sizes, first
     wide, first = sizes.astype(np.int64), first.copy()

@@ -1,8 +1,10 @@
-"""From the values of one column of a binary result to an Arrow array: a converter per family of types, a flat registry at the end.
+"""From the values of one column of a binary result to an Arrow array: a converter per family of
+types, a flat registry at the end.
 
-The value must equal what the same server prints (types.md), byte for byte. A number has its own form, a date or time as many bytes as its
-last part that is not zero, everything else is text or bytes. Text comes as it is stored, in the column's own character set.
-Source: MySQL source documentation, "Binary Protocol Value".
+The value must equal what the same server prints (types.md), byte for byte. A number has its own
+form, a date or time as many bytes as its last part that is not zero, everything else is text or
+bytes. Text comes as it is stored, in the column's own character set. Source: MySQL source
+documentation, "Binary Protocol Value".
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _INT64_DIGITS = 18
 
 
 class Cells(NamedTuple):
-    """The values of one column: `at` their first bytes, `sizes` how many where that varies; `valid` is None where none is NULL.
+    """The values of one column: `at` their first bytes, `sizes` how many where that varies; `valid`
+    is None where none is NULL.
 
     A NULL has the size 0 and a cursor that may be read.
     """
@@ -52,11 +55,13 @@ Convert = Callable[[SourceType, Cells], Values]
 
 
 def convert(source: SourceType, cells: Cells) -> Values:
-    """The Arrow array, of `typemap.arrow_type`; raises DecodeError, without table and column, and pyarrow's errors."""
+    """The Arrow array, of `typemap.arrow_type`; raises DecodeError, without table and column, and
+    pyarrow's errors."""
     return CODECS[source.base].convert(source, cells)
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# --- numbers
+# -------------------------------------------------------------------------------------------------
 
 
 def _integer(width: int) -> Convert:
@@ -109,7 +114,8 @@ def _decimal(source: SourceType, cells: Cells) -> Values:
 
 
 def _short_decimal(cells: Cells, kind: pa.DataType) -> pa.Array | None:
-    """The digits without the point are an integer. None for what the server never prints, which Arrow's own cast is to refuse."""
+    """The digits without the point are an integer. None for what the server never prints, which
+    Arrow's own cast is to refuse."""
     digits = _digits(cells, kind.scale)
     characters = np.frombuffer(digits.buffers()[2] or b"", np.uint8)
     # an integer may be hexadecimal for Arrow
@@ -160,7 +166,8 @@ def _bit(source: SourceType, cells: Cells) -> Values:
     return Values(arrow_array(pa.bool_(), len(cells.at), [pa.py_buffer(bits)], cells.valid))
 
 
-# --- dates and times --------------------------------------------------------------------------------------------------
+# --- dates and times
+# --------------------------------------------------------------------------------------------------
 
 
 def _date(source: SourceType, cells: Cells) -> Values:
@@ -182,7 +189,8 @@ def _datetime(source: SourceType, cells: Cells) -> Values:
 
 
 def _time(source: SourceType, cells: Cells) -> Values:
-    """Sign (1 byte), days (4), hour, minute, second, microseconds (4): printed as the server prints it."""
+    """Sign (1 byte), days (4), hour, minute, second, microseconds (4): printed as the server prints
+    it."""
     number = _leading(cells, {0: 0, 8: 8, 12: 8})
     day, hour, minute = number >> 8 & 0xFFFFFFFF, number >> 40 & 0xFF, number >> 48 & 0xFF
     instants.refuse((number & 0xFF > 1) | (day > 34) | (hour > 23), cells.valid, "a time beyond 838:59:59")
@@ -216,7 +224,8 @@ def _dates(found: instants.Instants) -> Values:
     return Values(found.values, int(found.nulled.sum()))
 
 
-# --- texts and bytes --------------------------------------------------------------------------------------------------
+# --- texts and bytes
+# --------------------------------------------------------------------------------------------------
 
 
 def _text(source: SourceType, cells: Cells) -> Values:
@@ -243,7 +252,8 @@ def _vector(_: SourceType, cells: Cells) -> Values:
 
 
 class Codec(NamedTuple):
-    """The type codes by which the wire may announce a column, the bytes of a value (0: it says itself), the converter."""
+    """The type codes by which the wire may announce a column, the bytes of a value (0: it says
+    itself), the converter."""
 
     codes: frozenset[int]
     width: int

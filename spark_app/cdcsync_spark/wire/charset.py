@@ -1,8 +1,8 @@
 """From the server's collation ids to text, exactly as the server converts it to utf8mb4.
 
-Every collation id belongs to one character set, on both servers; PAD SPACE collations have a twin without padding 1024 further
-(MariaDB), and MariaDB's UCA 14.0.0 collations lie in blocks of 256. A byte sequence that has no character is an error:
-the server would print `?`, which is not the value.
+Every collation id belongs to one character set, on both servers; PAD SPACE collations have a twin
+without padding 1024 further (MariaDB), and MariaDB's UCA 14.0.0 collations lie in blocks of 256. A
+byte sequence that has no character is an error: the server would print `?`, which is not the value.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ _BASE: dict[str, tuple[int | range, ...]] = {
 }
 _NO_PAD = 1024
 _UCA_1400 = {2048: "utf8mb3", 2304: "utf8mb4", 2560: "ucs2", 2816: "utf16", 3072: "utf32"}
-#: the members of an ENUM or SET in `binary` are sent as they are, to sessions that take them for UTF-8
+#: the members of an ENUM or SET in `binary` are sent as they are, to sessions that take them for
+#: UTF-8
 _UNICODE = {
     "binary": "utf-8",
     "utf8mb3": "utf-8",
@@ -71,7 +72,8 @@ _UNICODE = {
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
 }
-#: EUC: from this byte on, two- and three-byte sequences are user-defined and map to the private use area
+#: EUC: from this byte on, two- and three-byte sequences are user-defined and map to the private use
+#: area
 _USER_DEFINED = 0xF5
 _PRIVATE_USE = {2: 0xE000, 3: 0xE3AC}
 _EUC_ROW = 94
@@ -101,7 +103,8 @@ def charset_of(collation: int) -> str:
 
 
 def stored_charset(planned: str) -> str:
-    """Of a column's values; what has no character set of its own (a DECIMAL, JSON) is ASCII or UTF-8."""
+    """Of a column's values; what has no character set of its own (a DECIMAL, JSON) is ASCII or
+    UTF-8."""
     return {"": "utf8mb4", "utf8": "utf8mb3"}.get(planned, planned)
 
 
@@ -236,7 +239,8 @@ def _sequences(raw: bytes, charset: str) -> list[bytes]:
 
 
 def sequence_width(raw: bytes, at: int, charset: str) -> int:
-    """How many bytes the character at `at` has in a character set of several bytes, by its first ones."""
+    """How many bytes the character at `at` has in a character set of several bytes, by its first
+    ones."""
     lead = raw[at]
     if lead < 0x80 or (charset in ("sjis", "cp932") and 0xA1 <= lead <= 0xDF):
         return 1

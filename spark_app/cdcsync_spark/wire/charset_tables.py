@@ -1,12 +1,14 @@
 """The server's character sets where Python's codecs differ from them, as data.
 
-Every entry was read from the servers (MariaDB 10.11 and 11.4, MySQL 9.7 agree) by `CONVERT(x USING utf8mb4)` over all byte sequences;
-`tests/servers/test_binlog_charsets.py` compares all of them again.
+Every entry was read from the servers (MariaDB 10.11 and 11.4, MySQL 9.7 agree) by
+`CONVERT(x USING utf8mb4)` over all byte sequences; `tests/servers/test_binlog_charsets.py` compares
+all of them again.
 """
 
 from __future__ import annotations
 
-#: one byte a character: Python's codec, and what replaces it from a byte on; U+FFFE marks bytes that have no character
+#: one byte a character: Python's codec, and what replaces it from a byte on; U+FFFE marks bytes
+#: that have no character
 SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     "armscii8": (
         "ascii",
@@ -156,7 +158,8 @@ SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     ),
 }
 
-#: several bytes a character: Python's codec, and the sequences that it reads otherwise or not at all
+#: several bytes a character: Python's codec, and the sequences that it reads otherwise or not at
+#: all
 MULTI_BYTE: dict[str, tuple[str, dict[str, str]]] = {
     "big5": (
         "big5",
@@ -193,7 +196,8 @@ MULTI_BYTE: dict[str, tuple[str, dict[str, str]]] = {
     "gb18030": ("gb18030", {"a8bc": "\u1e3f", "8135f437": "\ue7c7"}),
 }
 
-#: rows of vendor characters of eucjpms that Python's codec lacks: the first sequence, and the characters from it on in rows of 94
+#: rows of vendor characters of eucjpms that Python's codec lacks: the first sequence, and the
+#: characters from it on in rows of 94
 EUCJPMS_ROWS: dict[str, str] = {
     "8ff3f3": (
         "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤﨎咊坙﨏塚增寬峵嵓﨑德悅愠敎昻晥晴朗栁﨓"

@@ -1,7 +1,8 @@
-"""From the cells of a column to an Arrow array, all rows at once: one converter per family of types, a flat registry at the end.
+"""From the cells of a column to an Arrow array, all rows at once: one converter per family of
+types, a flat registry at the end.
 
-The same values as `value` gives, byte for byte; that is the definition of right here. What is rare is left to it: a converter may fetch
-the bytes of its cells and have them read one by one.
+The same values as `value` gives, byte for byte; that is the definition of right here. What is rare
+is left to it: a converter may fetch the bytes of its cells and have them read one by one.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def _binary(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 
 
 def _filled(cells: Cells, width: int) -> Numbers:
-    """Every value with zero bytes behind it, `width` bytes a row: the log leaves trailing ones out."""
+    """Every value with zero bytes behind it, `width` bytes a row: the log leaves trailing ones out.
+    Every value with zero bytes behind it, `width` bytes a row: the log leaves trailing ones out."""
     found = cells.lanes.items(cells.starts, width).view(np.uint8).reshape(-1, width)
     return found * (np.arange(width) < cells.sizes[:, None])
 

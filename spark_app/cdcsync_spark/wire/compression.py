@@ -1,7 +1,8 @@
 """Compressed events of both servers, unpacked with bounded memory.
 
-MySQL puts a whole transaction into one event (TRANSACTION_PAYLOAD, zstd): it is unpacked one inner event at a time. MariaDB
-compresses single rows and query events (zlib) and states the length beforehand.
+MySQL puts a whole transaction into one event (TRANSACTION_PAYLOAD, zstd): it is unpacked one inner
+event at a time. MariaDB compresses single rows and query events (zlib) and states the length
+beforehand.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _ZSTD, _NONE = 0, 255
 
 @dataclass
 class Bound:
-    """What one event or value may take unpacked, in bytes; a process that knows its memory lowers it."""
+    """What one event or value may take unpacked, in bytes; a process that knows its memory lowers
+    it."""
 
     largest: int = MAX_EVENT
 
@@ -39,7 +41,8 @@ BOUND = Bound()
 
 
 def unpack_mariadb(raw: Buffer) -> bytes:
-    """First byte: bit 7 set, algorithm (0: zlib) in bits 4 to 6, in the lowest three the width of the length, big endian."""
+    """First byte: bit 7 set, algorithm (0: zlib) in bits 4 to 6, in the lowest three the width of
+    the length, big endian."""
     cursor = Cursor(raw)
     head = cursor.byte()
     width = head & 7
@@ -50,8 +53,9 @@ def unpack_mariadb(raw: Buffer) -> bytes:
 
 
 def unpack_column(raw: bytes) -> bytes:
-    """A value of a MariaDB COMPRESSED column: nothing if empty; 0 and the value; or 0x80 for zlib, with the width of the length in
-    the lowest three bits, bit 3 set for a stream without zlib's own header, then the length, big endian, and the stream."""
+    """A value of a MariaDB COMPRESSED column: nothing if empty; 0 and the value; or 0x80 for zlib,
+    with the width of the length in the lowest three bits, bit 3 set for a stream without zlib's own
+    header, then the length, big endian, and the stream."""
     if not raw:
         return raw
     if not raw[0]:
@@ -77,8 +81,8 @@ def _inflated(unpacker: zlib._Decompress, data: bytes, length: int) -> bytes:
 def unpack_payload(body: Buffer) -> Iterator[bytes]:
     """The inner events of a TRANSACTION_PAYLOAD event, without checksums.
 
-    The body is fields of (kind, length, value): 1 the payload's length, 2 the algorithm (0 zstd, 255 none), 3 the unpacked length;
-    kind 0 ends the list, the payload follows.
+    The body is fields of (kind, length, value): 1 the payload's length, 2 the algorithm (0 zstd,
+    255 none), 3 the unpacked length; kind 0 ends the list, the payload follows.
     """
     cursor = Cursor(body)
     fields: dict[int, int] = {}

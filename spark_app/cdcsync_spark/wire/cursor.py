@@ -1,7 +1,8 @@
 """Reading bytes in order, never past their end.
 
-Every number of the protocol is little endian unless said otherwise. Whatever does not fit is a `DecodeError`, so that no caller
-has to think of short input. Source: MySQL source documentation, "Protocol Data Types" and "Binary Log Event".
+Every number of the protocol is little endian unless said otherwise. Whatever does not fit is a
+`DecodeError`, so that no caller has to think of short input. Source: MySQL source documentation,
+"Protocol Data Types" and "Binary Log Event".
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Cursor:
         return self._data[self.skip(1)]
 
     def lenenc(self) -> int:
-        """A length-encoded integer: one byte below 251, else 2, 3 or 8 bytes after 252, 253, 254."""
+        """A length-encoded integer: one byte below 251, else 2, 3 or 8 bytes after 252, 253, 254.
+        A length-encoded integer: one byte below 251, else 2, 3 or 8 bytes after 252, 253, 254."""
         first = self.byte()
         if first < 251:
             return first
@@ -60,14 +62,16 @@ class Cursor:
         raise DecodeError(f"a length may not begin with the byte {first:#x}")
 
     def varlen(self) -> int:
-        """An integer of MySQL's serialization library: as many low one bits as bytes follow, then a zero bit, then the value."""
+        """An integer of MySQL's serialization library: as many low one bits as bytes follow, then a
+        zero bit, then the value."""
         first = self.byte()
         more = (~first & (first + 1)).bit_length() - 1
         value = first | self.uint(more) << 8
         return value >> 8 if more == 8 else value >> (more + 1)
 
     def signed_varlen(self) -> int:
-        """`varlen` with the sign in the lowest bit; a negative number is stored as its complement."""
+        """`varlen` with the sign in the lowest bit; a negative number is stored as its complement.
+        `varlen` with the sign in the lowest bit; a negative number is stored as its complement."""
         value = self.varlen()
         return ~(value >> 1) if value & 1 else value >> 1
 

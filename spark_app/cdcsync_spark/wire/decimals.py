@@ -1,6 +1,7 @@
 """DECIMALs of a whole column: what `number.decimal_text` does for one value, for all at once.
 
-Groups of nine digits become the words of one integer of 128 bits, which is Arrow's decimal; wider ones are written as the server's text.
+Groups of nine digits become the words of one integer of 128 bits, which is Arrow's decimal; wider
+ones are written as the server's text.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def decimal_texts(cells: Cells, precision: int, scale: int, least_width: int) ->
 
 
 def _cut(text: npt.NDArray[np.uint8], negative: Flags, point: int, least_width: int, valid: Flags | None) -> pa.Array:
-    """Leading zeros are left out, up to the digit before `point`; a number that is not zero has its sign before."""
+    """Leading zeros are left out, up to the digit before `point`; a number that is not zero has its
+    sign before."""
     rows, width = text.shape
     shown = text[:, :point] != ord("0")
     shown[:, -1] = True

@@ -1,7 +1,8 @@
 """Whether the log describes a table as it was planned: the gate before any of its bytes are read.
 
-Why it is right: rows are bytes without types. What reads them takes the types from the plan and the widths from the log, so
-both must say the same; a difference means a change of the table that no statement announced (rule R9).
+Why it is right: rows are bytes without types. What reads them takes the types from the plan and the
+widths from the log, so both must say the same; a difference means a change of the table that no
+statement announced (rule R9).
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 
 def check_table_map(table_map: TableMap, table: Table) -> None:
-    """The event's definition equals the planned one: names, order, types, signedness, character sets, members.
+    """The event's definition equals the planned one: names, order, types, signedness, character
+    sets, members.
 
-    Raises RowMetadataNotFull where the event does not say, SchemaChangeRefused where it says something else (rule R9).
+    Raises RowMetadataNotFull where the event does not say, SchemaChangeRefused where it says
+    something else (rule R9).
     """
     names = [c.name for c in table_map.columns]
     if None in names:
@@ -70,7 +73,8 @@ def _same_member(found: str, planned: str) -> bool:
 
 
 def _unescaped(member: str) -> str:
-    """information_schema shows a backslash doubled, and some characters by one, depending on its server's sql_mode."""
+    """information_schema shows a backslash doubled, and some characters by one, depending on its
+    server's sql_mode."""
     return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
 
 

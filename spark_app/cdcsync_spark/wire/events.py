@@ -1,7 +1,9 @@
-"""The bodies of single events, each a function from bytes to a value; nothing here knows what came before.
+"""The bodies of single events, each a function from bytes to a value; nothing here knows what came
+before.
 
-A body is an event without its 19-byte header and without its checksum. Sources: MySQL `libs/mysql/binlog/event/*.h`,
-`libs/mysql/serialization`; MariaDB `sql/log_event.h`, `sql/log_event.cc`.
+A body is an event without its 19-byte header and without its checksum. Sources: MySQL
+`libs/mysql/binlog/event/*.h`, `libs/mysql/serialization`; MariaDB `sql/log_event.h`,
+`sql/log_event.cc`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ STANDALONE, GROUP_COMMIT, DDL, PREPARED_XA, COMPLETED_XA = 1, 2, 32, 64, 128
 START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
 
 _Q_FLAGS2, _Q_SQL_MODE, _Q_AUTO_INCREMENT, _Q_CHARSET, _Q_TIME_ZONE, _Q_CATALOG = 0, 1, 3, 4, 5, 6
-#: MariaDB since 11.2, in statements that name a character set: the default collations of some, 4 bytes each
+#: MariaDB since 11.2, in statements that name a character set: the default collations of some, 4
+#: bytes each
 _Q_DEFAULT_COLLATIONS = 131
 
 
@@ -39,14 +42,16 @@ _BEGIN = b"\0BEGIN"
 
 
 class MySqlGtid(NamedTuple):
-    """`gtid` is None for an anonymous transaction; `committed` is the commit's unix time in microseconds, 0 if not logged."""
+    """`gtid` is None for an anonymous transaction; `committed` is the commit's unix time in
+    microseconds, 0 if not logged."""
 
     gtid: Gtid | None
     committed: int
 
 
 class MariaDbGtid(NamedTuple):
-    """`alter` is the part of an ALTER in two phases (START_ALTER, COMMIT_ALTER or ROLLBACK_ALTER), 0 for anything else."""
+    """`alter` is the part of an ALTER in two phases (START_ALTER, COMMIT_ALTER or ROLLBACK_ALTER),
+    0 for anything else."""
 
     domain: int
     server: int
@@ -73,7 +78,8 @@ class Place(NamedTuple):
 
 
 def parse_checksum(body: Buffer) -> bool:
-    """Of a format description event (`body` with the checksum's place): whether events carry a CRC32."""
+    """Of a format description event (`body` with the checksum's place): whether events carry a
+    CRC32."""
     cursor = Cursor(body)
     version = cursor.uint(2)
     server = cursor.take(50).rstrip(b"\0").decode("ascii", "replace")
@@ -90,7 +96,8 @@ def parse_checksum(body: Buffer) -> bool:
 
 
 def parse_version(body: Buffer) -> int:
-    """Of a format description event: the server's version as 80036 for 8.0.36, 0 if it has no such form."""
+    """Of a format description event: the server's version as 80036 for 8.0.36, 0 if it has no such
+    form."""
     text = bytes(body[2:52]).rstrip(b"\0").decode("ascii", "replace")
     found = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)
     return int(found[1]) * 10_000 + int(found[2]) * 100 + int(found[3]) if found else 0
@@ -121,7 +128,8 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def _commit_timestamp(cursor: Cursor) -> int:
-    """The original commit's time where it differs from this server's (the event came by replication), else this server's."""
+    """The original commit's time where it differs from this server's (the event came by
+    replication), else this server's."""
     if cursor.left < 7:
         return 0
     immediate = cursor.uint(7)
@@ -131,8 +139,9 @@ def _commit_timestamp(cursor: Cursor) -> int:
 def parse_tagged_gtid(body: Buffer) -> MySqlGtid:
     """GTID_TAGGED_LOG_EVENT: a message of MySQL's serialization library, fields by number.
 
-    0 flags, 1 UUID as 16 numbers, 2 sequence number, 3 tag, 4 and 5 logical clock, 6 immediate and 7 original commit time in
-    microseconds (left out if equal), 8 transaction length, 9 and 10 versions, 11 commit group ticket.
+    0 flags, 1 UUID as 16 numbers, 2 sequence number, 3 tag, 4 and 5 logical clock, 6 immediate and
+    7 original commit time in microseconds (left out if equal), 8 transaction length, 9 and 10
+    versions, 11 commit group ticket.
     """
     cursor = Cursor(body)
     version = cursor.varlen()
@@ -177,14 +186,16 @@ def parse_mariadb_gtid(body: Buffer, server: int) -> MariaDbGtid:
 
 
 def _alter(body: Buffer, flags: int) -> int:
-    """The further flags stand behind the commit's number, if it has one; servers without them fill up with zeros."""
+    """The further flags stand behind the commit's number, if it has one; servers without them fill
+    up with zeros."""
     at = _MARIADB_GTID.size + (8 if flags & GROUP_COMMIT else 0)
     further = body[at] if at < len(body) and not flags & (PREPARED_XA | COMPLETED_XA) else 0
     return further & (START_ALTER | COMMIT_ALTER | ROLLBACK_ALTER)
 
 
 def parse_gtid_list(body: Buffer) -> dict[int, str]:
-    """MariaDB's state at the beginning of a file: per domain the last GTID (of several servers, the last one listed)."""
+    """MariaDB's state at the beginning of a file: per domain the last GTID (of several servers, the
+    last one listed)."""
     cursor = Cursor(body)
     last: dict[int, str] = {}
     for _ in range(cursor.uint(4) & 0x0FFFFFFF):
@@ -194,7 +205,8 @@ def parse_gtid_list(body: Buffer) -> dict[int, str]:
 
 
 def is_begin(body: Buffer) -> bool:
-    """Whether a QUERY event is exactly BEGIN, which every transaction has: no status variable needs to be read for it."""
+    """Whether a QUERY event is exactly BEGIN, which every transaction has: no status variable needs
+    to be read for it."""
     if len(body) < _QUERY.size or body[-len(_BEGIN) :] != _BEGIN:
         return False
     database, status = _QUERY.unpack_from(body)
@@ -202,7 +214,8 @@ def is_begin(body: Buffer) -> bool:
 
 
 def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Query:
-    """QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's QUERY_COMPRESSED."""
+    """QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's QUERY_COMPRESSED.
+    QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's QUERY_COMPRESSED."""
     cursor = Cursor(body)
     cursor.skip(8)
     database_length = cursor.byte()
@@ -265,14 +278,16 @@ def parse_xa_prepare(body: Buffer) -> tuple[str, bool]:
 
 
 def parse_heartbeat(body: Buffer, log_pos: int) -> Place:
-    """HEARTBEAT: the position is in the header; a MariaDB server that is past 4 GiB writes 0 there and 8 bytes here."""
+    """HEARTBEAT: the position is in the header; a MariaDB server that is past 4 GiB writes 0 there
+    and 8 bytes here."""
     cursor = Cursor(body)
     offset = log_pos or cursor.uint(8)
     return Place(cursor.text(cursor.left), offset)
 
 
 def parse_heartbeat_v2(body: Buffer) -> Place:
-    """Fields of (kind, length, value): 1 the file's name, 2 the position as a length-encoded number, 0 ends the list."""
+    """Fields of (kind, length, value): 1 the file's name, 2 the position as a length-encoded
+    number, 0 ends the list."""
     cursor = Cursor(body)
     file, offset = "", 0
     while cursor and (kind := cursor.lenenc()):

@@ -1,8 +1,8 @@
 """What the log says, as frozen values: the only words between the parser and the stream.
 
-Only `TransactionEnd` (or a whole `TransactionRollback`) completes a transaction; rows before it count for nothing until it comes.
-`Progress` moves the reader where no transaction is. A fact about a table that cannot be used carries its `defect`,
-so that one table stops and the others flow on.
+Only `TransactionEnd` (or a whole `TransactionRollback`) completes a transaction; rows before it
+count for nothing until it comes. `Progress` moves the reader where no transaction is. A fact about
+a table that cannot be used carries its `defect`, so that one table stops and the others flow on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Operation(IntEnum):
 class MappedColumn:
     """One column as a TABLE_MAP event describes it.
 
-    `code` is the binlog's type (ENUM 247 and SET 248 already unpacked from STRING), `meta` its metadata as one little endian number,
-    or for CHAR and BINARY the length in bytes, for DECIMAL `precision | scale << 8`, for BIT the number of bits. None means:
-    not in the event. `members` are the encoded names of an ENUM or SET.
+    `code` is the binlog's type (ENUM 247 and SET 248 already unpacked from STRING), `meta` its
+    metadata as one little endian number, or for CHAR and BINARY the length in bytes, for DECIMAL
+    `precision | scale << 8`, for BIT the number of bits. None means: not in the event. `members`
+    are the encoded names of an ENUM or SET.
     """
 
     code: int
@@ -46,7 +47,8 @@ class MappedColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableMap:
-    """A TABLE_MAP event. Compared by identity: the parser returns one object for equal events, so readers cache by it."""
+    """A TABLE_MAP event. Compared by identity: the parser returns one object for equal events, so
+    readers cache by it."""
 
     number: int
     table: TableId
@@ -54,10 +56,12 @@ class TableMap:
 
 
 class RowsEvent(NamedTuple):
-    """The row images of one rows event, of one table and one operation; `body` is owned and outlives the parser's input.
+    """The row images of one rows event, of one table and one operation; `body` is owned and
+    outlives the parser's input.
 
-    `size` is the event's bytes in the log, unpacked where the log is compressed or has differences. `defect` is why the rows
-    cannot be used (incomplete image, JSON differences that do not fit, an unreadable TABLE_MAP); `map` and `body` mean nothing then.
+    `size` is the event's bytes in the log, unpacked where the log is compressed or has differences.
+    `defect` is why the rows cannot be used (incomplete image, JSON differences that do not fit, an
+    unreadable TABLE_MAP); `map` and `body` mean nothing then.
     """
 
     table: TableId
@@ -78,10 +82,12 @@ class TransactionBegin:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """A transaction is complete. `timestamp` is the commit's, in unix seconds (microseconds where the server logs them).
+    """A transaction is complete. `timestamp` is the commit's, in unix seconds (microseconds where
+    the server logs them).
 
-    `mark` is MariaDB's GTID position after it: the last GTID of each domain, sorted by domain (`BINLOG_GTID_POS(file, offset)`
-    prints the same ones in an order of its own). It is empty while unknown and on MySQL.
+    `mark` is MariaDB's GTID position after it: the last GTID of each domain, sorted by domain
+    (`BINLOG_GTID_POS(file, offset)` prints the same ones in an order of its own). It is empty while
+    unknown and on MySQL.
     """
 
     id: TransactionId
@@ -93,8 +99,9 @@ class TransactionEnd:
 class TransactionRollback:
     """A transaction in the log whose rows do not count.
 
-    With `id` it is a whole one that ended in ROLLBACK, and its end is as good as a commit's for the position. Without, the log
-    was cut inside it (the server crashed): nothing of it happened, its GTID will be used again.
+    With `id` it is a whole one that ended in ROLLBACK, and its end is as good as a commit's for the
+    position. Without, the log was cut inside it (the server crashed): nothing of it happened, its
+    GTID will be used again.
     """
 
     id: TransactionId | None
@@ -104,7 +111,8 @@ class TransactionRollback:
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """`name` is in lower case: names of savepoints have no case. An earlier one of the same name is gone."""
+    """`name` is in lower case: names of savepoints have no case. An earlier one of the same name is
+    gone."""
 
     name: str
 
@@ -118,9 +126,11 @@ class RollbackTo:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL in the log that is not about transactions: DDL, administration, or DML in statement format.
+    """SQL in the log that is not about transactions: DDL, administration, or DML in statement
+    format.
 
-    `database` is the default database. Characters that could not be decoded are U+FFFD. `session` says how the text was read.
+    `database` is the default database. Characters that could not be decoded are U+FFFD. `session`
+    says how the text was read.
     """
 
     database: str
@@ -130,10 +140,12 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Heartbeat, rotation or MariaDB's list of GTIDs: the reader stands at `at` outside any transaction.
+    """Heartbeat, rotation or MariaDB's list of GTIDs: the reader stands at `at` outside any
+    transaction.
 
-    `mark` is MariaDB's GTID position there where the log says it anew: a domain may be gone from it (FLUSH ... DELETE_DOMAIN_ID).
-    `waits`: a heartbeat, which the server sends while it has nothing else to send.
+    `mark` is MariaDB's GTID position there where the log says it anew: a domain may be gone from it
+    (FLUSH ... DELETE_DOMAIN_ID). `waits`: a heartbeat, which the server sends while it has nothing
+    else to send.
     """
 
     at: LogOffset
@@ -144,8 +156,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class FileLeft:
-    """The binlog goes on in file `next`, and no event that ends `file` was seen: the server crashed while it wrote `file`, or a dump by
-    GTIDs begins behind it."""
+    """The binlog goes on in file `next`, and no event that ends `file` was seen: the server crashed
+    while it wrote `file`, or a dump by GTIDs begins behind it."""
 
     file: str
     next: str
@@ -160,7 +172,8 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class XaPrepare:
-    """The rows of this transaction so far are only prepared; `xid` is as in XA START (hexadecimal literals)."""
+    """The rows of this transaction so far are only prepared; `xid` is as in XA START (hexadecimal
+    literals)."""
 
     xid: str
 

@@ -1,12 +1,14 @@
 """Where packets begin: the header walk, over many packets at once.
 
-A packet is 3 bytes of length, a sequence number, the payload; so where one begins is known only from the one before it, and one step of
-Python for each would cost more than decoding the row that it holds. Hence, for short packets, many walks in lock step: each begins at a
-place that looks like a header and ends where the next one began.
+A packet is 3 bytes of length, a sequence number, the payload; so where one begins is known only
+from the one before it, and one step of Python for each would cost more than decoding the row that
+it holds. Hence, for short packets, many walks in lock step: each begins at a place that looks like
+a header and ends where the next one began.
 
-Why it is right: the first walk begins at a header that is known. A walk whose start the walk before it reached exactly is right, by
-induction; one that was not reached is dropped and its part walked step by step. What looks like a header decides the speed, never
-the result. Source: MySQL source documentation, "MySQL Packets".
+Why it is right: the first walk begins at a header that is known. A walk whose start the walk before
+it reached exactly is right, by induction; one that was not reached is dropped and its part walked
+step by step. What looks like a header decides the speed, never the result. Source: MySQL source
+documentation, "MySQL Packets".
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Walked(NamedTuple):
 
 
 def walk(data: Bytes, at: int, end: int) -> Walked:
-    """The complete packets in `data[at:end]`; one of `FULL` bytes is never complete. `PAD` bytes behind `end` are readable."""
+    """The complete packets in `data[at:end]`; one of `FULL` bytes is never complete. `PAD` bytes
+    behind `end` are readable."""
     probe, after = _one_by_one(data, at, end, _PROBED)
     if len(probe) < _PROBED:
         return Walked(np.array(probe, np.int64), after)
@@ -96,8 +99,9 @@ def _in_lock_step(data: Bytes, at: int, end: int, average: int, longest: int) ->
 
 
 def _likely_starts(data: Bytes, words: npt.NDArray[np.uint32], at: int, end: int, stride: int, window: int) -> Cursors:
-    """`at`, and about one place every `stride` bytes that looks like the header of a row shorter than 64 KiB: its payload begins with a
-    zero byte, and the two packets behind it have the next sequence numbers."""
+    """`at`, and about one place every `stride` bytes that looks like the header of a row shorter
+    than 64 KiB: its payload begins with a zero byte, and the two packets behind it have the next
+    sequence numbers."""
     count = (end - at - window - HEADER) // stride
     if count <= 0:
         return np.array([at], np.int64)

@@ -1,12 +1,15 @@
-"""Many cursors in one buffer: what lock-step decoders read with, for row images and for result sets alike.
+"""Many cursors in one buffer: what lock-step decoders read with, for row images and for result sets
+alike.
 
-Rows are joined into one buffer and read column by column: `at` holds, for each row, where its next value begins (int64, ascending). One
-call reads one value of every row. A fixed width costs about 5 ns a row whatever the width is, a string about 20 ns whatever
-its length is, because numpy copies an opaque item and Arrow a slice; nothing here looks at single bytes in Python.
+Rows are joined into one buffer and read column by column: `at` holds, for each row, where its next
+value begins (int64, ascending). One call reads one value of every row. A fixed width costs about 5
+ns a row whatever the width is, a string about 20 ns whatever its length is, because numpy copies an
+opaque item and Arrow a slice; nothing here looks at single bytes in Python.
 
-Why it is right: behind the buffer lie `PAD` zeros, so that a value may be read with more bytes than it has and be cut after
-it. A cursor beyond the end reads a zero (`byte`) or is a `DecodeError` (`items` and what uses it: numpy checks each index); `clip`
-keeps cursors inside that garbage moved. Cursors are never negative.
+Why it is right: behind the buffer lie `PAD` zeros, so that a value may be read with more bytes than
+it has and be cut after it. A cursor beyond the end reads a zero (`byte`) or is a `DecodeError`
+(`items` and what uses it: numpy checks each index); `clip` keeps cursors inside that garbage moved.
+Cursors are never negative.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ _WIDER = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8}
 
 
 class Lanes:
-    """`parts` joined: a value of each row is read in one call. Raises DecodeError where they are larger than Arrow's offsets."""
+    """`parts` joined: a value of each row is read in one call. Raises DecodeError where they are
+    larger than Arrow's offsets."""
 
     __slots__ = ("bytes", "data", "lasting", "size")
 
@@ -46,8 +50,8 @@ class Lanes:
 
     @classmethod
     def over(cls, data: npt.NDArray[np.uint8], size: int, *, lasting: bool) -> Self:
-        """The first `size` bytes of `data`, without a copy; `PAD` bytes of anything follow them. `lasting`: they will not change, so
-        that an array may hold on to them."""
+        """The first `size` bytes of `data`, without a copy; `PAD` bytes of anything follow them.
+        `lasting`: they will not change, so that an array may hold on to them."""
         lanes = cls.__new__(cls)
         lanes._take(data, size, lasting)
         return lanes
@@ -60,11 +64,13 @@ class Lanes:
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
 
     def clip(self, at: Cursors) -> Cursors:
-        """Keeps cursors inside, in place: one that ran away stays at the end (lengths must be clipped before they overflow)."""
+        """Keeps cursors inside, in place: one that ran away stays at the end (lengths must be
+        clipped before they overflow)."""
         return np.minimum(at, self.size, out=at)
 
     def items(self, at: Cursors, width: int, shift: int = 0) -> Numbers:
-        """`width` bytes at `at + shift` of every row, as opaque items (`V{width}`); raises DecodeError beyond the end."""
+        """`width` bytes at `at + shift` of every row, as opaque items (`V{width}`); raises
+        DecodeError beyond the end."""
         room = len(self.data) - shift - width + 1
         if room <= 0:
             raise DecodeError(f"{width} bytes wanted where {self.size} are left")
@@ -80,7 +86,8 @@ class Lanes:
         return self.bytes[shift:].take(at, mode="clip")
 
     def little(self, at: Cursors, width: int, shift: int = 0) -> Numbers:
-        """Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of numpy."""
+        """Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of numpy.
+        Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of numpy."""
         if width == 1:
             return self.byte(at, shift)
         wide = _WIDER[width]
@@ -88,7 +95,8 @@ class Lanes:
         return number if wide == width else number & number.dtype.type((1 << 8 * width) - 1)
 
     def signed(self, at: Cursors, width: int, shift: int = 0) -> Numbers:
-        """Two's complement little endian numbers of 1 to 8 bytes, in the next wider signed type of numpy."""
+        """Two's complement little endian numbers of 1 to 8 bytes, in the next wider signed type of
+        numpy."""
         wide = _WIDER[width]
         number = (self.byte(at, shift) if width == 1 else self.items(at, wide, shift)).view(f"<i{wide}")
         spare = 8 * (wide - width)
@@ -100,7 +108,8 @@ class Lanes:
         return number >> np.uint64(64 - 8 * width) if width < 8 else number
 
     def slices(self, starts: Cursors, lengths: Cursors, valid: Flags | None = None) -> pa.BinaryArray:
-        """`lengths[i]` bytes at `starts[i]` of every row, as `slices` of this buffer; a single one, which may be huge, is not copied."""
+        """`lengths[i]` bytes at `starts[i]` of every row, as `slices` of this buffer; a single one,
+        which may be huge, is not copied."""
         if len(starts) == 1 and self.lasting:
             raw = pa.py_buffer(self.data).slice(int(starts[0]), int(lengths[0]))
             return arrow_array(pa.binary(), 1, [pa.py_buffer(np.array([0, lengths[0]], np.int32)), raw], valid)
@@ -108,15 +117,18 @@ class Lanes:
 
 
 def slices(data: pa.Buffer, starts: Cursors, lengths: Cursors, valid: Flags | None = None) -> pa.BinaryArray:
-    """`lengths[i]` bytes at `starts[i]` of every row; where `valid` is False NULL (its length must be 0).
+    """`lengths[i]` bytes at `starts[i]` of every row; where `valid` is False NULL (its length must
+    be 0).
 
-    Slices must lie in the buffer and follow one another without overlap, as the rows' values of one column do: then the
-    pieces and the gaps between them are themselves an Arrow array of slices of the buffer, of which Arrow takes every second one.
+    Slices must lie in the buffer and follow one another without overlap, as the rows' values of one
+    column do: then the pieces and the gaps between them are themselves an Arrow array of slices of
+    the buffer, of which Arrow takes every second one.
     """
     rows = len(starts)
     if not rows:
         return arrow_array(pa.binary(), 0, [pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
-    # both offsets of a slice, of 32 bits each, as one number: no step over every second one, no cast
+    # both offsets of a slice, of 32 bits each, as one number: no step over every second one, no
+    # cast
     edges: Cursors = np.add(starts, lengths, dtype=np.int64)
     edges <<= 32
     edges |= starts
@@ -137,7 +149,8 @@ def numbers(values: Numbers, kind: pa.DataType, valid: Flags | None = None) -> p
 
 
 def indices(order: Numbers) -> pa.Int32Array:
-    """For Arrow's `take`: `pa.array` would import pandas to see whether it is given one of its columns."""
+    """For Arrow's `take`: `pa.array` would import pandas to see whether it is given one of its
+    columns."""
     return numbers(order.astype(np.int32), pa.int32())
 
 

@@ -1,8 +1,9 @@
 """Row images to one list of raw values per column.
 
-An image is a bitmap of NULLs, lowest bit first, and the values of the other columns without gaps; a value's length follows from its
-column's type and metadata, or from a length before it. Nothing is interpreted here: that is done by column, in `value`.
-Source: MySQL `sql/rpl_record.cc` (unpack_row), `libs/mysql/binlog/event/binary_log_funcs.cpp` (max_display_length, calc_field_size).
+An image is a bitmap of NULLs, lowest bit first, and the values of the other columns without gaps; a
+value's length follows from its column's type and metadata, or from a length before it. Nothing is
+interpreted here: that is done by column, in `value`. Source: MySQL `sql/rpl_record.cc`
+(unpack_row), `libs/mysql/binlog/event/binary_log_funcs.cpp` (max_display_length, calc_field_size).
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def layout(column: MappedColumn) -> Layout:
 
 
 def split(body: bytes, layouts: Sequence[Layout], columns: Sequence[Raw | None]) -> int:
-    """Appends the values of every image in `body` to `columns` (None: a column that is not captured).
+    """Appends the values of every image in `body` to `columns` (None: a column that is not
+    captured).
 
     Returns the number of images; raises DecodeError where the images do not end with the body.
     """

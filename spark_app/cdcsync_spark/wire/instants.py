@@ -1,7 +1,8 @@
 """Dates and times of a whole column: what `temporal` does for one value, for all at once.
 
-A month's first day and its number of days are looked up by `year * 13 + month`, the number that DATETIME stores; months that the
-calendar of the years 1 to 9999 has not have no days, so that no day fits. Sources and forms: see `temporal`.
+A month's first day and its number of days are looked up by `year * 13 + month`, the number that
+DATETIME stores; months that the calendar of the years 1 to 9999 has not have no days, so that no
+day fits. Sources and forms: see `temporal`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Instants(NamedTuple):
 
 @cache
 def _calendar() -> tuple[Numbers, Numbers]:
-    """Of each `year * 13 + month` the days since 1970 before its first day, and how many days it has."""
+    """Of each `year * 13 + month` the days since 1970 before its first day, and how many days it
+    has."""
     before, days = np.zeros(_MONTHS, np.int32), np.zeros(_MONTHS, np.uint8)
     months = np.arange("0001-01", "10000-01", dtype="datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)

@@ -1,8 +1,9 @@
 """MySQL's binary JSON to the text that the server prints for it.
 
-Offsets are relative to the object or array that holds them. Printing follows the server: a blank after `,` and `:`, members in stored
-order (by length, then bytes), shortest numbers that read back the same. Sources: MySQL `sql-common/json_binary.h` (the format),
-`sql-common/json_dom.cc` (wrapper_to_string), `strings/dtoa.cc` (my_gcvt).
+Offsets are relative to the object or array that holds them. Printing follows the server: a blank
+after `,` and `:`, members in stored order (by length, then bytes), shortest numbers that read back
+the same. Sources: MySQL `sql-common/json_binary.h` (the format), `sql-common/json_dom.cc`
+(wrapper_to_string), `strings/dtoa.cc` (my_gcvt).
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def _short_key(raw: bytes) -> str:
 
 
 class _Document:
-    """One value; `_left` bounds the work and what is printed, because in a sound document every value and key has bytes of its own."""
+    """One value; `_left` bounds the work and what is printed, because in a sound document every
+    value and key has bytes of its own."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -132,7 +134,8 @@ class _Document:
         return _short_key(raw) if length <= _SHORT_KEY else quote(raw.decode())
 
     def _elements(self, first: int, count: int, start: int, form: _Form, depth: int) -> list[str]:
-        """Entries of kind and number, which is the value itself if it is small enough, else where it is, seen from `start`."""
+        """Entries of kind and number, which is the value itself if it is small enough, else where
+        it is, seen from `start`."""
         entries = self._raw[first : first + count * form.element.size]
         if len(entries) < count * form.element.size:
             raise DecodeError(f"a JSON value with {count} elements and without room for them")
@@ -144,7 +147,8 @@ class _Document:
         return found
 
     def _length(self, at: int) -> tuple[int, int]:
-        """A length and where it ends: seven bits a byte, the lowest first; the highest bit says that more follow."""
+        """A length and where it ends: seven bits a byte, the lowest first; the highest bit says
+        that more follow."""
         length = 0
         for shift in range(0, 35, 7):
             byte = self._raw[at]

@@ -1,8 +1,10 @@
 """MySQL's binary JSON of a whole column: documents of one shape are read and printed in step.
 
-A table's documents mostly have the same members, so the members of many documents are columns themselves: their kinds, numbers and strings
-are read as those of rows, and texts are joined as Arrow joins strings. `jsonb` is the definition; whatever is rare or looks wrong
-(a shape of few documents, a kind that is not often stored, anything beyond a document's end) leaves the whole document to it.
+A table's documents mostly have the same members, so the members of many documents are columns
+themselves: their kinds, numbers and strings are read as those of rows, and texts are joined as
+Arrow joins strings. `jsonb` is the definition; whatever is rare or looks wrong (a shape of few
+documents, a kind that is not often stored, anything beyond a document's end) leaves the whole
+document to it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def json_texts(cells: Cells) -> pa.StringArray:
 class _Documents:
     """`left` bounds what is read of each, as in `jsonb`; `odd` are those that are left to it.
 
-    Values are described by `ids`, the documents that they are of, ascending, each at most once, and by where they lie.
+    Values are described by `ids`, the documents that they are of, ascending, each at most once, and
+    by where they lie.
     """
 
     def __init__(self, lanes: Lanes, begins: Cursors, sizes: Cursors) -> None:
@@ -88,7 +91,8 @@ class _Documents:
         return pa.repeat("", len(ids))
 
     def _checked(self, ids: Cursors, at: Cursors, lengths: Cursors) -> tuple[Cursors, Cursors]:
-        """Where the values are that lie in their documents; the others have no bytes, and their documents are odd."""
+        """Where the values are that lie in their documents; the others have no bytes, and their
+        documents are odd."""
         self._left[ids] -= lengths
         wrong: Flags = (at + lengths > self._ends[ids]) | (self._left[ids] < 0)
         if wrong.any():
@@ -133,7 +137,8 @@ class _Documents:
         return pc.binary_join_element_wise('"', text, '"', "")
 
     def _length(self, at: Cursors) -> tuple[Cursors, Cursors]:
-        """Lengths of seven bits a byte, and where they end; one that goes on is made too long for any document."""
+        """Lengths of seven bits a byte, and where they end; one that goes on is made too long for
+        any document."""
         byte = self._lanes.byte(at).astype(np.int64)
         lengths, at = byte & 0x7F, at + 1
         for shift in (7, 14, 21, 28):
@@ -173,7 +178,8 @@ class _Documents:
         return _by_group(counts, lambda count, part: self._of_count(kind, count, ids[part], at[part], depth))
 
     def _of_count(self, kind: int, count: int, ids: Cursors, at: Cursors, depth: int) -> pa.StringArray:
-        """Containers of `count` elements, which begin at `at`: the number of them, the size, keys, elements."""
+        """Containers of `count` elements, which begin at `at`: the number of them, the size, keys,
+        elements."""
         width = 4 if kind & 1 else 2
         named = kind < 2
         keys, entries = 2 * width, 2 * width + (count * (width + 2) if named else 0)
@@ -199,7 +205,8 @@ class _Documents:
         return self._quoted(ids, at + offsets, self._lanes.little(at, 2, entry + width).astype(np.int64))
 
     def _element(self, ids: Cursors, at: Cursors, entry: int, width: int, depth: int) -> pa.StringArray:
-        """A value itself if it is small enough, else where it is, seen from its container's beginning."""
+        """A value itself if it is small enough, else where it is, seen from its container's
+        beginning."""
         kinds = self._lanes.byte(at, entry)
         inlined = np.isin(kinds, _INLINED_LARGE if width == 4 else _INLINED)
         elsewhere = at + self._lanes.little(at, width, entry + 1).astype(np.int64)

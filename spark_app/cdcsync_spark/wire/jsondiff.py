@@ -1,9 +1,11 @@
-"""Differences of JSON documents as MySQL logs them (`binlog_row_value_options=PARTIAL_JSON`), applied to the document before them.
+"""Differences of JSON documents as MySQL logs them (`binlog_row_value_options=PARTIAL_JSON`),
+applied to the document before them.
 
-Why the result is the source's value: the server applies the same differences to the same document, in this order, on its replicas. What it
-would reject there (a path that leads nowhere, a member that is there already) is an error here. Paths name what is there exactly: the
-server has taken out what wraps a single value into an array.
-Source: MySQL `sql/json_diff.cc` (Json_diff_vector::read_binary, apply_json_diffs).
+Why the result is the source's value: the server applies the same differences to the same document,
+in this order, on its replicas. What it would reject there (a path that leads nowhere, a member that
+is there already) is an error here. Paths name what is there exactly: the server has taken out what
+wraps a single value into an array. Source: MySQL `sql/json_diff.cc` (Json_diff_vector::read_binary,
+apply_json_diffs).
 """
 
 from __future__ import annotations

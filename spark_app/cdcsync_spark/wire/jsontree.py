@@ -1,8 +1,8 @@
 """MySQL's binary JSON as a tree, and back: what differences are applied to.
 
-A leaf keeps its kind and the bytes of its value, so nothing about it can change: a number's kind, a decimal's scale, a date. A tree is
-written in the form for large documents, whatever its size: that is read as well as the other one (`jsonb`).
-Source: MySQL `sql-common/json_binary.h`.
+A leaf keeps its kind and the bytes of its value, so nothing about it can change: a number's kind, a
+decimal's scale, a date. A tree is written in the form for large documents, whatever its size: that
+is read as well as the other one (`jsonb`). Source: MySQL `sql-common/json_binary.h`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class _Reader:
 
 
 def _length(raw: bytes, at: int) -> tuple[int, int]:
-    """A length and where it ends: seven bits a byte, the lowest first; the highest bit says that more follow."""
+    """A length and where it ends: seven bits a byte, the lowest first; the highest bit says that
+    more follow."""
     length = 0
     for shift in range(0, 35, 7):
         length |= (raw[at] & 0x7F) << shift
@@ -121,7 +122,8 @@ def _data(tree: Tree) -> bytes:
 
 
 def _container(keys: list[bytes], values: list[Tree]) -> bytes:
-    """Count and size, where the keys are and how long, kinds and places of the values, the keys, the values."""
+    """Count and size, where the keys are and how long, kinds and places of the values, the keys,
+    the values."""
     end = 8 + len(keys) * 6 + len(values) * 5
     heads, entries, tail = [], [], []
     for key in keys:

@@ -14,7 +14,8 @@ _SHOWN = 64
 
 
 def key_text(table: Table, row: int, column: Callable[[Column], pa.Array]) -> str:
-    """`id=5, name='a'`, of the row with the index `row` of the key's columns; empty where it is not known."""
+    """`id=5, name='a'`, of the row with the index `row` of the key's columns; empty where it is not
+    known."""
     if row < 0:
         return ""
     try:

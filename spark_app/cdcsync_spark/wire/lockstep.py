@@ -1,12 +1,15 @@
-"""Row images to columns, all rows in step: where each row begins, then one column of all rows after the other.
+"""Row images to columns, all rows in step: where each row begins, then one column of all rows after
+the other.
 
-Rows follow one another without a count, so where a row begins is only known once the one before it is read. Events are
-independent: one step reads a row of every event that has one left. Where few are left (a huge event has thousands of rows) each
-is walked alone, in a loop that knows the steps of each NULL bitmap by heart. So no shape of a batch is slow.
+Rows follow one another without a count, so where a row begins is only known once the one before it
+is read. Events are independent: one step reads a row of every event that has one left. Where few
+are left (a huge event has thousands of rows) each is walked alone, in a loop that knows the steps
+of each NULL bitmap by heart. So no shape of a batch is slow.
 
-Why it is right: `starts` proves that every row ends where the next begins and the last one with its event. `columns` then
-takes the same steps again over rows that are known to lie in the buffer. Its slices are small enough for a cache, and their
-Arrow columns for memory, however many columns a few bytes of NULLs stand for.
+Why it is right: `starts` proves that every row ends where the next begins and the last one with its
+event. `columns` then takes the same steps again over rows that are known to lie in the buffer. Its
+slices are small enough for a cache, and their Arrow columns for memory, however many columns a few
+bytes of NULLs stand for.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ _VALUE_BYTES = 16
 
 
 class Cells(NamedTuple):
-    """One column of many rows: `width` bytes at `at + shift`, or `lengths` bytes where they differ. `valid` is None where no row
-    is NULL; a NULL has the length 0 and, for a fixed width, bytes that mean nothing."""
+    """One column of many rows: `width` bytes at `at + shift`, or `lengths` bytes where they differ.
+    `valid` is None where no row is NULL; a NULL has the length 0 and, for a fixed width, bytes that
+    mean nothing."""
 
     lanes: Lanes
     at: Cursors
@@ -62,14 +66,16 @@ class Cells(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """`starts` of all rows in the order of the log, then the end of the last one; `counts` of each event."""
+    """`starts` of all rows in the order of the log, then the end of the last one; `counts` of each
+    event."""
 
     starts: Cursors
     counts: npt.NDArray[np.int64]
 
 
 def rows(lanes: Lanes, sizes: Sequence[int], layouts: Sequence[Layout]) -> Rows:
-    """Where the rows of the joined events of `sizes` bytes begin; raises DecodeError where they do not end with their event."""
+    """Where the rows of the joined events of `sizes` bytes begin; raises DecodeError where they do
+    not end with their event."""
     ends = np.cumsum(np.asarray(sizes, np.int64))
     begins = ends - sizes
     found: list[Cursors] = []
@@ -99,8 +105,8 @@ _SHOWN = (np.arange(256)[:, None] >> np.arange(8) & 1 ^ 1).astype(np.uint8)
 
 
 class _Byte(NamedTuple):
-    """Of a byte of the NULL bitmap: for each of its values how far its columns that are there move a cursor, in the gaps from `first`
-    on; whether lengths are among them."""
+    """Of a byte of the NULL bitmap: for each of its values how far its columns that are there move
+    a cursor, in the gaps from `first` on; whether lengths are among them."""
 
     gaps: Cursors
     first: int
@@ -108,8 +114,9 @@ class _Byte(NamedTuple):
 
 
 class _Step:
-    """From the beginnings of rows to their ends. Between the lengths of the values that vary there are gaps: what has a fixed width, the
-    lengths themselves. They are looked up by the bytes of the bitmap."""
+    """From the beginnings of rows to their ends. Between the lengths of the values that vary there
+    are gaps: what has a fixed width, the lengths themselves. They are looked up by the bytes of the
+    bitmap."""
 
     def __init__(self, lanes: Lanes, layouts: Sequence[Layout]) -> None:
         self._lanes = lanes
@@ -187,7 +194,8 @@ class _Walk:
             raise _missing(at - end)
 
     def _learn(self, nulls: bytes) -> tuple[list[tuple[int, int]], int]:
-        """For a NULL bitmap how far it is to each length, from the end of the length's value before it, and at last to the row's end."""
+        """For a NULL bitmap how far it is to each length, from the end of the length's value before
+        it, and at last to the row's end."""
         bits, gap = int.from_bytes(nulls, "little"), self._bitmap
         steps: list[tuple[int, int]] = []
         for i, (width, prefix) in enumerate(self._layouts):
@@ -205,12 +213,14 @@ class _Walk:
 
 
 def arrow_width(columns: Sequence[MappedColumn]) -> int:
-    """About how many bytes a row may take as columns, where the log has few for it: a NULL, a BINARY without its zeros."""
+    """About how many bytes a row may take as columns, where the log has few for it: a NULL, a
+    BINARY without its zeros."""
     return sum(_VALUE_BYTES + (c.meta if c.code == STRING else 0) for c in columns)
 
 
 def slices(found: Rows, width: int, together: Flags) -> Iterator[slice]:
-    """Rows that are decoded together; `width` is their `arrow_width`. Those of `together` stay with the row after them."""
+    """Rows that are decoded together; `width` is their `arrow_width`. Those of `together` stay with
+    the row after them."""
     starts, total = found.starts, len(found.starts) - 1
     most = max(1, _SLICE_ARROW_BYTES // width)
     low = 0

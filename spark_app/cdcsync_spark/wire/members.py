@@ -1,7 +1,7 @@
 """The members of an ENUM or SET column, as the binlog names them, and the texts of its values.
 
-Why it is right: a member whose bytes are no text stops the rows that have it, as any other text does, and no others: so does a
-snapshot, which reads values and no members.
+Why it is right: a member whose bytes are no text stops the rows that have it, as any other text
+does, and no others: so does a snapshot, which reads values and no members.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Members(NamedTuple):
         return refused(self.raw[number], self.charset)
 
     def enum_text(self, number: int) -> str:
-        """The value 0 is what the server stored for an invalid one; it prints nothing. Raises DecodeError and IndexError."""
+        """The value 0 is what the server stored for an invalid one; it prints nothing. Raises
+        DecodeError and IndexError."""
         return self._name(number - 1) if number else ""
 
     def set_text(self, bits: int) -> str:

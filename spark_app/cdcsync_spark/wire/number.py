@@ -11,15 +11,16 @@ from functools import lru_cache
 from cdcsync_core.errors import DecodeError
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-#: beyond this many digits of a whole number, or zeros after the point, the server prints an exponent
+#: beyond this many digits of a whole number, or zeros after the point, the server prints an
+#: exponent
 _PLAIN_DIGITS = 15
 
 
 def decimal_text(raw: bytes, precision: int, scale: int) -> str:
     """A DECIMAL's stored bytes to the server's text, with exactly `scale` digits after the point.
 
-    Nine digits take four bytes, big endian, counted from the point in both directions, the rest as few bytes as they need. The first
-    bit is inverted, and all bytes of a negative number are.
+    Nine digits take four bytes, big endian, counted from the point in both directions, the rest as
+    few bytes as they need. The first bit is inverted, and all bytes of a negative number are.
     """
     if not raw or not 0 <= scale <= precision:
         raise DecodeError(f"a DECIMAL({precision},{scale}) of {len(raw)} bytes")
@@ -38,7 +39,8 @@ def decimal_text(raw: bytes, precision: int, scale: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _groups(precision: int, scale: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """The width in bytes, and for each group of digits how far its bits lie from the end, their mask, and how many digits it has."""
+    """The width in bytes, and for each group of digits how far its bits lie from the end, their
+    mask, and how many digits it has."""
     whole = precision - scale
     counts = [c for c in (whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9) if c]
     shift = width = sum(_DIGIT_BYTES[c] for c in counts)
@@ -57,7 +59,8 @@ def _digits(number: int, count: int) -> str:
 
 
 def shortest_double(raw: bytes) -> str:
-    """The shortest text that reads back as the same double, in the server's form: `1.5`, `1.0`, `1e20`, `1.5e-16`."""
+    """The shortest text that reads back as the same double, in the server's form: `1.5`, `1.0`,
+    `1e20`, `1.5e-16`."""
     number = struct.unpack("<d", raw)[0]
     if number != number or number in (float("inf"), float("-inf")):
         raise DecodeError(f"the number {number}", needed="a finite one")

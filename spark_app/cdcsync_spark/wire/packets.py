@@ -1,9 +1,11 @@
-"""A result's packets from bytes as they come: one buffer that is filled and emptied over and over, no I/O.
+"""A result's packets from bytes as they come: one buffer that is filled and emptied over and over,
+no I/O.
 
-The caller fills `room()`, says how much came, and takes complete payloads; those lie in the buffer itself and are valid until
-`room()` is asked for again. A payload that does not fit in the buffer, up to one that spans many packets, is gathered in a buffer
-of its own. Every sequence number is checked, so that a byte too many or too few cannot pass.
-Source: MySQL source documentation, "MySQL Packets".
+The caller fills `room()`, says how much came, and takes complete payloads; those lie in the buffer
+itself and are valid until `room()` is asked for again. A payload that does not fit in the buffer,
+up to one that spans many packets, is gathered in a buffer of its own. Every sequence number is
+checked, so that a byte too many or too few cannot pass. Source: MySQL source documentation, "MySQL
+Packets".
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ MAX_PAYLOAD = 1 << 30
 
 @dataclass(frozen=True)
 class Payloads:
-    """`data[starts[i]:ends[i]]` is the i-th one; `PAD` bytes behind the last are readable. `lasting`: `data` will not be reused."""
+    """`data[starts[i]:ends[i]]` is the i-th one; `PAD` bytes behind the last are readable.
+    `lasting`: `data` will not be reused."""
 
     data: Bytes
     starts: Cursors
@@ -64,7 +67,8 @@ class Packets:
         return self._long is not None or self._high > self._low
 
     def room(self) -> memoryview:
-        """Where the next bytes go: not empty unless `full`. What was taken is not valid any more. Raises DecodeError."""
+        """Where the next bytes go: not empty unless `full`. What was taken is not valid any more.
+        Raises DecodeError."""
         if self._low:
             self._data[: self._high - self._low] = self._data[self._low : self._high].copy()
             self._low, self._high = 0, self._high - self._low
@@ -94,7 +98,8 @@ class Packets:
         return Payloads(self._data, headers + HEADER, np.append(headers[1:], after) if len(headers) else headers)
 
     def take_one(self) -> bytes | None:
-        """A copy of the next payload alone; None where it is not complete. For the packets before the rows."""
+        """A copy of the next payload alone; None where it is not complete. For the packets before
+        the rows."""
         if self._long or self._too_long():
             raise DecodeError("a long packet where a result is described")
         start, end = self._low + HEADER, self._low + HEADER + self._length()
@@ -130,7 +135,8 @@ class Packets:
 
 
 class _LongPayload:
-    """One payload that spans packets or does not fit in the buffer; `begun` is what came of it, its header first."""
+    """One payload that spans packets or does not fit in the buffer; `begun` is what came of it, its
+    header first."""
 
     def __init__(self, sequence: int, begun: bytes) -> None:
         self.sequence = sequence
@@ -149,7 +155,8 @@ class _LongPayload:
             begun = begun[count:]
 
     def room(self) -> memoryview:
-        """The rest of the packet or of its header: so no header ever lies between the payload's bytes."""
+        """The rest of the packet or of its header: so no header ever lies between the payload's
+        bytes."""
         if self._left:
             return memoryview(self.data)[self.size : self.size + self._left]
         return memoryview(self._header)[self._header_size :]

@@ -1,21 +1,26 @@
 """Raw events to facts, without I/O.
 
-Rule 1: bytes in, facts out. One whole event per `feed`; the facts of a compressed transaction are generated while they are
-        consumed, and must be consumed before the next `feed`. What a fact holds is owned by it.
-Rule 2: what is not understood is an error, never skipped, unless the server marked the event as ignorable. An error that
-        concerns one table travels as the `defect` of its rows; only what makes the log itself unreadable is raised.
-Rule 3: rows of tables that are not wanted cost a table lookup and nothing else.
-Rule 4: a transaction of one row is five events, so an event costs few steps: no generator, no cursor where places are fixed.
+- Rule 1: bytes in, facts out. One whole event per `feed`; the facts of a compressed transaction are
+  generated while they are consumed, and must be consumed before the next `feed`. What a fact holds
+  is owned by it.
+- Rule 2: what is not understood is an error, never skipped, unless the server marked the event as
+  ignorable. An error that concerns one table travels as the `defect` of its rows; only what makes
+  the binlog itself unreadable is raised.
+- Rule 3: rows of tables that are not wanted cost a table lookup and nothing else.
+- Rule 4: a transaction of one row is five events, so an event costs few steps: no generator, no
+  cursor where places are fixed.
 
-Theory of operation. A transaction is opened by a GTID event (MySQL: GTID or ANONYMOUS_GTID, then a BEGIN query or one
-statement; MariaDB: GTID alone, or with the flag STANDALONE one statement), holds TABLE_MAP and rows events, and ends with XID, a
-COMMIT or ROLLBACK query, an XA_PREPARE, or after the one statement. The place of its end comes from the header of its last event, whose 32
-bits are continued to 64 by counting. The events inside a compressed transaction have no place of their own: the payload event's counts.
-A file that ends inside a transaction was cut by a crash: the transaction did not happen. A file ends with a ROTATE
-event, or with STOP where the server was shut down; before each file that the server sends it makes up another ROTATE.
-Where only that one comes, the server crashed.
-MariaDB with binlog_alter_two_phase writes an ALTER twice, when it starts and when it is committed or rolled back: it is a
-statement where it is committed, and the rows before that have the old definition.
+Theory of operation. A transaction is opened by a GTID event (MySQL: GTID or ANONYMOUS_GTID, then a
+BEGIN query or one statement; MariaDB: GTID alone, or with the flag STANDALONE one statement), holds
+TABLE_MAP and rows events, and ends with XID, a COMMIT or ROLLBACK query, an XA_PREPARE, or after
+the one statement. The place of its end comes from the header of its last event, whose 32 bits are
+continued to 64 by counting. The events inside a compressed transaction have no place of their own:
+the payload event's counts. A file that ends inside a transaction was cut by a crash: the
+transaction did not happen. A file ends with a ROTATE event, or with STOP where the server was shut
+down; before each file that the server sends it makes up another ROTATE. Where only that one comes,
+the server crashed. MariaDB with binlog_alter_two_phase writes an ALTER twice, when it starts and
+when it is committed or rolled back: it is a statement where it is committed, and the rows before
+that have the old definition.
 """
 
 from __future__ import annotations
@@ -98,9 +103,10 @@ def _header(event: memoryview) -> _Header:
 class EventParser:
     """The state of one binlog dump.
 
-    `file` is the log file where it begins (found out from the first event otherwise); `mark` is MariaDB's GTID position
-    there, empty if unknown: then marks are empty up to the next file, which begins with its own. Up to the place `known`,
-    where an event must end, there are no facts. `wanted` says whose rows are emitted.
+    `file` is the log file where it begins (found out from the first event otherwise); `mark` is
+    MariaDB's GTID position there, empty if unknown: then marks are empty up to the next file, which
+    begins with its own. Up to the place `known`, where an event must end, there are no facts.
+    `wanted` says whose rows are emitted.
     """
 
     def __init__(
@@ -130,7 +136,8 @@ class EventParser:
         self._tables = MappedTables(self._mariadb, wanted)
 
     def feed(self, event: Buffer) -> Iterable[Fact]:
-        """The facts of one event: header, body and, where the log has them, checksum. Raises DecodeError."""
+        """The facts of one event: header, body and, where the log has them, checksum. Raises
+        DecodeError."""
         try:
             view = memoryview(event)
             header = _header(view)
@@ -171,7 +178,8 @@ class EventParser:
         return DecodeError(e.found, needed=e.needed, table=e.table, column=e.column, position=at)
 
     def _move(self, header: _Header) -> None:
-        """To the event's end. Made up events have none, rotations and heartbeats say it in their bodies."""
+        """To the event's end. Made up events have none, rotations and heartbeats say it in their
+        bodies."""
         place = _continued(self._offset, header.log_pos)
         if place >> 32 != self._offset >> 32 and place - self._offset > header.length:
             raise DecodeError(f"an event that ends at {header.log_pos}, before the one before it")
@@ -185,12 +193,14 @@ class EventParser:
         )
 
     def _checked(self, header: _Header, event: memoryview) -> int:
-        """Where the body ends, of the events that come before it is known whether there are checksums, and of logs without."""
+        """Where the body ends, of the events that come before it is known whether there are
+        checksums, and of logs without."""
         end = len(event) - _CHECKSUM
         if header.kind == _FORMAT:
             self._checksum = events.parse_checksum(event[_HEADER.size :])
         if header.kind == _ROTATE and not header.log_pos:
-            # made up by the server while it connects or changes files: no format description says yet whether it has a checksum
+            # made up by the server while it connects or changes files: no format description says
+            # yet whether it has a checksum
             return end if end > _HEADER.size and _crc(event, end) else len(event)
         if not self._checksum:
             return end if header.kind == _FORMAT else len(event)
@@ -203,7 +213,8 @@ class EventParser:
             raise _damaged(header)
         return end
 
-    # --- places -------------------------------------------------------------------------------------------------
+    # --- places
+    # ---------------------------------------------------------------------------------------------
 
     def _here(self) -> LogOffset:
         try:
@@ -249,7 +260,8 @@ class EventParser:
         self._offset = offset
         return [Progress(self._here(), float(header.timestamp) if header.timestamp else None, waits=True)]
 
-    # --- transactions -------------------------------------------------------------------------------------------
+    # --- transactions
+    # -------------------------------------------------------------------------------------------
 
     def _begin(
         self, inside: _Inside, gtid: Gtid | None = None, domain: int = 0, mark: str = "", committed: int = 0
@@ -361,7 +373,8 @@ class EventParser:
     def _incident(self, _: _Header, body: memoryview) -> Iterable[Fact]:
         return [Incident(events.parse_incident(body))]
 
-    # --- rows ---------------------------------------------------------------------------------------------------
+    # --- rows
+    # ---------------------------------------------------------------------------------------------
 
     def _table_map(self, _: _Header, body: memoryview) -> Iterable[Fact]:
         self._tables.learn(body, self._file, self._offset)
@@ -407,14 +420,16 @@ def _savepoint(name: str) -> str:
 
 
 def _opens_transaction(sql: str) -> bool:
-    """MySQL logs CREATE TABLE ... SELECT as `CREATE TABLE ... START TRANSACTION`, rows and an XID."""
+    """MySQL logs CREATE TABLE ... SELECT as `CREATE TABLE ... START TRANSACTION`, rows and an XID.
+    MySQL logs CREATE TABLE ... SELECT as `CREATE TABLE ... START TRANSACTION`, rows and an XID."""
     return sql.rstrip().upper().endswith("START TRANSACTION")
 
 
 _PLACED_BY_BODY = frozenset({_ROTATE, 27, 41})
 _CHECKED_APART = frozenset({_ROTATE, _FORMAT})
-# INTVAR, APPEND_BLOCK, RAND, USER_VAR, BEGIN_LOAD_QUERY, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS, TRANSACTION_CONTEXT,
-# VIEW_CHANGE; MariaDB: ANNOTATE_ROWS, BINLOG_CHECKPOINT, START_ENCRYPTION (the dump is sent decrypted, and its checksums prove it)
+# INTVAR, APPEND_BLOCK, RAND, USER_VAR, BEGIN_LOAD_QUERY, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS,
+# TRANSACTION_CONTEXT, VIEW_CHANGE; MariaDB: ANNOTATE_ROWS, BINLOG_CHECKPOINT, START_ENCRYPTION (the
+# dump is sent decrypted, and its checksums prove it)
 _SILENT = frozenset({5, 9, 13, 14, 17, 28, 29, 35, 36, 37, 160, 161, 164})
 _Handler = Callable[[EventParser, _Header, memoryview], Iterable[Fact]]
 _HANDLERS: dict[int, _Handler] = {

@@ -1,8 +1,10 @@
-"""Images of a PARTIAL_UPDATE_ROWS event to those of an UPDATE_ROWS event: JSON columns that are differences become whole values.
+"""Images of a PARTIAL_UPDATE_ROWS event to those of an UPDATE_ROWS event: JSON columns that are
+differences become whole values.
 
-Why it is right: with `binlog_row_image=FULL` the before image has every column whole, so what the differences apply to is in the event
-itself; nothing is remembered between events. The images that come out are read like any others.
-Source: MySQL `sql/rpl_record.cc` (unpack_row), `libs/mysql/binlog/event/rows_event.h` (Rows_event).
+Why it is right: with `binlog_row_image=FULL` the before image has every column whole, so what the
+differences apply to is in the event itself; nothing is remembered between events. The images that
+come out are read like any others. Source: MySQL `sql/rpl_record.cc` (unpack_row),
+`libs/mysql/binlog/event/rows_event.h` (Rows_event).
 """
 
 from __future__ import annotations

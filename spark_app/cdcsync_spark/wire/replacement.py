@@ -1,11 +1,14 @@
-"""Bytes that are no character of their character set: the error that names them, and U+FFFD in their place.
+"""Bytes that are no character of their character set: the error that names them, and U+FFFD in
+their place.
 
-Why it is right: the snapshot and the stream read the stored bytes with the same functions, so the same bytes become the same text
-whichever way they come. The servers themselves put `?`, one or several for the same bytes, depending on server and set.
+Why it is right: the snapshot and the stream read the stored bytes with the same functions, so the
+same bytes become the same text whichever way they come. The servers themselves put `?`, one or
+several for the same bytes, depending on server and set.
 
-What is replaced: of single-byte sets each byte without a character; of the sets of several bytes a whole sequence where it has the
-form of one, else its first byte; of Unicode's forms what the Unicode Standard calls a maximal subpart. The servers store sequences
-of the right form without a character in nearly every set, and others hardly ever.
+What is replaced: of single-byte sets each byte without a character; of the sets of several bytes a
+whole sequence where it has the form of one, else its first byte; of Unicode's forms what the
+Unicode Standard calls a maximal subpart. The servers store sequences of the right form without a
+character in nearly every set, and others hardly ever.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ _EUC = frozenset({"eucjpms", "gb2312", "ujis"})
 
 
 def reader(charset: str, *, replaced: bool) -> Decode:
-    """What reads the bytes of a character set; unless they are replaced, it raises UnicodeDecodeError or DecodeError for others."""
+    """What reads the bytes of a character set; unless they are replaced, it raises
+    UnicodeDecodeError or DecodeError for others."""
     return _replacing(charset) if replaced else decoder(charset)
 
 

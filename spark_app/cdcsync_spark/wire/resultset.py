@@ -1,8 +1,9 @@
 """The response to COM_STMT_EXECUTE: how it begins, its rows, how it ends. No I/O.
 
-A result is complete if and only if its end packet came, as the last one. An error packet may come instead of any other; it ends
-the result, too, and must be raised by the caller, who knows errors. Everything else is a DecodeError, never a short result.
-Source: MySQL source documentation, "Binary Protocol Resultset", "Column Definition", "EOF_Packet", "ERR_Packet".
+A result is complete if and only if its end packet came, as the last one. An error packet may come
+instead of any other; it ends the result, too, and must be raised by the caller, who knows errors.
+Everything else is a DecodeError, never a short result. Source: MySQL source documentation, "Binary
+Protocol Resultset", "Column Definition", "EOF_Packet", "ERR_Packet".
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _MAX_COLUMNS = 1 << 13
 
 
 class Definition(NamedTuple):
-    """A column of the result: the type code of the wire, the flags, the collation's id (63: bytes)."""
+    """A column of the result: the type code of the wire, the flags, the collation's id (63: bytes).
+    A column of the result: the type code of the wire, the flags, the collation's id (63: bytes)."""
 
     name: str
     code: int
@@ -36,8 +38,9 @@ class Definition(NamedTuple):
 class ResultSet:
     """Fill `packets`; then ask `definitions` until they are there, and `rows` until `ended`.
 
-    `deprecate_eof`: the connection agreed on CLIENT_DEPRECATE_EOF, so no packet stands between definitions and rows. `error` is the
-    server's error packet where one came: the result is worth nothing then.
+    `deprecate_eof`: the connection agreed on CLIENT_DEPRECATE_EOF, so no packet stands between
+    definitions and rows. `error` is the server's error packet where one came: the result is worth
+    nothing then.
     """
 
     def __init__(self, packets: Packets, *, deprecate_eof: bool = False) -> None:
@@ -50,7 +53,8 @@ class ResultSet:
         self._described = False
 
     def definitions(self) -> list[Definition] | None:
-        """The columns; None as long as they have not come, or where an error came. Raises DecodeError."""
+        """The columns; None as long as they have not come, or where an error came. Raises
+        DecodeError."""
         while not self.ended:
             complete = len(self._definitions) == self._columns
             if self._described or (complete and self._deprecate_eof):
@@ -102,7 +106,8 @@ class ResultSet:
             raise DecodeError(f"a packet among the rows that begins with {payload[:8].hex()}")
 
     def _status(self, payload: bytes) -> int:
-        """An EOF packet has warnings, then the status; an OK packet in its place rows, insert id, status, warnings."""
+        """An EOF packet has warnings, then the status; an OK packet in its place rows, insert id,
+        status, warnings."""
         cursor = Cursor(payload, 1)
         if not self._deprecate_eof:
             _expect_eof(payload)
@@ -134,7 +139,8 @@ def _column_count(payload: bytes) -> int:
 
 
 def parse_definition(payload: bytes) -> Definition:
-    """Catalog, schema, table, its own name, the column's name, its own name, twelve bytes: collation, length, type, flags, decimals."""
+    """Catalog, schema, table, its own name, the column's name, its own name, twelve bytes:
+    collation, length, type, flags, decimals."""
     cursor = Cursor(payload)
     for _ in range(4):
         cursor.skip(cursor.lenenc())

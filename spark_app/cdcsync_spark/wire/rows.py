@@ -1,8 +1,9 @@
 """Row events of one table to Arrow batches of changes.
 
-Why it is right: the definition that every TABLE_MAP carries is compared with the planned one before a byte is read, the images are
-cut by the event's own metadata and must end exactly with the event, and a value that cannot be read stops the table. Two decoders
-fill the columns: `plain`, value by value, is the oracle of `lockstep`, which does the same to all rows at once.
+Why it is right: the definition that every TABLE_MAP carries is compared with the planned one before
+a byte is read, the images are cut by the event's own metadata and must end exactly with the event,
+and a value that cannot be read stops the table. Two decoders fill the columns: `plain`, value by
+value, is the oracle of `lockstep`, which does the same to all rows at once.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ _STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 
 class Decoded(NamedTuple):
-    """`batch` has the schema `changes_schema(arrow_schema(table))`; `nulled` counts the dates of inserted rows and after images that
-    became NULL; `images` were read for it, one a row, and those that were left out."""
+    """`batch` has the schema `changes_schema(arrow_schema(table))`; `nulled` counts the dates of
+    inserted rows and after images that became NULL; `images` were read for it, one a row, and those
+    that were left out."""
 
     batch: pa.RecordBatch
     nulled: int
@@ -74,10 +76,12 @@ def batches(
     *,
     befores: bool = True,
 ) -> Iterator[Decoded]:
-    """The changes of `events` in their order; `transactions[i]` is the transaction index of `events[i]`. Without `befores` the before
-    images of updates are left out that a fold by key does without.
+    """The changes of `events` in their order; `transactions[i]` is the transaction index of
+    `events[i]`. Without `befores` the before images of updates are left out that a fold by key does
+    without.
 
-    Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError, always with the table's name.
+    Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError,
+    always with the table's name.
     """
     for event in events:
         if event.defect:
@@ -158,7 +162,8 @@ class _Frame:
         self._nulled = 0
 
     def fill(self, convert: Callable[[Column], value.Converted]) -> None:
-        """With all captured columns. Raises DecodeError with table, column and, where a row is to blame, its key."""
+        """With all captured columns. Raises DecodeError with table, column and, where a row is to
+        blame, its key."""
         for column in self.table.captured:
             try:
                 self._add(convert(column))

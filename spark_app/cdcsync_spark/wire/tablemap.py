@@ -1,8 +1,10 @@
-"""TABLE_MAP events: the table's number, name and columns, with the optional metadata of `binlog_row_metadata=FULL`.
+"""TABLE_MAP events: the table's number, name and columns, with the optional metadata of
+`binlog_row_metadata=FULL`.
 
-The optional metadata lists values only for the columns that they concern, so the parser must know which types count as
-numeric, character, or ENUM/SET, exactly as the server does: one wrong answer shifts every column after it. Source: MySQL
-`libs/mysql/binlog/event/rows_event.h` (Table_map_event), MariaDB `sql/log_event_server.cc` (Table_map_log_event::init_metadata_fields).
+The optional metadata lists values only for the columns that they concern, so the parser must know
+which types count as numeric, character, or ENUM/SET, exactly as the server does: one wrong answer
+shifts every column after it. Source: MySQL `libs/mysql/binlog/event/rows_event.h`
+(Table_map_event), MariaDB `sql/log_event_server.cc` (Table_map_log_event::init_metadata_fields).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _T = TypeVar("_T")
 
 
 class Named(NamedTuple):
-    """The beginning of a TABLE_MAP event's body, enough to see whether the table is wanted; `rest` is where columns begin."""
+    """The beginning of a TABLE_MAP event's body, enough to see whether the table is wanted; `rest`
+    is where columns begin."""
 
     number: int
     table: TableId
@@ -127,7 +130,8 @@ class _Optional:
         return self._collations.get(column)
 
     def read(self, kind: int, field: Cursor) -> None:
-        """One optional field; kinds that say nothing about values (keys, visibility, geometry types) are passed over."""
+        """One optional field; kinds that say nothing about values (keys, visibility, geometry
+        types) are passed over."""
         reader = _FIELDS.get(kind)
         if reader:
             reader(self, field)

@@ -1,8 +1,8 @@
 """The tables that the log speaks of, by their numbers, and the rows events about them.
 
-Why it is right: a TABLE_MAP precedes every use of its number and a new one replaces it; numbers mean nothing in another file. What
-makes one table's rows unusable travels as their `defect`. A table that is not wanted costs its name and nothing else; equal
-TABLE_MAPs are parsed once.
+Why it is right: a TABLE_MAP precedes every use of its number and a new one replaces it; numbers
+mean nothing in another file. What makes one table's rows unusable travels as their `defect`. A
+table that is not wanted costs its name and nothing else; equal TABLE_MAPs are parsed once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _NO_TABLE = 0xFFFFFF
 
 
 class _Form(NamedTuple):
-    """Of a kind of rows event. `extra`: version 2, with extra data; `compressed`: MariaDB; `partial`: MySQL's JSON differences."""
+    """Of a kind of rows event. `extra`: version 2, with extra data; `compressed`: MariaDB;
+    `partial`: MySQL's JSON differences."""
 
     operation: Operation
     extra: bool = False
@@ -42,8 +43,9 @@ class _Unreadable(NamedTuple):
 
 
 class _Map:
-    """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had between its flags and its images:
-    extra data, the number of columns, bitmaps. The servers differ in it, the events of one server hardly do."""
+    """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had
+    between its flags and its images: extra data, the number of columns, bitmaps. The servers differ
+    in it, the events of one server hardly do."""
 
     __slots__ = ("heads", "map")
 
@@ -99,8 +101,8 @@ class MappedTables:
         return known
 
     def rows(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
-        """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that is not wanted. It begins with the
-        table's number (6 bytes) and flags (2)."""
+        """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that
+        is not wanted. It begins with the table's number (6 bytes) and flags (2)."""
         known = self._maps.get(int.from_bytes(body[:6], "little"))
         if isinstance(known, _Map) and (head := known.heads.get(kind)) and body[8 : 8 + len(head)] == head:
             return _whole(known.map, ROWS[kind], body, 8 + len(head), length)

@@ -1,7 +1,8 @@
 """Dates and times: from stored bytes to days, microseconds and the server's text.
 
-A date that is not in the proleptic calendar of the years 1 to 9999 (zero, partial or impossible, which sql_mode may admit) is
-None, as in the snapshot. Source: MySQL `mysys_time`/`sql-common/my_time.cc` (my_datetime_packed_from_binary, my_time_packed_from_binary,
+A date that is not in the proleptic calendar of the years 1 to 9999 (zero, partial or impossible,
+which sql_mode may admit) is None, as in the snapshot. Source: MySQL
+`mysys_time`/`sql-common/my_time.cc` (my_datetime_packed_from_binary, my_time_packed_from_binary,
 my_timestamp_from_binary); MariaDB uses the same forms.
 """
 
@@ -47,7 +48,8 @@ def date_days(raw: bytes) -> int | None:
 
 
 def datetime2_micros(raw: bytes) -> int | None:
-    """DATETIME: 5 bytes, big endian: a one, 17 bits of year * 13 + month, then 5, 5, 6, 6; then the fraction."""
+    """DATETIME: 5 bytes, big endian: a one, 17 bits of year * 13 + month, then 5, 5, 6, 6; then the
+    fraction."""
     number = int.from_bytes(raw[:5], "big")
     if not number >> 39:
         raise DecodeError(f"a DATETIME before the year 0: {raw.hex()}")
@@ -57,13 +59,15 @@ def datetime2_micros(raw: bytes) -> int | None:
 
 
 def timestamp2_micros(raw: bytes) -> int | None:
-    """TIMESTAMP: 4 bytes of unix seconds, big endian, then the fraction; the second 0 stands for the zero date."""
+    """TIMESTAMP: 4 bytes of unix seconds, big endian, then the fraction; the second 0 stands for
+    the zero date."""
     seconds = int.from_bytes(raw[:4], "big")
     return seconds * _MICROS + _fraction(raw[4:]) if seconds else None
 
 
 def time2_text(raw: bytes, digits: int) -> str:
-    """TIME: 3 bytes and a fraction, big endian, together one number with the offset of the sign; of its magnitude 10, 6, 6 bits."""
+    """TIME: 3 bytes and a fraction, big endian, together one number with the offset of the sign; of
+    its magnitude 10, 6, 6 bits."""
     places = len(raw) - 3
     number = int.from_bytes(raw, "big") - (0x800000 << 8 * places)
     whole, part = abs(number) >> 8 * places, abs(number) & (1 << 8 * places) - 1
@@ -78,7 +82,8 @@ def _clock(negative: bool, hour: int, minute: int, second: int, micro: int, digi
     return f"{'-' if negative else ''}{hour:02d}:{minute:02d}:{second:02d}{fraction}"
 
 
-# --- the forms of tables that were made before MySQL 5.6 and MariaDB 10.1, without fractions ---------------------------
+# --- the forms of tables that were made before MySQL 5.6 and MariaDB 10.1, without fractions
+# ---------------------------
 
 
 def time_text(raw: bytes) -> str:
@@ -100,7 +105,8 @@ def timestamp_micros(raw: bytes) -> int | None:
     return seconds * _MICROS if seconds else None
 
 
-# --- the packed form inside JSON -----------------------------------------------------------------------------------
+# --- the packed form inside JSON
+# -----------------------------------------------------------------------------------
 
 
 def _unpacked(number: int) -> tuple[int, int, int, str]:

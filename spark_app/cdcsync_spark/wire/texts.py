@@ -1,7 +1,8 @@
 """Text of a whole column in any character set, as Arrow has it: UTF-8.
 
-What is ASCII in a character set that contains ASCII needs no work. Character sets of single bytes are decoded as one long text, of which
-each byte is one character; the others value by value, equal ones once.
+What is ASCII in a character set that contains ASCII needs no work. Character sets of single bytes
+are decoded as one long text, of which each byte is one character; the others value by value, equal
+ones once.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from cdcsync_spark.wire.replacement import checked, first_refused, reader
 
 #: of longer data the lengths of all characters would take too much memory; its values are few
 _LONG = 8 << 20
-#: values that are decoded as one: a call costs as much as a dozen characters, and one rare character makes all of them slow
+#: values that are decoded as one: a call costs as much as a dozen characters, and one rare
+#: character makes all of them slow
 _TOGETHER = 64
 
 
 def decoded(raw: pa.BinaryArray, name: str, source: SourceType) -> pa.StringArray:
-    """Values in the character set `name`; raises DecodeError for the first that has bytes that are not in it, unless
-    `source` has them replaced."""
+    """Values in the character set `name`; raises DecodeError for the first that has bytes that are
+    not in it, unless `source` has them replaced."""
     read = reader(name, replaced=source.replaced)
     try:
         return _decoded(raw, name, read, replaced=source.replaced)
@@ -66,7 +68,8 @@ def each_once(values: pa.Array, read: Callable[[Any], str]) -> pa.StringArray:
 
 
 def _together(raw: pa.BinaryArray, read: Decode) -> pa.StringArray:
-    """Values of a character set of several bytes, many at a time: a zero byte is no part of another character, so it parts them."""
+    """Values of a character set of several bytes, many at a time: a zero byte is no part of another
+    character, so it parts them."""
     encoded = raw.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     found: list[str] = []

@@ -1,7 +1,9 @@
-"""From a column's raw values to an Arrow array: one converter per family of types, a flat registry at the end.
+"""From a column's raw values to an Arrow array: one converter per family of types, a flat registry
+at the end.
 
-A converter is made from the column as planned and the column as the event maps it; the planned type decides the
-target's type, the event decides how bytes are read. The value must equal what SELECT gives (types.md), byte for byte.
+A converter is made from the column as planned and the column as the event maps it; the planned type
+decides the target's type, the event decides how bytes are read. The value must equal what SELECT
+gives (types.md), byte for byte.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ def _decimal(source: SourceType, mapped: MappedColumn) -> Convert:
     precision, scale = mapped.meta & 0xFF, mapped.meta >> 8
     if precision <= MAX_DECIMAL_PRECISION:
         return lambda raw: Decimal(decimal_text(raw, precision, scale))
-    # the server prints ZEROFILL, which has no sign, with all its digits; the length counts the point, too
+    # the server prints ZEROFILL, which has no sign, with all its digits; the length counts the
+    # point, too
     width = precision + bool(scale) if "zerofill" in source.declared.lower() else 0
     return lambda raw: decimal_text(raw, precision, scale).zfill(width)
 
@@ -170,8 +173,8 @@ def _uuid(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def mariadb_uuid_text(raw: bytes) -> str:
-    """The log has a UUID's bytes in the order in which it is written, whatever the order in which the server stores them
-    [measured on 10.11 and 11.4], without zeros at the end."""
+    """The log has a UUID's bytes in the order in which it is written, whatever the order in which
+    the server stores them [measured on 10.11 and 11.4], without zeros at the end."""
     return str(uuid.UUID(bytes=raw.ljust(16, b"\0")))
 
 
@@ -184,7 +187,8 @@ def _inet6(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def mariadb_inet6_text(raw: bytes) -> str:
-    """The first longest run of zeros becomes `::`, also a single zero; what is compatible with or mapped from IPv4 ends like one."""
+    """The first longest run of zeros becomes `::`, also a single zero; what is compatible with or
+    mapped from IPv4 ends like one."""
     words = struct.unpack(">8H", raw.ljust(16, b"\0"))
     start, length = _longest_zeros(words)
     tail = [f"{w:x}" for w in words[start + length :]]

@@ -1,4 +1,5 @@
-"""The benchmark charges a command with processes for which nothing waits, as Spark's forked workers are."""
+"""The benchmark charges a command with processes for which nothing waits, as Spark's forked workers
+are."""
 
 from __future__ import annotations
 

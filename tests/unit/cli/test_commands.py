@@ -1,4 +1,5 @@
-"""The command line's promises that need no server: exit codes, JSON twins, errors with what was found, needed and to be done."""
+"""The command line's promises that need no server: exit codes, JSON twins, errors with what was
+found, needed and to be done."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import Phase, Status, TableStatus, only_tables, with_condition
-from cdcsync_operator.cli import COMMANDS, cli
-from cdcsync_operator.command import exit_code
-from cdcsync_operator.command_run import _say_end
-from cdcsync_operator.local_store import LocalStore, ManifestFiles
-from cdcsync_operator.output import Output
-from cdcsync_operator.state_folder import StateFolder
+from cdcsync_operator.cli.command import exit_code
+from cdcsync_operator.cli.main import COMMANDS, cli
+from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.run import _say_end
+from cdcsync_operator.local.state_folder import StateFolder
+from cdcsync_operator.local.store import LocalStore, ManifestFiles
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MANIFEST = """

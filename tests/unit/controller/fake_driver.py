@@ -1,9 +1,11 @@
-"""A driver without Spark: keeps the driver's contract (RunConfig in, reports and an exit code out) on files.
+"""A driver without Spark: keeps the driver's contract (RunConfig in, reports and an exit code out)
+on files.
 
-It stands beside the real driver's tests, never instead of them. The folder of $FAKE_WORLD holds `targets.json` (what "the targets"
-have: the truth), `log-end` (an offset), and orders: a file `KIND.order` with one word is taken away and followed by the
-next run of that kind: `crash` (SIGKILL itself after the first report), `mute` (exit 0 without a word), `permanent` (exit 3),
-`stubborn` (ignores SIGTERM), `fail-table` (its first table fails for good).
+It stands beside the real driver's tests, never instead of them. The folder of $FAKE_WORLD holds
+`targets.json` (what "the targets" have: the truth), `log-end` (an offset), and orders: a file
+`KIND.order` with one word is taken away and followed by the next run of that kind: `crash` (SIGKILL
+itself after the first report), `mute` (exit 0 without a word), `permanent` (exit 3), `stubborn`
+(ignores SIGTERM), `fail-table` (its first table fails for good).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Drivers that are imagined: they do to imagined targets what the real ones do, step by step, and say what those would say.
+"""Drivers that are imagined: they do to imagined targets what the real ones do, step by step, and
+say what those would say.
 
-Where each says and does what: `stream` and `applier` for a stream and a catch-up, `snapshot`, `snapshot_table` and `snapshot_progress`
-for a snapshot, `podreport` and `kube_runs` for how it reaches the operator. Offsets in the log are numbers of its transactions.
+Where each says and does what: `stream` and `applier` for a stream and a catch-up, `snapshot`,
+`snapshot.table` and `snapshot.progress` for a snapshot, `run.pod_report` and `cluster.runs` for how
+it reaches the operator. Offsets in the log are numbers of its transactions.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind, TablePhase
-from cdcsync_operator.seen import Exit, RunSeen, RunState, StartRun
+from cdcsync_operator.decision.observed import Exit, RunSeen, RunState, StartRun
 from unit.controller.world import WHOLE, place
 
 STREAM, CATCH_UP = RunKind.STREAM, RunKind.CATCH_UP
@@ -26,7 +28,8 @@ CONFLICT, LOST, GONE = Reason.SINK_CONFLICT.value, Reason.POSITION_LOST.value, R
 
 @dataclass
 class Target:
-    """What the newest commit of a table, or of the place beside it, carries; offsets are numbers of the log's transactions."""
+    """What the newest commit of a table, or of the place beside it, carries; offsets are numbers of
+    the log's transactions."""
 
     nonce: int
     epoch: int
@@ -60,7 +63,8 @@ class Ended(Exception):
 
 @dataclass
 class Lake:
-    """The log and the targets, those beside a table under its name and nonce. The log begins with its header's four bytes.
+    """The log and the targets, those beside a table under its name and nonce. The log begins with
+    its header's four bytes.
 
     `absent` are the tables that the source does not have.
     """
@@ -91,7 +95,8 @@ class Lake:
 
 @dataclass
 class Held:
-    """A table in a run: what the run knows of its target, and how it stands. `said` is what was told of it last."""
+    """A table in a run: what the run knows of its target, and how it stands. `said` is what was
+    told of it last."""
 
     known: Target
     published: bool = True
@@ -106,7 +111,8 @@ class Held:
 
 @dataclass
 class Driver(ABC):
-    """A run. `exit` is its last word, `ended` whether it is gone; `heard` is how many of its reports have arrived, and when."""
+    """A run. `exit` is its last word, `ended` whether it is gone; `heard` is how many of its
+    reports have arrived, and when."""
 
     lake: Lake
     action: StartRun
@@ -179,14 +185,15 @@ class Driver(ABC):
         )
 
     def _unasked(self) -> Exit | None:
-        """As `kube_runs` sees a driver that drained and that nobody had asked to."""
+        """As `cluster.runs` sees a driver that drained and that nobody had asked to."""
         drained = self.evicted and not self.stop_asked and self.exit is not None and self.exit.code == ExitCode.DONE
         if drained and self.action.kind is CATCH_UP:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "drained")
         return self.exit
 
     def news(self, since: int) -> Report | None:
-        """What has arrived after report number `since`, as `podreport` keeps it: of each table the newest entry."""
+        """What has arrived after report number `since`, as `run.pod_report` keeps it: of each table
+        the newest entry."""
         if self.heard <= since:
             return None
         head: dict[str, Any] = {}
@@ -261,7 +268,8 @@ class Reader(Driver):
         )
 
     def _meet(self, goal: int) -> None:
-        """Tables that are not this run's: their rows for the first time, and each time that one is made."""
+        """Tables that are not this run's: their rows for the first time, and each time that one is
+        made."""
         for name, event in self.lake.log[self.reader : goal]:
             if name.startswith("shop.") and name not in self.held and (event == "made" or name not in self.met):
                 self.met.add(name)
@@ -337,7 +345,8 @@ class Reader(Driver):
 
 @dataclass
 class Snapshot(Driver):
-    """As `snapshot`, `snapshot_table` and `snapshot_progress` have it; a wave is one split of each of two tables."""
+    """As `snapshot`, `snapshot.table` and `snapshot.progress` have it; a wave is one split of each
+    of two tables."""
 
     low: int | None = None
     wave: list[str] = field(default_factory=list)

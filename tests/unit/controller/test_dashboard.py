@@ -1,4 +1,5 @@
-"""The dashboard's queries, read by a parser of PromQL: they are well formed, and ask only for metrics and labels that are served.
+"""The dashboard's queries, read by a parser of PromQL: they are well formed, and ask only for
+metrics and labels that are served.
 
 Grafana is not asked; what it fills in (`$namespace`) is a value of a matcher and may be anything.
 """

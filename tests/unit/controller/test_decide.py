@@ -10,7 +10,7 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Runs, Status
-from cdcsync_operator.seen import ForgetRun, RunPreflight, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.decision.observed import ForgetRun, RunPreflight, RunSeen, RunState, StartRun, StopRun
 from unit.controller.world import WHOLE, World, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
@@ -370,7 +370,8 @@ def test_a_driver_that_vanished_is_a_transient_failure() -> None:
 
 @pytest.mark.parametrize("kind", [SNAPSHOT, STREAM])
 def test_a_run_that_was_named_and_never_made_is_begun_anew(kind: RunKind) -> None:
-    """Who named it died before it made anything. Nothing has failed, also where a failure would be the last word."""
+    """Who named it died before it made anything. Nothing has failed, also where a failure would be
+    the last word."""
     world = World(resource=resource(autoRestart={"enabled": False}))
     if kind is SNAPSHOT:
         world.steps()
@@ -407,7 +408,8 @@ def test_a_source_that_refuses_the_operator_while_a_stream_flows_is_asked_twice_
 
 
 def test_a_source_that_was_unfit_and_is_away_is_tried_again_as_any_that_is_away() -> None:
-    """As a server is that restarts for its cure: what is retried is not called failed, nor stalled."""
+    """As a server is that restarts for its cure: what is retried is not called failed, nor stalled.
+    As a server is that restarts for its cure: what is retried is not called failed, nor stalled."""
     world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     world.steps()
     assert (world.status.phase, world.condition("Stalled")) == (Phase.PENDING, ("True", "BinlogDisabled"))
@@ -500,8 +502,8 @@ def test_a_closing_controller_drains_and_starts_nothing() -> None:
 
 
 def test_a_missing_secret_is_named_and_nothing_starts() -> None:
-    from cdcsync_operator.decide import decide
-    from cdcsync_operator.seen import Seen
+    from cdcsync_operator.decision.decide import decide
+    from cdcsync_operator.decision.observed import Seen
 
     decision = decide(resource(), Seen(Status(), missing_secrets=("found no Secret login",)), 1.0)
     assert decision.actions == ()
@@ -511,8 +513,8 @@ def test_a_missing_secret_is_named_and_nothing_starts() -> None:
 
 def test_a_secret_that_goes_missing_stops_nothing() -> None:
     """Pods that live have it mounted; whoever deletes and makes it again would stop the data."""
-    from cdcsync_operator.decide import decide
-    from cdcsync_operator.seen import Seen
+    from cdcsync_operator.decision.decide import decide
+    from cdcsync_operator.decision.observed import Seen
 
     world = World()
     world.to_streaming()
@@ -545,7 +547,8 @@ def _lose_rights(world: World) -> None:
 
 
 def test_rights_that_were_lost_are_waited_for_though_a_look_misses_them_too() -> None:
-    """Revoked for a moment: the driver ends, the preflight before its successor finds the same, and then they are back."""
+    """Revoked for a moment: the driver ends, the preflight before its successor finds the same, and
+    then they are back."""
     world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
     world.to_streaming()
     _lose_rights(world)

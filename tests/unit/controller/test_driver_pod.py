@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import RunKind
-from cdcsync_operator import run_objects
-from cdcsync_operator.driver_pod import Image, driver_pod, executor_template, spark_settings, tasks_at_once
-from cdcsync_operator.seen import StartRun
-from cdcsync_spark import pod as spark_pod
-from cdcsync_spark import podreport
+from cdcsync_operator.cluster import run_objects
+from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_template, spark_settings
+from cdcsync_operator.decision.observed import StartRun
+from cdcsync_spark.app import pod as spark_pod
+from cdcsync_spark.run import pod_report as podreport
 from unit.controller.world import resource
 
 IMAGE = Image("registry/cdcsync:1", "Always", ("pull",))
@@ -79,7 +79,7 @@ def test_no_more_executors_than_splits_are_read_at_once() -> None:
 )
 def test_what_is_read_at_once_is_what_executors_can(parallelism: int, executors: dict[str, int], tasks: int) -> None:
     spec = {"snapshot": {"parallelism": parallelism}, "executors": executors}
-    assert tasks_at_once(resource(**spec).spec) == tasks
+    assert resource(**spec).spec.splits_at_once() == tasks
 
 
 def test_executors_have_the_identity_of_the_driver_and_not_its_token() -> None:

@@ -1,6 +1,7 @@
 """What a change of each field does to what runs: the table of docs/operator.md, field by field.
 
-A field that is added to the spec has no row here and fails the first test: somebody must say what its change does.
+A field that is added to the spec has no row here and fails the first test: somebody must say what
+its change does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import Spec
-from cdcsync_operator.fingerprint import changed_fields, fingerprint
+from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
 from unit.controller.world import World, resource
 
 NOTHING: frozenset[RunKind] = frozenset()
@@ -21,7 +22,8 @@ READERS = frozenset({RunKind.SNAPSHOT})
 FLOWING = frozenset({RunKind.STREAM, RunKind.CATCH_UP})
 ALL = READERS | FLOWING
 
-#: field -> a value that is not the one of `resource()`, and the kinds of runs that are started again; None: it has one value only
+#: field -> a value that is not the one of `resource()`, and the kinds of runs that are started
+#: again; None: it has one value only
 CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "state": ("paused", NOTHING),
     "source.host": ("db", ALL),
@@ -101,7 +103,8 @@ def test_a_fingerprint_names_the_field_that_changed(field: str) -> None:
 
 
 def test_a_run_of_an_older_version_is_not_replaced_for_a_field_that_it_did_not_know() -> None:
-    """A field that has its default is in no fingerprint; one of a version that named no fields counts as another one."""
+    """A field that has its default is in no fingerprint; one of a version that named no fields
+    counts as another one."""
     spec = resource().spec
     assert "restartNonce" not in fingerprint(spec, RunKind.STREAM)
     assert fingerprint(spec, RunKind.STREAM) == fingerprint(_changed("restartNonce", 0), RunKind.STREAM)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from cdcsync_core.run import ExitCode, RunKind
-from cdcsync_operator.kube_runs import FoundRun
-from cdcsync_operator.seen import Exit
+from cdcsync_operator.cluster.runs import FoundRun
+from cdcsync_operator.decision.observed import Exit
 
 
 def vanished(kind: RunKind, code: ExitCode) -> Exit | None:

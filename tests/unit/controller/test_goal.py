@@ -9,7 +9,7 @@ import pytest
 from cdcsync_core.position import LogOffset
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
-from cdcsync_operator.goal import Progress, Until, verdict
+from cdcsync_operator.decision.goal import Progress, Until, verdict
 
 DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT
 
@@ -49,7 +49,8 @@ def test_caught_up(parts: dict[str, Any], code: ExitCode | None) -> None:
 
 @pytest.mark.parametrize(("run", "reader", "code"), [("t-2", 500, DONE), ("t-2", 499, None), ("c-3", 500, None)])
 def test_an_idle_table_is_where_the_reader_of_its_stream_is(run: str, reader: int, code: ExitCode | None) -> None:
-    """Rule R5: not where the reader of another run is, as of a table that is read again beside the stream."""
+    """Rule R5: not where the reader of another run is, as of a table that is read again beside the
+    stream."""
     found = status(offset=100)
     tables = [t.model_copy(update={"run": run}) for t in found.table_status]
     place = {"file": "b.000001", "offset": reader, "gtidSet": "", "timestamp": ""}

@@ -1,4 +1,5 @@
-"""One sync on a pretended API server: what errors between any two steps leave behind, and another resource of its name."""
+"""One sync on a pretended API server: what errors between any two steps leave behind, and another
+resource of its name."""
 
 from __future__ import annotations
 
@@ -19,13 +20,12 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, utc
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import ApiError, Object
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_controller import KubeController
-from cdcsync_operator.local import SourceCalls
-from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.pod_policy import Policy
-from cdcsync_operator.preflight import Look
-from cdcsync_operator.seen import PreflightSeen, TableSeen
+from cdcsync_operator.cluster.controller import KubeController
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.reconcile.preflight import Look, SourceCalls
 from unit.controller.fake_api import FakeApi
 from unit.controller.world import World, place, resource
 
@@ -150,7 +150,8 @@ def streaming(**spec: Any) -> Status:
 
 @pytest.mark.parametrize("looking", [False, True])
 def test_another_resource_of_the_name_is_looked_at_with_new_eyes(cluster: Cluster, start: Start, looking: bool) -> None:
-    """Deleted and made again between two looks, both times in generation 1; also while the source of the old one was looked at."""
+    """Deleted and made again between two looks, both times in generation 1; also while the source
+    of the old one was looked at."""
     cluster.create("old")
     controller = start()
     controller.look()
@@ -230,7 +231,8 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
 def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
     cluster: Cluster, start: Start, status: int
 ) -> None:
-    """`shop.b` is gone from the source, and this operator never saw it: the stream goes without it, and that must be said."""
+    """`shop.b` is gone from the source, and this operator never saw it: the stream goes without it,
+    and that must be said."""
     cluster.names = ("shop.a",)
     cluster.create(status=streaming())
     controller = start()
@@ -286,7 +288,8 @@ def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(clus
 
 
 def test_a_closed_sync_asks_nothing_more_of_its_source() -> None:
-    """Its credentials are gone first, so that nothing can begin after what was asked has been ended."""
+    """Its credentials are gone first, so that nothing can begin after what was asked has been
+    ended."""
     cluster = Cluster()
     cluster.create()
     controller = cluster.operator()

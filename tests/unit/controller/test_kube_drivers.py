@@ -14,9 +14,9 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_drivers import KubeDrivers
-from cdcsync_operator.seen import ForgetRun, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.drivers import KubeDrivers
+from cdcsync_operator.decision.observed import ForgetRun, RunSeen, RunState, StartRun, StopRun
 from unit.controller.fake_api import FakeApi
 from unit.controller.world import resource
 
@@ -188,7 +188,8 @@ def test_labels_alone_make_no_object_a_runs(pods: Pods, found: dict[str, Any]) -
 
 
 def test_what_is_cleared_away_has_the_runs_labels_whatever_its_name(pods: Pods) -> None:
-    """A service account of the run's name that another one made stays; a run's own goes with all that it has."""
+    """A service account of the run's name that another one made stays; a run's own goes with all
+    that it has."""
     pods.start(RunKind.SNAPSHOT)
     pods.drivers._planners[RUN].join(10)
     for folder in ("serviceaccounts", "secrets"):

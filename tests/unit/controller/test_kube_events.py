@@ -1,10 +1,11 @@
-"""Events tell turns, not states: nothing is told twice, and nothing that a person would want to know is left out."""
+"""Events tell turns, not states: nothing is told twice, and nothing that a person would want to
+know is left out."""
 
 from __future__ import annotations
 
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, RunRef, Status, TableStatus, with_condition
-from cdcsync_operator.kube_events import news
+from cdcsync_operator.cluster.events import news
 
 BEFORE = Status(phase=Phase.STREAMING)
 

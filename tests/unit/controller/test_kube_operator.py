@@ -1,4 +1,5 @@
-"""The operator's threads: every sync is found and looked at, a fault of one ends no other, and no thread ends unseen."""
+"""The operator's threads: every sync is found and looked at, a fault of one ends no other, and no
+thread ends unseen."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ import pytest
 
 from cdcsync_core.spec import CdcSync
 from cdcsync_kube.client import ApiError
-from cdcsync_operator import kube_operator
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_controller import KubeController
-from cdcsync_operator.kube_operator import KubeOperator
-from cdcsync_operator.local import SourceCalls
-from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.secret_files import SecretFiles
+from cdcsync_operator.cluster import operator as kube_operator
+from cdcsync_operator.cluster.controller import KubeController
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.operator import KubeOperator
+from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.reconcile.preflight import SourceCalls
+from cdcsync_operator.reconcile.secret_files import SecretFiles
 from unit.controller.fake_api import FakeApi
 from unit.controller.world import resource
 

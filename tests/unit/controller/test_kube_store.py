@@ -1,4 +1,5 @@
-"""The status of a sync of many tables on a cluster: nobody who begins from it begins from fewer (R7)."""
+"""The status of a sync of many tables on a cluster: nobody who begins from it begins from fewer
+(R7)."""
 
 from __future__ import annotations
 
@@ -13,15 +14,14 @@ from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status, TableStatus, only_tables
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_controller import KubeController
-from cdcsync_operator.kube_store import KubeStore, StatusTakenOver
-from cdcsync_operator.local import SourceCalls
-from cdcsync_operator.operator_settings import OperatorSettings
-from cdcsync_operator.pod_policy import Policy
-from cdcsync_operator.preflight import Look
-from cdcsync_operator.seen import PreflightSeen, TableSeen
-from cdcsync_operator.table_shards import SHOWN
+from cdcsync_operator.cluster.controller import KubeController
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.cluster.store import KubeStore, StatusTakenOver
+from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.reconcile.table_shards import SHOWN
 from unit.controller.fake_api import FakeApi
 
 MANY = 500

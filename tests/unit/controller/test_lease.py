@@ -1,4 +1,5 @@
-"""One operator acts at a time: the lease is taken by the version that was read, kept by renewal, and given up in time."""
+"""One operator acts at a time: the lease is taken by the version that was read, kept by renewal,
+and given up in time."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import copy
 from typing import Any
 
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.lease import GIVE_UP, RENEW_EVERY, TERM, TIMEOUT, TRY_AGAIN, Lease
+from cdcsync_operator.cluster.lease import GIVE_UP, RENEW_EVERY, TERM, TIMEOUT, TRY_AGAIN, Lease
 
 
 class Server:

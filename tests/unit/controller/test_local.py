@@ -1,4 +1,5 @@
-"""Local mode end to end on a pretended source and driver: files, processes, signals (R4, R7, R8)."""
+"""Local mode end to end on a pretended source and driver: files, processes, signals (R4, R7, R8).
+Local mode end to end on a pretended source and driver: files, processes, signals (R4, R7, R8)."""
 
 from __future__ import annotations
 
@@ -23,14 +24,15 @@ from cdcsync_core.run import ExitCode, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_operator import state_folder
-from cdcsync_operator.driver_process import DriverProcess
-from cdcsync_operator.goal import Until
-from cdcsync_operator.local import LocalController, SourceCalls, open_local
-from cdcsync_operator.local_store import ManifestFiles
-from cdcsync_operator.preflight import Look
-from cdcsync_operator.seen import PreflightSeen, TableSeen
-from cdcsync_operator.state_folder import StateFolder, write_atomically
+from cdcsync_operator.decision.goal import Until
+from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.local import state_folder
+from cdcsync_operator.local.controller import LocalController, open_local
+from cdcsync_operator.local.driver_process import DriverProcess
+from cdcsync_operator.local.state_folder import StateFolder
+from cdcsync_operator.local.store import ManifestFiles
+from cdcsync_operator.reconcile.files import write_atomically
+from cdcsync_operator.reconcile.preflight import Look, SourceCalls
 
 DRIVER = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 PASSWORD = "hunter2-never-shown"
@@ -382,7 +384,7 @@ CONTROLLER = """
 import sys; sys.path[:0] = {paths!r}
 from pathlib import Path
 from unit.controller.test_local import Place
-from cdcsync_operator.goal import Until
+from cdcsync_operator.decision.goal import Until
 place = Place.__new__(Place)
 folder = Path({folder!r})
 place.folder, place.world, place.manifest = folder, folder / "world", folder / "shop.yaml"
@@ -393,7 +395,8 @@ place.run(Until.FOREVER)
 
 
 def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(place: Place) -> None:
-    """Crash point: the controller dies; its driver drains when its reports are not heard, the next controller waits for it."""
+    """Crash point: the controller dies; its driver drains when its reports are not heard, the next
+    controller waits for it."""
     code = CONTROLLER.format(paths=[str(Path(__file__).parents[2])], folder=str(place.folder))
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert child.stdout
@@ -411,7 +414,8 @@ def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(
 
 
 def test_the_state_of_a_sync_is_for_its_user_only(tmp_path: Path) -> None:
-    """Driver logs and scratch space hold rows, and the machine may be shared; a folder of an earlier release, too."""
+    """Driver logs and scratch space hold rows, and the machine may be shared; a folder of an
+    earlier release, too."""
     folder = StateFolder(tmp_path / "new", "default", "shop")
     folder.folder.mkdir(parents=True, mode=0o755)
     folder.create()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cdcsync_core.status import Phase, Status, TableCounts, with_condition
 from cdcsync_kube.pages import serve
-from cdcsync_operator.metrics import OF_SYNC, Metrics
-from cdcsync_spark.metrics import OF_RUN
+from cdcsync_operator.cluster.metrics import OF_SYNC, Metrics
+from cdcsync_spark.run.metrics import OF_RUN
 from support.served_metrics import served
 
 ROOT = Path(__file__).resolve().parents[3]

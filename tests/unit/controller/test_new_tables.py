@@ -1,4 +1,5 @@
-"""Tables that come and go on the source while a sync runs: captured, shown with a reason, or left, and never a reason to stall."""
+"""Tables that come and go on the source while a sync runs: captured, shown with a reason, or left,
+and never a reason to stall."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import ExitCode, RunKind
 from cdcsync_core.status import TableStatus
-from cdcsync_operator.decide import PREFLIGHT_EVERY, PROMPTED_EVERY
-from cdcsync_operator.seen import RunPreflight
+from cdcsync_operator.decision.decide import PREFLIGHT_EVERY, PROMPTED_EVERY
+from cdcsync_operator.decision.observed import RunPreflight
 from unit.controller.world import World, place, resource
 
 LITERAL = {"tables": {"include": ["shop.a", "shop.b", "shop.gone"]}}

@@ -1,4 +1,5 @@
-"""No table is called consistent that no run captures, and none is left to nobody, whatever ends or is taken back meanwhile (R5)."""
+"""No table is called consistent that no run captures, and none is left to nobody, whatever ends or
+is taken back meanwhile (R5)."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_bac
 
 @pytest.mark.parametrize("said", ["the table", "the run"])
 def test_content_that_was_never_published_is_not_taken_for_the_tables(said: str) -> None:
-    """All is staged, the log does not lead on from it, and the nonce is taken back: the target still has its old content."""
+    """All is staged, the log does not lead on from it, and the nonce is taken back: the target
+    still has its old content."""
     world = reading_again()
     staged = {"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "finished": WHOLE, "position": place(400)}
     world.say(SNAPSHOT, tables=[staged])
@@ -197,7 +199,8 @@ def test_a_table_whose_target_was_removed_is_read_and_comes_back() -> None:
 
 
 def test_a_run_that_a_lost_status_does_not_name_cannot_outdo_those_that_follow() -> None:
-    """It drains, and what it commits meanwhile under its epoch must be no higher than theirs: they would be refused for good."""
+    """It drains, and what it commits meanwhile under its epoch must be no higher than theirs: they
+    would be refused for good."""
     world = flowing()
     before = world.live(STREAM)
     world.status = Status()

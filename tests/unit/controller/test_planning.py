@@ -1,4 +1,5 @@
-"""The plan's shards: whole, in key order, early, and never in the way of the driver's own plan (R3, R4)."""
+"""The plan's shards: whole, in key order, early, and never in the way of the driver's own plan (R3,
+R4)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Table
-from cdcsync_operator.planning import MAX_SPLITS, PlanFolder, Planner, TablePlan
+from cdcsync_operator.reconcile.planning import MAX_SPLITS, PlanFolder, Planner, TablePlan
 from unit.controller.test_local import table
 
 
@@ -82,7 +83,8 @@ def test_a_planner_that_fails_in_any_way_says_so(tmp_path: Path) -> None:
 
 
 def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) -> None:
-    """The driver plans it itself, as no target has this frontier, and reports what stands in the way."""
+    """The driver plans it itself, as no target has this frontier, and reports what stands in the
+    way."""
 
     def refuse(_: Table, start: Bound) -> Iterator[Split]:
         raise fail(Reason.NO_SUCH_TABLE, "gone")
@@ -95,7 +97,8 @@ def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) ->
 
 
 def test_a_plan_that_breaks_off_leaves_the_rest_to_the_driver(tmp_path: Path) -> None:
-    """A zero date on the 1001st boundary is that table's fault alone: the other tables are planned, the run goes on."""
+    """A zero date on the 1001st boundary is that table's fault alone: the other tables are planned,
+    the run goes on."""
 
     def breaks(table: Table, start: Bound) -> Iterator[Split]:
         if table.id.name == "b":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.status import utc
-from cdcsync_operator.pod_outcome import (
+from cdcsync_operator.cluster.pod_outcome import (
     GONE_PATIENCE,
     IMAGE_PATIENCE,
     START_PATIENCE,
@@ -16,7 +16,7 @@ from cdcsync_operator.pod_outcome import (
     in_grace,
     outcome,
 )
-from cdcsync_operator.seen import Exit
+from cdcsync_operator.decision.observed import Exit
 
 CREATED = 1_000_000.0
 
@@ -39,7 +39,8 @@ def unscheduled() -> dict[str, Any]:
 
 
 def disrupted(by: str, why: str, **status: Any) -> dict[str, Any]:
-    """As the API server shows what drains, taints, preemption and the collector of lost pods do (KEP-3329)."""
+    """As the API server shows what drains, taints, preemption and the collector of lost pods do
+    (KEP-3329)."""
     condition = {"type": "DisruptionTarget", "status": "True", "reason": by, "message": why}
     return pod(conditions=[condition], **status)
 
@@ -163,7 +164,8 @@ def test_a_pod_that_never_starts_says_what_it_waits_for() -> None:
 def test_a_run_is_over_with_its_driver_though_a_sidecar_goes_on(
     terminated: dict[str, Any], code: int, reason: str
 ) -> None:
-    """The pod's phase stays Running until the proxy or the shipper of logs beside the driver ends, too."""
+    """The pod's phase stays Running until the proxy or the shipper of logs beside the driver ends,
+    too."""
     proxy = {"name": "proxy", "state": {"running": {}}}
     found = pod(phase="Running", containerStatuses=[proxy, {"name": "driver", "state": {"terminated": terminated}}])
     told = outcome(found, CREATED + 5)

@@ -1,4 +1,5 @@
-"""What a resource may ask of its pods: an allow list for templates, the restricted standard for what they make, images, settings."""
+"""What a resource may ask of its pods: an allow list for templates, the restricted standard for
+what they make, images, settings."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.pod_policy import Policy, refusals
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy, refusals
 from unit.controller.world import resource
 
 OURS = Image("registry.example/cdcsync-spark:1")
@@ -129,7 +130,8 @@ def test_a_template_may_say_only_what_is_on_the_list(part: str, pod: dict[str, A
 def test_a_container_of_ours_runs_its_own_code_without_more_rights(
     part: str, fields: dict[str, Any], said: str, word: str
 ) -> None:
-    """Nulls included: what a template removes from the operator's pod is missing in the merged one."""
+    """Nulls included: what a template removes from the operator's pod is missing in the merged one.
+    Nulls included: what a template removes from the operator's pod is missing in the merged one."""
     found = refused(**template(part, container(part, **fields)))
     assert any(said in phrase for phrase in found)
     if word:

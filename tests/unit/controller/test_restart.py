@@ -1,4 +1,5 @@
-"""Pauses between attempts: they double, end at the maximum, and are forgotten after a run that lasted."""
+"""Pauses between attempts: they double, end at the maximum, and are forgotten after a run that
+lasted."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import pytest
 
 from cdcsync_core.spec import AutoRestart, Backoff
 from cdcsync_core.status import Restarts
-from cdcsync_operator.restart import after_failure, delay, exhausted, is_stable, wait_left
+from cdcsync_operator.decision.restart import after_failure, delay, exhausted, is_stable, wait_left
 
 POLICY = AutoRestart(backoff=Backoff(initial=5.0, max=600.0))
 

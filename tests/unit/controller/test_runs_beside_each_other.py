@@ -1,4 +1,5 @@
-"""A stream with a snapshot or a catch-up beside it: what becomes of one is not hidden by the other (R5)."""
+"""A stream with a snapshot or a catch-up beside it: what becomes of one is not hidden by the other
+(R5)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, TableStatus
-from cdcsync_operator.seen import RunPreflight, RunState, StopRun
+from cdcsync_operator.decision.observed import RunPreflight, RunState, StopRun
 from unit.controller.world import World, place
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
@@ -61,7 +62,8 @@ def test_a_permanent_end_of_a_catch_up_stops_its_tables_with_the_reason() -> Non
 
 
 def test_a_permanent_end_of_a_reading_that_had_not_begun_stops_its_tables_for_good() -> None:
-    """The table is positioned all the time; what the stream says of its old content takes nothing back."""
+    """The table is positioned all the time; what the stream says of its old content takes nothing
+    back."""
     world = reading_again()
     starts = len(world.started())
     world.end(SNAPSHOT, 3, "SpecInvalid", "the API server refused a driver")
@@ -168,7 +170,8 @@ def test_how_a_drained_run_of_an_older_spec_ended_fails_no_newer_one() -> None:
     ],
 )
 def test_any_change_tries_a_table_again_that_failed_in_the_stream_and_really(spec: dict[str, Any]) -> None:
-    """The live stream leaves it out for ever, so another one takes its place; until then the reason stands."""
+    """The live stream leaves it out for ever, so another one takes its place; until then the reason
+    stands."""
     world = flowing()
     first = world.live(STREAM).id
     world.say(STREAM, tables=[FAILED])
@@ -227,7 +230,8 @@ def test_no_change_leaves_a_failed_table_and_its_stream_alone() -> None:
 
 
 def test_a_stream_is_heard_while_the_snapshot_before_it_takes_its_time_to_end() -> None:
-    """What it says then it does not say again: on a silent source the tables would catch up for ever."""
+    """What it says then it does not say again: on a silent source the tables would catch up for
+    ever."""
     world = World()
     world.steps()
     world.read("shop.a", "shop.b")

@@ -1,4 +1,5 @@
-"""Secrets' files live as long as their user, and what a killed one left is found, whoever else makes and removes folders just then."""
+"""Secrets' files live as long as their user, and what a killed one left is found, whoever else
+makes and removes folders just then."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from cdcsync_operator import secret_files
-from cdcsync_operator.secret_files import SecretFiles, remove_leftovers
+from cdcsync_operator.reconcile import secret_files
+from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
 KILLED = """
 import os, signal
 from pydantic import SecretStr
-from cdcsync_operator.secret_files import SecretFiles
+from cdcsync_operator.reconcile.secret_files import SecretFiles
 SecretFiles().write({"source": {"password": SecretStr("x")}})
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -1,4 +1,5 @@
-"""A sink is judged before a run is started, like the source; what is wrong with it is checked again until it is fixed."""
+"""A sink is judged before a run is started, like the source; what is wrong with it is checked again
+until it is fixed."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from pathlib import Path
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind
 from cdcsync_core.status import Phase
-from cdcsync_operator.decide import PREFLIGHT_RETRY
-from cdcsync_operator.seen import RunPreflight
-from cdcsync_operator.sink_calls import check_sink, check_sink_from_cluster
+from cdcsync_operator.decision.decide import PREFLIGHT_RETRY
+from cdcsync_operator.decision.observed import RunPreflight
+from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
 from unit.controller.world import World, resource
 
 NO_BUCKET = fail(Reason.NO_SUCH_BUCKET, "no bucket lake", remedy="create the bucket")

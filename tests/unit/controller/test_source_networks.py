@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import PermanentError
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.operator_settings import from_environment
-from cdcsync_operator.pod_policy import Policy, refusals
-from cdcsync_operator.source_networks import DEFAULT_REFUSED
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy, refusals
+from cdcsync_operator.cluster.settings import from_environment
+from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
 from unit.controller.world import resource
 
 REQUIRED = {"CDCSYNC_DRIVER_IMAGE": "x"}

@@ -9,8 +9,8 @@ import yaml
 
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.status import Status, TableStatus, with_tables
-from cdcsync_operator.local_store import LocalStore, ManifestFiles, read_state
-from cdcsync_operator.state_folder import StateFolder
+from cdcsync_operator.local.state_folder import StateFolder
+from cdcsync_operator.local.store import LocalStore, ManifestFiles, read_state
 
 MANIFEST = """
 apiVersion: v1

@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Status, TableStatus, only_tables
-from cdcsync_operator.table_shards import BYTES, SHOWN, SIZE, TableShards
+from cdcsync_operator.reconcile.table_shards import BYTES, SHOWN, SIZE, TableShards
 
 PLACE = {"file": "binlog.000042", "offset": 8123, "gtidSet": "0-1-77"}
 
@@ -58,7 +58,8 @@ def test_only_changed_shards_are_written_and_old_ones_removed(tmp_path: Path) ->
 
 
 def long_lived(count: int, servers: int) -> Status:
-    """As of a source whose GTID set names many servers, in the low watermark and in the position of each table."""
+    """As of a source whose GTID set names many servers, in the low watermark and in the position of
+    each table."""
     gtids = ",".join(f"{i:08x}-71ab-11ee-9ab2-0242ac120002:1-{123456789 + i}" for i in range(servers))
     place = PLACE | {"gtidSet": gtids}
     return only_tables(

@@ -1,4 +1,5 @@
-"""What the conditions claim: that a snapshot is read, that a table flows, that a change is rolled out, only where it is so."""
+"""What the conditions claim: that a snapshot is read, that a table flows, that a change is rolled
+out, only where it is so."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import Flow, RunKind, TablePhase
 from cdcsync_core.status import Phase
-from cdcsync_operator.decide import decide
-from cdcsync_operator.kube_events import replaced
-from cdcsync_operator.seen import Seen
+from cdcsync_operator.cluster.events import replaced
+from cdcsync_operator.decision.decide import decide
+from cdcsync_operator.decision.observed import Seen
 from unit.controller.world import WHOLE, World, place, resource
 
 SOURCE = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}}
@@ -98,7 +99,8 @@ def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
 
 
 def reporting(world: World, **flow: Any) -> tuple[str, str]:
-    """The stream's driver reports how data flows, and its tables and position as ever; Ready then."""
+    """The stream's driver reports how data flows, and its tables and position as ever; Ready then.
+    The stream's driver reports how data flows, and its tables and position as ever; Ready then."""
     run = world.live(STREAM)
     world.flow("shop.a", "shop.b")
     world.runs[run.id] = replace(world.runs[run.id], flow=Flow(**flow))
@@ -165,7 +167,8 @@ def test_consistency_is_claimed_as_of_a_time() -> None:
 def test_a_change_is_rolled_out_when_the_old_run_has_ended_and_the_new_one_flows(
     spec: dict[str, Any], field: str
 ) -> None:
-    """`kubectl wait`, Helm and Flux return when the generation is observed, Ready is True and Reconciling False."""
+    """`kubectl wait`, Helm and Flux return when the generation is observed, Ready is True and
+    Reconciling False."""
     world = World()
     world.to_streaming()
     old = world.live(STREAM).id
@@ -219,7 +222,8 @@ def test_what_a_change_does_not_concern_stays_ready() -> None:
 
 
 def test_what_a_preflight_finds_is_retried_and_not_called_failed() -> None:
-    """It goes on by itself once it is cured; a new controller does not forget what stalls it before it has checked."""
+    """It goes on by itself once it is cured; a new controller does not forget what stalls it before
+    it has checked."""
     world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     for _ in range(100):
         world.step()

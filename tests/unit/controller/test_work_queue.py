@@ -1,8 +1,9 @@
-"""The queue loses no news, gives a key to one worker at a time, and keeps what is due in order of time."""
+"""The queue loses no news, gives a key to one worker at a time, and keeps what is due in order of
+time."""
 
 from __future__ import annotations
 
-from cdcsync_operator.work_queue import WorkQueue
+from cdcsync_operator.cluster.work_queue import WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
 

@@ -1,4 +1,5 @@
-"""A pretended world for `decide`: it does what is decided and says what drivers would say, in steps and without time of its own."""
+"""A pretended world for `decide`: it does what is decided and says what drivers would say, in steps
+and without time of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from cdcsync_core.manifest import parse_resource
 from cdcsync_core.run import Report, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report, utc
-from cdcsync_operator.assignment import owned_tables
-from cdcsync_operator.decide import decide
-from cdcsync_operator.seen import (
+from cdcsync_operator.decision.assignment import owned_tables
+from cdcsync_operator.decision.decide import decide
+from cdcsync_operator.decision.observed import (
     Action,
     Decision,
     Exit,

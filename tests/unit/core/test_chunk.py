@@ -1,4 +1,5 @@
-"""Splits and finished intervals: half open, adjacent by equality of bounds, never ordered by Python (rule R3)."""
+"""Splits and finished intervals: half open, adjacent by equality of bounds, never ordered by Python
+(rule R3)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ def test_an_empty_split_is_refused() -> None:
 
 
 def test_a_bound_that_looks_like_another_is_another() -> None:
-    """The number 10 and the text 10 are keys of different columns; 1 and True do not meet in a plan."""
+    """The number 10 and the text 10 are keys of different columns; 1 and True do not meet in a
+    plan."""
     assert Split((10,), ("10",)).end == ("10",)
 
 

@@ -62,13 +62,15 @@ def test_the_results_have_the_targets_columns() -> None:
 
 
 def test_a_null_in_a_key_stops_the_table() -> None:
-    """A zero date in a key became NULL: it would match no row of the target and be inserted at every replay."""
+    """A zero date in a key became NULL: it would match no row of the target and be inserted at
+    every replay."""
     with pytest.raises(PermanentError, match="key"):
         fold(changes((INSERT, None, 1)), ["id"])
 
 
 def test_a_batch_whose_texts_exceed_an_array_is_folded() -> None:
-    """Rows come in pieces; one array of 32-bit offsets cannot hold more than 2 GiB of text, so pieces must not be joined."""
+    """Rows come in pieces; one array of 32-bit offsets cannot hold more than 2 GiB of text, so
+    pieces must not be joined."""
     wide = pa.array(["x" * (1 << 20)] * 40)
     schema = changes_schema(pa.schema([("id", pa.int32()), ("v", pa.string())]))
     pieces = [

@@ -1,4 +1,5 @@
-"""A gate fires where, when and as often as it is armed, in real processes; without the variable it does nothing."""
+"""A gate fires where, when and as often as it is armed, in real processes; without the variable it
+does nothing."""
 
 from __future__ import annotations
 

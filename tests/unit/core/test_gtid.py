@@ -23,7 +23,8 @@ B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
         (f"{B}:1,\n{A}:2", f"{A}:2,{B}:1"),
         (f"{A}:1-3,{A}:3-9", f"{A}:1-9"),
         (f" {A} : 1-3 : 5 ", f"{A}:1-3:5"),
-        # a tag holds for the intervals after it, until the next tag (MySQL 8.3, "GTID Format and Storage")
+        # a tag holds for the intervals after it, until the next tag (MySQL 8.3, "GTID Format and
+        # Storage")
         (f"{A}:1-3:batch:4-5:7", f"{A}:1-3,{A}:batch:4-5:7"),
         (f"{A}:batch:1:Other_2:2-3", f"{A}:batch:1,{A}:other_2:2-3"),
         (f"{A}:batch:1-9,{A}:10", f"{A}:10,{A}:batch:1-9"),
@@ -57,7 +58,8 @@ def test_a_servers_text_is_read_and_printed_in_one_form(text: str, canonical: st
     ],
 )
 def test_what_is_no_gtid_set_is_refused(text: str) -> None:
-    """A MariaDB position or a cut text must not pass for an empty set: then everything would be read again, or nothing."""
+    """A MariaDB position or a cut text must not pass for an empty set: then everything would be
+    read again, or nothing."""
     with pytest.raises(ValueError, match="not a"):
         GtidSet.parse(text)
 

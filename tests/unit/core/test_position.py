@@ -47,7 +47,8 @@ def test_a_place_covers_the_transaction_that_ends_there() -> None:
 
 
 def test_gtid_membership_counts_and_offsets_do_not() -> None:
-    """Rule R5: a transaction may come late in the log, or long before the place where a reader stands."""
+    """Rule R5: a transaction may come late in the log, or long before the place where a reader
+    stands."""
     position = GtidPosition(GtidSet.parse(f"{UUID}:1-10:12"), LogOffset("binlog.000009", 4))
     end = LogOffset("binlog.000001", 4)
     assert position.covers(TransactionId(end, Gtid(UUID, 12)))
@@ -62,7 +63,8 @@ def test_a_transaction_without_gtid_in_a_log_with_gtids_needs_the_user() -> None
 
 
 def test_nothing_is_reached_where_no_reader_has_been() -> None:
-    """A low watermark of MySQL knows its transactions and no place; it must not count as past a high watermark."""
+    """A low watermark of MySQL knows its transactions and no place; it must not count as past a
+    high watermark."""
     assert not GtidPosition(GtidSet.parse(f"{UUID}:1-99")).reached(LogOffset("binlog.000001", 4))
 
 

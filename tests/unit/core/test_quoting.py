@@ -1,4 +1,5 @@
-"""Text of others is data wherever it is shown: bounded, on one line, in quotation marks that it cannot close."""
+"""Text of others is data wherever it is shown: bounded, on one line, in quotation marks that it
+cannot close."""
 
 from __future__ import annotations
 

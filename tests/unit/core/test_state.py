@@ -1,4 +1,5 @@
-"""The state of a table as its commits carry it (rule R4): whole, small, and never ahead of its rows."""
+"""The state of a table as its commits carry it (rule R4): whole, small, and never ahead of its
+rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables and their types as the servers declare them: read alike on MySQL and MariaDB, and kept whole in the state (rule R9)."""
+"""Tables and their types as the servers declare them: read alike on MySQL and MariaDB, and kept
+whole in the state (rule R9)."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def test_a_declared_type_is_read_and_mapped(
         ("enum('a','b')", ("a", "b")),
         ("enum('')", ("",)),
         ("set('x')", ("x",)),
-        # as MariaDB 10.11 and MySQL 9.7 print them: quotes doubled, a backslash escaped or not by the sql_mode of who made the table
+        # as MariaDB 10.11 and MySQL 9.7 print them: quotes doubled, a backslash escaped or not by
+        # the sql_mode of who made the table
         (
             r"enum('a\\b','it''s','c,d','x(y)','',' lead','nl\ny')",
             (r"a\\b", "it's", "c,d", "x(y)", "", " lead", r"nl\ny"),

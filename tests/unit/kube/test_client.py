@@ -1,4 +1,5 @@
-"""The client of the API server: pages, refusals, a connection that the server closed, and what is never shown."""
+"""The client of the API server: pages, refusals, a connection that the server closed, and what is
+never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pages of a pod stay reachable, whoever else connects: deadlines for each connection, and never many."""
+"""The pages of a pod stay reachable, whoever else connects: deadlines for each connection, and
+never many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The image makes its archive of Spark's classes from a few files, before the product is there: they may need no others of it."""
+"""The image makes its archive of Spark's classes from a few files, before the product is there:
+they may need no others of it."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ def imports(file: Path) -> set[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cdcsync_"):
             module = str(node.module).replace(".", "/")
-            found |= {f"{module}/{a.name}.py" for a in node.names} if module == "cdcsync_spark" else {f"{module}.py"}
+            folder = (ROOT / "spark_app" / module).is_dir()
+            found |= {f"{module}/{a.name}.py" for a in node.names} if folder else {f"{module}.py"}
     return found
 
 
 def test_what_the_archive_is_made_with_is_all_there() -> None:
-    warm, _, _ = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("cdcsync_spark.warmup")
-    copied = set(re.findall(r"spark_app/(cdcsync_spark/\w+\.py)", warm))
-    assert {"cdcsync_spark/session.py", "cdcsync_spark/warmup.py"} <= copied
+    warm, _, _ = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("cdcsync_spark.session.class_archive")
+    copied = set(re.findall(r"spark_app/(cdcsync_spark/session/\w+\.py)", warm))
+    assert {"cdcsync_spark/session/start.py", "cdcsync_spark/session/class_archive.py"} <= copied
     for name in copied:
         assert imports(ROOT / "spark_app" / name) <= copied, name

@@ -1,4 +1,5 @@
-"""Deletion vectors byte by byte, and what is refused: a vector that was cut or mixed up would let deleted rows rise again."""
+"""Deletion vectors byte by byte, and what is refused: a vector that was cut or mixed up would let
+deleted rows rise again."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from pyroaring import BitMap
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.deletion_vectors import (
+from cdcsync_spark.sinks.lake.deletion_vectors import (
     Descriptor,
     VectorFile,
     deserialised,

@@ -8,7 +8,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Merge
-from cdcsync_spark.sinks.delta_merge import check_counts, merge_source, unused_name
+from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
 from contract.sinkcase import ORDERS, keys_of, rows_of
 
 SCHEMA = arrow_schema(ORDERS)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.delta_paths import inside
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.paths import inside
+from cdcsync_spark.sinks.lake.store import Place
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""A shadow shows one version of a table; what is committed there becomes an entry of ours, with our state (R4, R8)."""
+"""A shadow shows one version of a table; what is committed there becomes an entry of ours, with our
+state (R4, R8)."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_spark.sinks.delta_log import STATE_KEY, completed, own_state
-from cdcsync_spark.sinks.delta_shadow import new_paths, shadowed
-from cdcsync_spark.sinks.delta_spark import spark_error
-from cdcsync_spark.sinks.delta_view import LiveFile, TableView, entry_text
+from cdcsync_spark.sinks.delta.delta_spark import spark_error
+from cdcsync_spark.sinks.delta.log import STATE_KEY, completed, own_state
+from cdcsync_spark.sinks.delta.shadow import new_paths, shadowed
+from cdcsync_spark.sinks.delta.view import LiveFile, TableView, entry_text
 from contract.sinkcase import ORDERS, first_state
 
 
@@ -47,7 +48,8 @@ def test_a_shadow_shows_one_version_and_is_gone_afterwards(root: Path) -> None:
 
 
 def test_new_files_are_moved_and_old_ones_stay(root: Path) -> None:
-    """In a folder that is a link the file is in its place already; a new folder comes with its file."""
+    """In a folder that is a link the file is in its place already; a new folder comes with its
+    file."""
     with shadowed(root, 3) as shadow:
         (shadow.folder / "b.parquet").write_text("b")
         (shadow.folder / "p=1").mkdir()

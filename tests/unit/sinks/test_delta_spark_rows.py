@@ -1,4 +1,5 @@
-"""What Spark committed is entered only if the files that went and came hold the rows that they should (promise 5)."""
+"""What Spark committed is entered only if the files that went and came hold the rows that they
+should (promise 5)."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Stamp
-from cdcsync_spark.sinks.delta_spark import _check_rows, spark_error
-from cdcsync_spark.sinks.delta_view import Action, TableView, new_file
+from cdcsync_spark.sinks.delta.delta_spark import _check_rows, spark_error
+from cdcsync_spark.sinks.delta.view import Action, TableView, new_file
 from contract.sinkcase import ORDERS
 
 

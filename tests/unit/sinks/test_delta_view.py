@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.sinks.deletion_vectors import Descriptor, z85
-from cdcsync_spark.sinks.delta_commit import head
-from cdcsync_spark.sinks.delta_compaction import GATHERED, MOST_ROWS, next_move
-from cdcsync_spark.sinks.delta_features import no_vectors, obstacle, protocol_for, upgrade
-from cdcsync_spark.sinks.delta_log import TornFile, parsing
-from cdcsync_spark.sinks.delta_upkeep import retention
-from cdcsync_spark.sinks.delta_view import Action, LiveFile, TableView, entry_text, loosened
+from cdcsync_spark.sinks.delta.commit import head
+from cdcsync_spark.sinks.delta.compaction import GATHERED, MOST_ROWS, next_move
+from cdcsync_spark.sinks.delta.features import no_vectors, obstacle, protocol_for, upgrade
+from cdcsync_spark.sinks.delta.log import TornFile, parsing
+from cdcsync_spark.sinks.delta.maintenance import retention
+from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, entry_text, loosened
+from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, z85
 from contract.sinkcase import ORDERS, first_state
 
 UUID = z85(bytes(16))
@@ -41,7 +41,8 @@ def add(live: LiveFile) -> Action:
 
 
 def test_a_file_with_other_deletions_is_another_file() -> None:
-    """The Delta protocol, "Action Reconciliation": a `remove` takes back the `add` with its own vector only."""
+    """The Delta protocol, "Action Reconciliation": a `remove` takes back the `add` with its own
+    vector only."""
     plain, first, second = file("a"), file("a").with_vector(vector(1), 10, data_change=True), vector(9, 2)
     view = view_of([add(plain)], [plain.removed(5, data_change=True), add(first)])
     assert view.files["a"].vector == vector(1)

@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from cdcsync_spark.sinks.delta_view import LiveFile, TableView
-from cdcsync_spark.sinks.delta_ways import LARGE, Way, choose, delta_rs_writes, spark_may, touched_bytes
+from cdcsync_spark.sinks.delta.strategy import LARGE, Way, choose, delta_rs_writes, spark_may, touched_bytes
+from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 
 WHY = "the table has the feature rowTracking"
 
@@ -63,7 +63,8 @@ def file(size: int, low: object = None, high: object = None) -> LiveFile:
     [([5], 1), ([0, 9], 1), ([10], 2), ([15, 25], 6), ([30], 0), ([], 0), ([-1, 31], 0), ([9, 10, 29], 7)],
 )
 def test_touched_files_by_their_bounds(keys: list[int], size: int) -> None:
-    """Files 0..9, 10..19 and 20..29 of 1, 2 and 4 bytes; one without bounds, of 8, may hold every key."""
+    """Files 0..9, 10..19 and 20..29 of 1, 2 and 4 bytes; one without bounds, of 8, may hold every
+    key."""
     files = [file(1, 0, 9), file(2, 10, 19), file(4, 20, 29)]
     found = pa.chunked_array([pa.array(keys, pa.int64())])
     assert touched_bytes(files, found, "id") == size

@@ -1,4 +1,5 @@
-"""The key index: every live key is found, no other row ever is, whatever the hash does (R8: the log alone decides)."""
+"""The key index: every live key is found, no other row ever is, whatever the hash does (R8: the log
+alone decides)."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.table import Table
-from cdcsync_spark.sinks import key_index, key_runs
-from cdcsync_spark.sinks.key_codes import Codes, KeyCodec
-from cdcsync_spark.sinks.key_index import FileVersion, KeyIndex
+from cdcsync_spark.sinks.lake import key_index, key_runs
+from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
+from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from contract.sinkcase import Row, keys_of, make_table
 
 EXACT = {
@@ -159,7 +160,8 @@ TABLES = {
 def test_the_index_finds_the_live_row_of_each_key(
     kind: str, collide: bool, tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]
 ) -> None:
-    """Also where the hash is so bad that most keys meet: hits are compared with the keys themselves."""
+    """Also where the hash is so bad that most keys meet: hits are compared with the keys
+    themselves."""
     table, key = TABLES[kind]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_runs, "IN_MEMORY", 16)
@@ -178,7 +180,8 @@ def test_the_index_finds_the_live_row_of_each_key(
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
-    """A file that went, a file that came, deletions that grew, shrank or came back: the next look sees the log's truth."""
+    """A file that went, a file that came, deletions that grew, shrank or came back: the next look
+    sees the log's truth."""
     table, key = TABLES[kind]
     world = World(table, tmp_path)
     for start in range(0, 40, 10):
@@ -198,7 +201,8 @@ def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
 def test_a_file_is_known_with_its_keys_or_not_at_all(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scratch space was full: the next look reads the file again, and no key in it is taken for a new one."""
+    """Scratch space was full: the next look reads the file again, and no key in it is taken for a
+    new one."""
     table, key = TABLES[kind]
     world = World(table, tmp_path)
     world.put([key(1), key(2)])
@@ -253,7 +257,8 @@ def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path, monkeypa
 
 
 def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
-    """A process may have 65,530 of them, and thousands of tables have many small files each; a large file may take one."""
+    """A process may have 65,530 of them, and thousands of tables have many small files each; a
+    large file may take one."""
     table = one_key("varchar(40)")
     index = KeyIndex(table, tmp_path, seed=1)
     before = maps_of(tmp_path)

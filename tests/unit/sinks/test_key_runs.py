@@ -1,11 +1,12 @@
-"""Searching a run of codes: the same places with fences and without, whatever the lengths and however often a code comes."""
+"""Searching a run of codes: the same places with fences and without, whatever the lengths and
+however often a code comes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cdcsync_spark.sinks.key_runs import FENCED, Run
+from cdcsync_spark.sinks.lake.key_runs import FENCED, Run
 
 
 @pytest.mark.parametrize("distinct", [0.5, 3])

@@ -1,4 +1,5 @@
-"""Upkeep of a table: what it costs is added up, as reports carry it; a step that fails rests and holds up no other."""
+"""Upkeep of a table: what it costs is added up, as reports carry it; a step that fails rests and
+holds up no other."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from structlog.testing import capture_logs
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import TableId
-from cdcsync_spark.sinks import delta_upkeep
 from cdcsync_spark.sinks.base import Maintenance, Step
-from cdcsync_spark.sinks.delta_home import DeltaHome
-from cdcsync_spark.sinks.delta_upkeep import REST_SECONDS, Failures
-from cdcsync_spark.sinks.delta_view import TableView
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta.home import DeltaHome
+from cdcsync_spark.sinks.delta.maintenance import REST_SECONDS, Failures
+from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.lake.store import Place
 
 
 def test_the_cost_of_steps_adds_up() -> None:
@@ -69,7 +70,8 @@ def test_a_file_that_cannot_be_removed_stops_no_other(tmp_path: Path, monkeypatc
 
 
 def test_no_file_outside_of_the_tables_folder_is_removed(tmp_path: Path) -> None:
-    """A clone that another program made names the files of its origin, by URL or from the folder upwards."""
+    """A clone that another program made names the files of its origin, by URL or from the folder
+    upwards."""
     home = DeltaHome(Place.parse(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
     for name in ("shop/other/f", "shop/orders/f"):
         (tmp_path / name).parent.mkdir(parents=True)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.place import Place, segment
+from cdcsync_spark.sinks.lake.store import Place, segment
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,8 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
 def test_a_link_that_was_made_and_whose_answer_was_lost(
     there: bytes, ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network file system asks again and is told that the name is taken: then the content decides."""
+    """A network file system asks again and is told that the name is taken: then the content
+    decides."""
 
     def lost(_: Path, target: Path) -> None:
         target.write_bytes(there)
@@ -254,7 +255,8 @@ class _Closed(_Small):
 
 
 def test_other_threads_run_while_a_store_is_asked(tmp_path: Path) -> None:
-    """This store is one of them: it could not answer, nor would the driver report or end, if the caller kept them all."""
+    """This store is one of them: it could not answer, nor would the driver report or end, if the
+    caller kept them all."""
     with served_by(_Small, tmp_path) as place:
         assert place.listed("t") == {"f": 86400.0, "sub": None}
         place.delete("t/f")

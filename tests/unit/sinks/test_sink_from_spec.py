@@ -9,8 +9,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.spec import Sink
 from cdcsync_spark.sinks import sink_from_spec
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
 
 
 def test_a_folder() -> None:

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks import staging
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.lake import staging
+from cdcsync_spark.sinks.lake.store import Place
 from contract.sinkcase import ORDERS, rows_of
 
 

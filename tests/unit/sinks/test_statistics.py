@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.statistics import INDEXED_COLUMNS, FileStatistics
+from cdcsync_spark.sinks.lake.statistics import INDEXED_COLUMNS, FileStatistics
 
 
 def statistics(values: list[Any], kind: pa.DataType) -> dict[str, Any]:

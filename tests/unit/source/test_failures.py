@@ -1,4 +1,5 @@
-"""Errors of server and client in the product's words: the number decides what is retried, the remedy can be carried out."""
+"""Errors of server and client in the product's words: the number decides what is retried, the
+remedy can be carried out."""
 
 from __future__ import annotations
 

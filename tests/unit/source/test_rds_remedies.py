@@ -1,4 +1,5 @@
-"""Remedies that can be carried out on Amazon RDS: by parameter group, never by SET PERSIST or SET GLOBAL."""
+"""Remedies that can be carried out on Amazon RDS: by parameter group, never by SET PERSIST or SET
+GLOBAL."""
 
 from __future__ import annotations
 

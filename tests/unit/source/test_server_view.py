@@ -1,4 +1,5 @@
-"""What is decided from a server's facts and variables alone: versions, the session profile, checks, the estimate."""
+"""What is decided from a server's facts and variables alone: versions, the session profile, checks,
+the estimate."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ def test_row_metadata_must_be_known() -> None:
 
 @pytest.mark.parametrize("table", [TableId("D1", "t1"), TableId("d1", "T1"), TableId("d1", "\u00c4")])
 def test_a_name_that_the_log_spells_in_another_way_is_refused(table: TableId) -> None:
-    """R10: its changes would pass by unseen. Not on a real server: Linux servers refuse the value 2, which is for macOS."""
+    """R10: its changes would pass by unseen. Not on a real server: Linux servers refuse the value
+    2, which is for macOS."""
     with pytest.raises(CdcError) as refused:
         check_spelling(table, 2)
     assert refused.value.reason is Reason.LOG_INCOMPLETE
@@ -205,7 +207,8 @@ def _source(host: str, **tls: object) -> Source:
 
 
 def test_a_given_authority_means_verification() -> None:
-    """On loopback, too; and where the mode only asks for encryption, as a server's own clients have it."""
+    """On loopback, too; and where the mode only asks for encryption, as a server's own clients have
+    it."""
     ca = {"name": "ca"}
     for host in ("db.example", "127.0.0.1"):
         given = _source(host, caSecretRef=ca).tls

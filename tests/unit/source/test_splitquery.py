@@ -1,4 +1,5 @@
-"""Rule R3 as SQL: literals of the column's own type, lexicographic predicates, nothing that is not a key value gets into a statement."""
+"""Rule R3 as SQL: literals of the column's own type, lexicographic predicates, nothing that is not
+a key value gets into a statement."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def test_composite_keys_are_lexicographic() -> None:
 
 
 def test_ranges_of_an_enum_are_lists_of_numbers() -> None:
-    """Compared with text it would sort by text; by number only equality uses the index. 0 is the invalid value."""
+    """Compared with text it would sort by text; by number only equality uses the index. 0 is the
+    invalid value."""
     table = _table(_column("e", "enum('z','a','m')"), _column("i", "int"))
     assert where(table, Split((2, 5), None)) == "(`e` IN (3) OR (`e` = 2 AND `i` >= 5))"
     assert where(table, Split((3, 5), None)) == "(FALSE OR (`e` = 3 AND `i` >= 5))"

@@ -1,4 +1,5 @@
-"""Applying batches to real Delta tables: what decides whether a table goes on is what this run knows of it (rules R4, R5, R8)."""
+"""Applying batches to real Delta tables: what decides whether a table goes on is what this run
+knows of it (rules R4, R5, R8)."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch, write_transactions
 from cdcsync_spark.sinks.base import Commit, Replace, Stamp
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.stream.applier import Applier, StreamTable
 
 SYNC = "default/shop"
 
@@ -35,7 +36,8 @@ def _table(name: str) -> Table:
 
 
 class World:
-    """Tables `a` and `b` in a lake, both complete as of offset 100, and one run of epoch 1 that reads from there."""
+    """Tables `a` and `b` in a lake, both complete as of offset 100, and one run of epoch 1 that
+    reads from there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,7 +120,8 @@ def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(world: World) -> 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoch: int) -> None:
-    """Its new content is as of an earlier place than the reader's: neither a batch nor a stamp may move it forward."""
+    """Its new content is as of an earlier place than the reader's: neither a batch nor a stamp may
+    move it forward."""
     table = world.stream_table("a")
     older = _place(60)
     table.target.commit(

@@ -1,4 +1,5 @@
-"""What the applier does where the source crashed: which tables are repaired, in which order, and what a fault reaches."""
+"""What the applier does where the source crashed: which tables are repaired, in which order, and
+what a fault reaches."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.crashrepair import Piece, as_changes
-from cdcsync_spark.logbatch import LogBatch
+from cdcsync_spark.binlog.batch import LogBatch
 from cdcsync_spark.sinks.base import Append, Commit
-from cdcsync_spark.sinks.delta import DeltaSink
-from cdcsync_spark.sinks.place import Place
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.stream.crash_repair import Piece, as_changes
 from cdcsync_spark.wire.facts import FileLeft
 
 CRASHED, NEXT = "binlog.000001", "binlog.000002"

@@ -1,4 +1,5 @@
-"""The applier: whole transactions, exactly once, table by table; a table's position never passes what it does not have."""
+"""The applier: whole transactions, exactly once, table by table; a table's position never passes
+what it does not have."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.applier import Applier, StreamTable
-from cdcsync_spark.logbatch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch, write_transactions
 from cdcsync_spark.sinks.base import Stamp
+from cdcsync_spark.stream.applier import Applier, StreamTable
 from support.memory_target import MemoryTarget
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -148,7 +149,8 @@ def test_a_batch_is_applied_with_its_position(world: World) -> None:
 
 
 def test_a_table_that_rested_takes_part_again(world: World) -> None:
-    """Rule R5: the reader passed two batches without a change for the table, whose committed position stayed behind meanwhile."""
+    """Rule R5: the reader passed two batches without a change for the table, whose committed
+    position stayed behind meanwhile."""
     apply = world.applier.apply
     apply(world.batch(file(100), file(200), [file_transaction(200, items=[(INSERT, 1, "i")])]))
     apply(world.batch(file(200), file(300)))
@@ -183,7 +185,8 @@ def test_a_batch_that_was_applied_to_one_of_two_tables_is_applied_to_the_other(w
 
 
 def test_of_a_partly_covered_batch_only_the_rest_is_applied(world: World) -> None:
-    """Rule R5: batches are cut differently after a restart; by offset, what ends at or before the position is in."""
+    """Rule R5: batches are cut differently after a restart; by offset, what ends at or before the
+    position is in."""
     first = [file_transaction(200, orders=[(INSERT, 1, "old")]), file_transaction(300, orders=[(DELETE, 1, "old")])]
     world.applier.apply(world.batch(file(100), file(300), first))
     world.run(file(100), epoch=3)
@@ -251,7 +254,8 @@ def test_a_lost_race_decides_again_on_the_state_that_won(world: World) -> None:
 
 
 def test_a_table_that_was_read_again_is_released(world: World) -> None:
-    """Rule R5: its new content is as of its own LOW, and the changes between are the second reader's to apply."""
+    """Rule R5: its new content is as of its own LOW, and the changes between are the second
+    reader's to apply."""
     world.targets["orders"].state = state("orders", file(250), nonce=1)
     world.applier.apply(world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")])]))
     assert world.table("orders").released
@@ -271,7 +275,8 @@ def test_a_table_with_a_higher_epoch_is_released_and_has_not_failed(world: World
 
 
 def test_a_table_whose_position_went_back_ends_the_run(world: World) -> None:
-    """A restored target lacks what this run has applied; the next run goes on from the target's position (R4)."""
+    """A restored target lacks what this run has applied; the next run goes on from the target's
+    position (R4)."""
     world.applier.apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
     world.targets["orders"].state = state("orders", file(100))
     with pytest.raises(TransientError, match="went back"):
@@ -297,7 +302,8 @@ def test_a_stamp_of_a_table_that_another_run_owns_releases_it(world: World) -> N
 
 
 def test_a_refusal_stops_a_table_unless_this_run_has_written_it(world: World) -> None:
-    """Keys that are rotated, a token that ran out: the next run has new ones, and stops the table if those are refused, too."""
+    """Keys that are rotated, a token that ran out: the next run has new ones, and stops the table
+    if those are refused, too."""
     refused = fail(Reason.PRIVILEGE_MISSING, "committing failed: 403", remedy="grant it", table="shop.orders")
     apply = world.applier.apply
     apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
@@ -343,7 +349,8 @@ def test_a_missing_batch_ends_the_run(world: World) -> None:
 
 
 def test_rows_before_a_ddl_are_applied_and_the_table_stops_there(world: World) -> None:
-    """Rule R9: everything before the transaction that stopped the table counts, nothing after it."""
+    """Rule R9: everything before the transaction that stopped the table counts, nothing after it.
+    Rule R9: everything before the transaction that stopped the table counts, nothing after it."""
     world.applier.apply(
         world.batch(
             file(100),

@@ -1,4 +1,5 @@
-"""From facts to whole transactions: what counts, what is dropped, what stops a table and where it stands then."""
+"""From facts to whole transactions: what counts, what is dropped, what stops a table and where it
+stands then."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark import assembly
-from cdcsync_spark.assembly import TRANSACTION_BYTES, Assembly, PrepareNeeded, Sealed
-from cdcsync_spark.opentransaction import OpenTransaction
-from cdcsync_spark.spool import EVENT_BYTES, Spool
+from cdcsync_spark.binlog import transactions as assembly
+from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
+from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, Assembly, PrepareNeeded, Sealed
 from cdcsync_spark.wire import facts
 from cdcsync_spark.wire.facts import Fact, Progress, RollbackTo, Savepoint, Statement, TransactionRollback
 from support.facts import UUID, Pen, at, rows
@@ -100,7 +101,8 @@ def test_a_batch_ends_after_its_last_whole_transaction(reader: Reader) -> None:
 
 
 def test_rows_know_their_transaction(reader: Reader) -> None:
-    """By membership a table may have one transaction of a batch and lack the one before it (rule R5)."""
+    """By membership a table may have one transaction of a batch and lack the one before it (rule
+    R5)."""
     reader.transaction(rows(ORDERS, b"1"), rows(ITEMS, b"a"))
     reader.transaction()
     reader.transaction(rows(ITEMS, b"b"), rows(ORDERS, b"2"), rows(ITEMS, b"c"))
@@ -167,7 +169,8 @@ def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) 
 
 
 def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> None:
-    """Rule R6: a domain that was deleted is not in BINLOG_GTID_POS of its places any more; after all of them there is none."""
+    """Rule R6: a domain that was deleted is not in BINLOG_GTID_POS of its places any more; after
+    all of them there is none."""
     reader = Reader(tmp_path, FilePosition(at(100), "0-1-7,5-1-2"))
     reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), mark="0-1-7"))
     assert reader.assembly.position == FilePosition(at(299, file=2), "0-1-7")
@@ -250,7 +253,8 @@ def test_spilled_rows_are_dropped_to_a_savepoint_too(tmp_path: Path) -> None:
 
 
 def test_a_table_that_has_a_transaction_drops_its_rows(tmp_path: Path) -> None:
-    """Rule R5: each table skips what its position has; so rows of an older definition are never looked at."""
+    """Rule R5: each table skips what its position has; so rows of an older definition are never
+    looked at."""
     reader = Reader(tmp_path, file(100), {ORDERS: file(200), ITEMS: file(100)})
     old = fail(Reason.ROW_IMAGE_NOT_FULL, "an image of the old definition")
     reader.transaction(rows(ORDERS, b"", defect=old), rows(ITEMS, b"a"))
@@ -400,7 +404,8 @@ def test_an_incident_stops_everything(reader: Reader) -> None:
 
 
 def test_prepared_rows_count_with_their_commit(reader: Reader) -> None:
-    """Rule R9: at the place of the commit, in the order of the log, however many batches lie between."""
+    """Rule R9: at the place of the commit, in the order of the log, however many batches lie
+    between."""
     reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID))
     prepared = reader.seal()
     assert (prepared.rows, prepared.stops, prepared.end) == ({}, {}, file(200))
@@ -475,7 +480,8 @@ def test_one_name_may_be_prepared_again_after_its_end(reader: Reader) -> None:
 
 @pytest.mark.parametrize(("ahead", "counts"), [(200, True), (300, False)])
 def test_a_table_that_was_read_between_prepare_and_commit(tmp_path: Path, ahead: int, counts: bool) -> None:
-    """Rule R1: its LOW covers the PREPARE, whose rows its SELECT could not see; at 300 LOW covers the COMMIT too."""
+    """Rule R1: its LOW covers the PREPARE, whose rows its SELECT could not see; at 300 LOW covers
+    the COMMIT too."""
     reader = Reader(tmp_path, file(100), {ORDERS: file(ahead)})
     reader.transaction(rows(ORDERS, b"1"), facts.XaPrepare(XID)).transaction(facts.XaEnd(XID, True))
     sealed = reader.seal()
@@ -564,7 +570,8 @@ def traced(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("start", [file(100), gtid("", 100)])
 @pytest.mark.parametrize("events", [1, 20])
 def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, start: Position, events: int) -> None:
-    """A batch of rows that are changed one by one took ten times its size, and the driver's memory."""
+    """A batch of rows that are changed one by one took ten times its size, and the driver's memory.
+    A batch of rows that are changed one by one took ten times its size, and the driver's memory."""
     reader = Reader(tmp_path, start, memory=1 << 30)
 
     def feed() -> None:
@@ -601,7 +608,8 @@ def test_the_position_has_all_gtids_however_many_were_joined(tmp_path: Path, mon
 
 
 def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
-    """Wherever it is cut, every transaction is in exactly one batch, in order, and batches join without a gap."""
+    """Wherever it is cut, every transaction is in exactly one batch, in order, and batches join
+    without a gap."""
     reader = Reader(tmp_path, gtid("", 100))
     seen: list[bytes] = []
     previous: Position = gtid("", 100)

@@ -1,4 +1,5 @@
-"""Sealed transactions to files: a table's rows, its failures and its place, each table for itself."""
+"""Sealed transactions to files: a table's rows, its failures and its place, each table for itself.
+Sealed transactions to files: a table's rows, its failures and its place, each table for itself."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import FilePosition, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.assembly import Sealed, Stop
-from cdcsync_spark.batchfile import BatchWriter
-from cdcsync_spark.logbatch import LogBatch, TableBatch, read_transactions
-from cdcsync_spark.spool import Spool, Spooled
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.batch_file import BatchWriter
+from cdcsync_spark.binlog.spool import Spool, Spooled
+from cdcsync_spark.binlog.transactions import Sealed, Stop
 from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
 from support.facts import UUID, at
 
@@ -40,7 +41,8 @@ MAPS = {t: table_map(t) for t in (ORDERS, ITEMS)}
 
 
 def image(key: int, value: int | None) -> bytes:
-    """NULL bitmap (the second column's bit is 2), then 4 bytes little endian for each value that is not NULL."""
+    """NULL bitmap (the second column's bit is 2), then 4 bytes little endian for each value that is
+    not NULL."""
     if value is None:
         return b"\x02" + struct.pack("<i", key)
     return b"\x00" + struct.pack("<ii", key, value)
@@ -192,7 +194,8 @@ def test_spilled_and_joined_events_decode_as_if_in_memory(writer: BatchWriter, t
 
 
 def test_a_changed_definition_is_seen_in_every_piece(writer: BatchWriter) -> None:
-    """The check is made once per description that the log gives; a new description is checked anew."""
+    """The check is made once per description that the log gives; a new description is checked anew.
+    The check is made once per description that the log gives; a new description is checked anew."""
     assert part(writer.write(sealed({ORDERS: [(0, event(ORDERS, image(1, 1)))]})), ORDERS).stop is None
     changed = event(ORDERS, image(2, 2), mapped=table_map(ORDERS, second="w"))
     stop = part(writer.write(sealed({ORDERS: [(0, changed)]})), ORDERS).stop

@@ -1,4 +1,5 @@
-"""The dump client's packets and commands, without a server: the same events however the bytes are cut."""
+"""The dump client's packets and commands, without a server: the same events however the bytes are
+cut."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_spark.binlog import BinlogClient, encode_gtid_set
+from cdcsync_spark.binlog.client import BinlogClient, encode_gtid_set
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 UUID_BYTES = bytes.fromhex(UUID.replace("-", ""))
@@ -61,7 +62,8 @@ class FakeConnection:
 
 
 def packets(*payloads: bytes) -> bytes:
-    """Length 3, sequence number 1; a payload of 0xffffff bytes or more goes on in the next packet."""
+    """Length 3, sequence number 1; a payload of 0xffffff bytes or more goes on in the next packet.
+    Length 3, sequence number 1; a payload of 0xffffff bytes or more goes on in the next packet."""
     out = bytearray()
     for payload in payloads:
         for number, start in enumerate(range(0, len(payload) + 1, 0xFFFFFF)):
@@ -101,7 +103,8 @@ def test_events_are_the_same_however_the_bytes_are_cut(piece: int) -> None:
 
 @pytest.mark.parametrize("size", [0xFFFFFE, 0xFFFFFF, 0x1000000, 2 * 0xFFFFFF, 2 * 0xFFFFFF + 7])
 def test_events_of_several_packets_are_joined(size: int) -> None:
-    """The status byte is in the first packet only; an exact multiple of the packet size ends with an empty packet."""
+    """The status byte is in the first packet only; an exact multiple of the packet size ends with
+    an empty packet."""
     events = [b"a", b"x" * (size - 1), b"b"]
     assert received(packets(*(b"\0" + e for e in events), END), 1 << 20) == events
 
@@ -147,7 +150,8 @@ def test_an_endless_dump_may_not_end() -> None:
 
 
 def test_the_dump_from_a_file() -> None:
-    """0x15: id, host, user, password, port, rank, source id. 0x12: offset 4, flags 2 (1: do not wait, 2: second heartbeat), id, file."""
+    """0x15: id, host, user, password, port, rank, source id. 0x12: offset 4, flags 2 (1: do not
+    wait, 2: second heartbeat), id, file."""
     connection = FakeConnection(packets(END))
     list(client(connection, FilePosition(LogOffset("binlog.000042", 0x1234))).events())
     assert connection.commands == [
@@ -194,7 +198,8 @@ def test_gtid_sets_are_encoded_with_open_ends() -> None:
 
 
 def test_gtid_sets_with_tags_are_encoded_in_their_own_form() -> None:
-    """The number of sources between two ones; every source with its tag's length (shifted by one bit) and tag, empty for none."""
+    """The number of sources between two ones; every source with its tag's length (shifted by one
+    bit) and tag, empty for none."""
     tagged = encode_gtid_set(GtidSet.parse(f"{UUID}:1-5,{UUID}:abc:2"))
     assert tagged[:8] == b"\x01\x02\0\0\0\0\0\x01"
     assert tagged[8:] == (

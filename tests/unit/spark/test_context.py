@@ -1,4 +1,5 @@
-"""Who waits is not deaf: a run that waits for its plan is ended by a stop, by a controller that is gone, and by a plan that cannot come."""
+"""Who waits is not deaf: a run that waits for its plan is ended by a stop, by a controller that is
+gone, and by a plan that cannot come."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ from cdcsync_core.errors import Reason, TransientError
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_spark import context, pod, podplan
-from cdcsync_spark.context import Draining, RunContext
-from cdcsync_spark.planfeed import PlanFeed
-from cdcsync_spark.podplan import PlanMirror
-from cdcsync_spark.podreport import PodReporter
-from cdcsync_spark.progress import ControllerGone, Reporter, Reports
+from cdcsync_spark.app import pod
+from cdcsync_spark.run import context
+from cdcsync_spark.run.context import Draining, RunContext
+from cdcsync_spark.run.pod_report import PodReporter
+from cdcsync_spark.run.progress import ControllerGone, Reporter, Reports
+from cdcsync_spark.snapshot import plan_mirror as podplan
+from cdcsync_spark.snapshot.plan_mirror import PlanMirror
+from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
 UNUSED = cast(Any, None)
@@ -67,7 +70,8 @@ def test_a_run_that_waits_says_that_it_lives_until_it_is_stopped(tmp_path: Path)
 
 
 def test_a_run_that_waits_notices_that_its_controller_is_gone(tmp_path: Path) -> None:
-    """Else a controller that was killed before it had made the plan would leave a driver and its JVM for ever."""
+    """Else a controller that was killed before it had made the plan would leave a driver and its
+    JVM for ever."""
     read, write = os.pipe()
     os.close(read)
     try:
@@ -81,7 +85,8 @@ def test_a_run_that_waits_notices_that_its_controller_is_gone(tmp_path: Path) ->
 
 
 class Server:
-    """An API server with a plan: the ConfigMap is asked for `missing` times before it is there. It takes reports."""
+    """An API server with a plan: the ConfigMap is asked for `missing` times before it is there. It
+    takes reports."""
 
     def __init__(self, binary: dict[str, str], missing: int = 2) -> None:
         self.binary, self.missing = binary, missing

@@ -1,4 +1,5 @@
-"""The lag and the backlog of a stream: what is claimed follows from what was observed, and grows with the clock otherwise."""
+"""The lag and the backlog of a stream: what is claimed follows from what was observed, and grows
+with the clock otherwise."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.run import Flow
-from cdcsync_spark.dataflow import Backlog, flow, idle_since, lag_seconds
-from cdcsync_spark.received import Received, ReceivedFile
+from cdcsync_spark.binlog.received import Received, ReceivedFile
+from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 
 HEARTBEAT = 30.0
 

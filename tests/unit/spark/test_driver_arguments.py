@@ -1,4 +1,5 @@
-"""What `python -m cdcsync_spark` is told by its arguments: the run's file, and in tests the decoder."""
+"""What `python -m cdcsync_spark` is told by its arguments: the run's file, and in tests the
+decoder."""
 
 from __future__ import annotations
 

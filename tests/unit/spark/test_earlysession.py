@@ -1,4 +1,5 @@
-"""When Spark starts: at once where it is alone, and with executors only once the source has answered."""
+"""When Spark starts: at once where it is alone, and with executors only once the source has
+answered."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 import cdcsync_mysql.connection
 from cdcsync_core.errors import Reason, TransientError, fail
 from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_spark import earlysession
+from cdcsync_spark.session import prestart as earlysession
 
 RESOURCE = {
     "apiVersion": "cdcsync.io/v1alpha1",

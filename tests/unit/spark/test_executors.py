@@ -12,9 +12,9 @@ import pytest
 
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_kube.client import ApiError, Object
-from cdcsync_spark import executors
-from cdcsync_spark.context import Draining
-from cdcsync_spark.executors import PATIENCE, Executors, cause, hindrance, session_of
+from cdcsync_spark.run.context import Draining
+from cdcsync_spark.snapshot import executors
+from cdcsync_spark.snapshot.executors import PATIENCE, Executors, cause, hindrance, session_of
 
 #: as Spark 4.1 says it
 _TASK = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in stage 0.0 (TID 7)"

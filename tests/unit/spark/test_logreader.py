@@ -1,6 +1,8 @@
-"""The reading thread: batches in order and without gaps, lost connections, ends, and never a silent death.
+"""The reading thread: batches in order and without gaps, lost connections, ends, and never a silent
+death.
 
-The dump is a script: each connection yields its events one by one when the test lets it, and then breaks, waits or ends.
+The dump is a script: each connection yields its events one by one when the test lets it, and then
+breaks, waits or ends.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason, T
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
-from cdcsync_spark import logreader
-from cdcsync_spark.assembly import TRANSACTION_BYTES
-from cdcsync_spark.binlog import DumpTakenOver
-from cdcsync_spark.logbatch import LogBatch, read_transactions
-from cdcsync_spark.logreader import Dump, LogReader, ReaderSettings
-from cdcsync_spark.opentransaction import OpenTransaction
-from cdcsync_spark.spool import EVENT_BYTES, Spool
+from cdcsync_spark.binlog import reader as logreader
+from cdcsync_spark.binlog.batch import LogBatch, read_transactions
+from cdcsync_spark.binlog.client import DumpTakenOver
+from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.reader import Dump, LogReader, ReaderSettings
+from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
+from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES
 from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap, XaEnd
 from support.facts import Pen, at
 
@@ -50,7 +52,8 @@ def insert(key: int) -> RowsEvent:
 
 @dataclass
 class Connection:
-    """What one connection says: facts, each as one event after a `pause`, then `end` (raised), or silence until it is closed."""
+    """What one connection says: facts, each as one event after a `pause`, then `end` (raised), or
+    silence until it is closed."""
 
     events: list[list[Fact]]
     end: Exception | None = None
@@ -59,7 +62,8 @@ class Connection:
 
 @dataclass
 class Script:
-    """Stands for the server; `opened` are the positions asked for, `allowed` lets events through."""
+    """Stands for the server; `opened` are the positions asked for, `allowed` lets events through.
+    Stands for the server; `opened` are the positions asked for, `allowed` lets events through."""
 
     connections: list[Connection]
     opened: list[Position] = field(default_factory=list)
@@ -212,7 +216,8 @@ def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, s
     """Memory and disk are bounded: two full batches, and not one event more."""
     script = Script([Connection(transactions(Pen(), range(60)))])
     reader = started(replace(settings, max_batch_bytes=FIVE), script)
-    # a batch is full at the 5th row since the last one, which is the 14th event, then the 29th: that one does not return
+    # a batch is full at the 5th row since the last one, which is the 14th event, then the 29th:
+    # that one does not return
     script.wait_for(28)
     assert not script.seen.acquire(timeout=0.3)
     keys, _ = everything(reader, 100 + 60 * 100)
@@ -220,7 +225,8 @@ def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, s
 
 
 def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, started: Start) -> None:
-    """However long it is: full batches come one after the other, and who waits is let go when the reader is stopped."""
+    """However long it is: full batches come one after the other, and who waits is let go when the
+    reader is stopped."""
     script = Script([Connection(transactions(Pen(), range(60)))])
     reader = started(replace(settings, max_batch_bytes=FIVE, interval_seconds=3600.0), script)
     reader.take()
@@ -311,7 +317,8 @@ def test_the_rotation_with_which_each_connection_begins_is_no_progress(
 def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(
     settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two syncs with one replica id: each connection brings a transaction, and nobody would ever hear of it."""
+    """Two syncs with one replica id: each connection brings a transaction, and nobody would ever
+    hear of it."""
     monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.5)
     pen, taken = Pen(), DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
     script = Script([Connection(transactions(pen, range(n, n + 1)), taken) for n in range(40)])
@@ -453,7 +460,8 @@ def test_stopping_ends_a_thread_that_waits_to_connect_again(settings: ReaderSett
 
 
 def test_a_thread_with_a_backlog_shuts_nobody_out(settings: ReaderSettings, started: Start) -> None:
-    """Without rows of captured tables no batch ever fills up; who asks gets the position all the same."""
+    """Without rows of captured tables no batch ever fills up; who asks gets the position all the
+    same."""
 
     class Endless(list[list[Fact]]):
         def __len__(self) -> int:

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark import driver, lostjvm
-from cdcsync_spark.progress import ControllerGone
+from cdcsync_spark.app import driver
+from cdcsync_spark.app import jvm_exit as lostjvm
+from cdcsync_spark.run.progress import ControllerGone
 
 UNUSED = cast(Any, None)
 

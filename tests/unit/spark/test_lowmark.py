@@ -1,4 +1,5 @@
-"""Rule R1: a low watermark waits for the XA transactions that the binlog has as ended and the server still lists."""
+"""Rule R1: a low watermark waits for the XA transactions that the binlog has as ended and the
+server still lists."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from cdcsync_core.errors import Reason, TransientError
-from cdcsync_spark.lowmark import _xid, wait_for_ended
+from cdcsync_spark.snapshot.low_mark import _xid, wait_for_ended
 
 
 class _Server:
-    """Lists one set of xids after the other, the last one for ever; a clock that moves by sleeping."""
+    """Lists one set of xids after the other, the last one for ever; a clock that moves by sleeping.
+    Lists one set of xids after the other, the last one for ever; a clock that moves by sleeping."""
 
     def __init__(self, listed: Sequence[set[str]]) -> None:
         self.listed, self.asked, self.now = list(listed), 0, 0.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import Flow, RunConfig, RunKind
-from cdcsync_spark.metrics import VARIABLE, DriverMetrics, Shown, shown
+from cdcsync_spark.run.metrics import VARIABLE, DriverMetrics, Shown, shown
 
 LABELS = {"namespace": "ns", "name": "shop", "kind": "stream"}
 ON_EACH = 'kind="stream",name="shop",namespace="ns"'

@@ -1,4 +1,5 @@
-"""What a stream reports of tables that it does not have: enough to look at the catalog, each time there is something to be found."""
+"""What a stream reports of tables that it does not have: enough to look at the catalog, each time
+there is something to be found."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import pytest
 
 from cdcsync_core.spec import Tables
 from cdcsync_core.table import TableId
-from cdcsync_spark.newtables import NewTables, made_by
+from cdcsync_spark.binlog.new_tables import NewTables, made_by
 from cdcsync_spark.wire.facts import Statement
 
 _PATTERNS = Tables(include=(r"shop\..*", r"other\.one"), exclude=(r"shop\.tmp_.*",))

@@ -1,4 +1,5 @@
-"""Where a driver gets its splits from: the planner's shards while they continue the target, else its own plan (rule R4)."""
+"""Where a driver gets its splits from: the planner's shards while they continue the target, else
+its own plan (rule R4)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
-from cdcsync_spark import planfeed
-from cdcsync_spark.planfeed import PlanFeed
+from cdcsync_spark.snapshot import plan_reader as planfeed
+from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
 FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
@@ -103,7 +104,8 @@ def test_a_plan_that_continues_the_target_is_used(plan: Plan, own: list[Bound]) 
 def test_a_plan_that_does_not_continue_the_target_is_not_used(
     plan: Plan, own: list[Bound], planned: list[Any] | None, target: Bound
 ) -> None:
-    """The target's commit is the truth: a wave was committed and not reported, or the status is gone."""
+    """The target's commit is the truth: a wave was committed and not reported, or the status is
+    gone."""
     plan.write(0, shard(0, FIRST, frontier=planned, last=True))
     assert list(plan.feed().splits(target)) == [Split(target, None)]
     assert own == [target]
@@ -125,7 +127,8 @@ def test_known_splits_are_counted_once(plan: Plan) -> None:
 
 
 def test_a_plan_of_what_the_target_has_already_does_not_count(plan: Plan, own: list[Bound]) -> None:
-    """After a lost status the controller plans each table from its beginning: half of all would never be read."""
+    """After a lost status the controller plans each table from its beginning: half of all would
+    never be read."""
     plan.write(0, shard(0, FIRST, SECOND))
     plan.write(1, shard(1, LAST, last=True))
     feed = plan.feed()

@@ -1,4 +1,5 @@
-"""Reports from a pod: what hangs on them is written at once, progress seldom, and nothing is lost by a write that fails."""
+"""Reports from a pod: what hangs on them is written at once, progress seldom, and nothing is lost
+by a write that fails."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ import pytest
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.kube_runs import FoundRun
-from cdcsync_operator.run_objects import REPORT_TABLES, report_names
-from cdcsync_spark.podreport import PROGRESS_SECONDS, REFUSED_SECONDS, SHARD_BYTES, PodReporter
-from cdcsync_spark.progress import ControllerGone
+from cdcsync_operator.cluster.run_objects import REPORT_TABLES, report_names
+from cdcsync_operator.cluster.runs import FoundRun
+from cdcsync_spark.run.pod_report import PROGRESS_SECONDS, REFUSED_SECONDS, SHARD_BYTES, PodReporter
+from cdcsync_spark.run.progress import ControllerGone
 
 
 class Server:
-    """Keeps the merged ConfigMaps, none of them larger than `most`; `after` so many writes it is away."""
+    """Keeps the merged ConfigMaps, none of them larger than `most`; `after` so many writes it is
+    away."""
 
     def __init__(self) -> None:
         self.maps: dict[str, dict[str, str]] = {}

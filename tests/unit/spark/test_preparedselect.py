@@ -1,4 +1,5 @@
-"""A SELECT over a socket: whatever the peer does, a result without its end packet raises what a lost connection raises."""
+"""A SELECT over a socket: whatever the peer does, a result without its end packet raises what a
+lost connection raises."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 from cdcsync_core.errors import DecodeError, Reason
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.failures import map_error
-from cdcsync_spark.preparedselect import read_select, select_list
+from cdcsync_spark.snapshot.binary_select import read_select, select_list
 from support.results import EOF, KILLED, definition, packets, response, row
 
 TABLE = Table(
@@ -88,7 +89,8 @@ def sent(theirs: socket.socket, data: bytes, then_close: bool = False) -> thread
 
 
 def test_a_result(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Prepared, executed without a cursor and once, closed, with texts as stored; the socket's timeout is as before."""
+    """Prepared, executed without a cursor and once, closed, with texts as stored; the socket's
+    timeout is as before."""
     connection = Connection(pair[0], timeout=5)
     sender = sent(pair[1], RESULT)
     assert read(connection) == list(range(3000))

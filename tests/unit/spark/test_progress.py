@@ -1,4 +1,5 @@
-"""Reports to the controller: whole lines from several threads, and a driver that notices when nobody reads them."""
+"""Reports to the controller: whole lines from several threads, and a driver that notices when
+nobody reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import Report, TablePhase
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
+from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
 STATE = TableState(Identity("default/shop", "mariadb:1", "shop.orders"), TABLE, epoch=1, rows=7, nulled=2, nonce=3)

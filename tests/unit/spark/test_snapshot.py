@@ -1,6 +1,8 @@
-"""The snapshot's waves against targets in memory: what is committed when, after a crash, a lost log, a failed table.
+"""The snapshot's waves against targets in memory: what is committed when, after a crash, a lost
+log, a failed table.
 
-Spark and the source are stand-ins: a wave's job is a function from tasks to results, watermarks count upwards.
+Spark and the source are stand-ins: a wave's job is a function from tasks to results, watermarks
+count upwards.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.spec import Tables
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark import lowmark, planfeed, snapshot
-from cdcsync_spark.context import RunContext
-from cdcsync_spark.progress import Reporter
+from cdcsync_spark.run.context import RunContext
+from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.base import Append, Change, Commit, Replace, StagedFile, Stamp, check_successor
-from cdcsync_spark.snapshot import run_snapshot
-from cdcsync_spark.wavejob import SplitResult, SplitTask
+from cdcsync_spark.snapshot import low_mark as lowmark
+from cdcsync_spark.snapshot import plan_reader as planfeed
+from cdcsync_spark.snapshot import run as snapshot
+from cdcsync_spark.snapshot.run import run_snapshot
+from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from support.memory_target import MemorySink, MemoryTarget
 
 LOG = "mariadb:1"
@@ -52,7 +56,8 @@ def at(offset: int) -> LogOffset:
 class Fakes:
     """The source and Spark. `place` is the end of the log; `lost` names tables whose LOW is gone.
 
-    `unplanned` are tables whose plan breaks off after its shards, with what the driver's own plan of them raises.
+    `unplanned` are tables whose plan breaks off after its shards, with what the driver's own plan
+    of them raises.
     """
 
     place: int = 100
@@ -114,7 +119,8 @@ class World:
     log: str = LOG
 
     def run(self, tables: dict[str, int], *, nonces: dict[str, int] | None = None, parallelism: int = 2) -> RunContext:
-        """One run over tables with that many splits each; the planner's shards continue what the targets have."""
+        """One run over tables with that many splits each; the planner's shards continue what the
+        targets have."""
         plans = self.folder / f"plan-{self.epoch}"
         plans.mkdir()
         assignments = tuple(TableAssignment(definition(n), (nonces or {}).get(n, 0)) for n in tables)
@@ -178,7 +184,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> None:
-    """Rules R1 and R4: each wave between its own LOW and HIGH; the commit carries them with the files."""
+    """Rules R1 and R4: each wave between its own LOW and HIGH; the commit carries them with the
+    files."""
     world.run({"orders": 6})
     assert world.fakes.read() == [("orders", s) for s in plan(6)]
     target = world.target("orders")
@@ -309,7 +316,8 @@ def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> No
 
 @pytest.mark.parametrize("splits", [1, 2, 4, 5, 6, 7])
 def test_a_table_whose_plan_breaks_off_leaves_the_others_alone(world: World, splits: int) -> None:
-    """Wherever in a wave that is: what else the wave holds is read, and so are the tables after it."""
+    """Wherever in a wave that is: what else the wave holds is read, and so are the tables after it.
+    Wherever in a wave that is: what else the wave holds is read, and so are the tables after it."""
     world.fakes.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
     context = world.run({"notes": 3, "orders": splits, "items": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.TYPE_UNSUPPORTED}
@@ -442,7 +450,8 @@ def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: Wo
 
 
 def test_a_table_is_read_again_from_another_server(world: World) -> None:
-    """Rule R6: then its content, its identity and its position are of the new log, and the next run goes on from there."""
+    """Rule R6: then its content, its identity and its position are of the new log, and the next run
+    goes on from there."""
     world.run({"orders": 3})
     world.log = world.fakes.log = "mariadb:2"
     world.run({"orders": 3}, nonces={"orders": 1})

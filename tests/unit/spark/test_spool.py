@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import TableId
-from cdcsync_spark.spool import Spool, Spooled, disk_error
+from cdcsync_spark.binlog.spool import Spool, Spooled, disk_error
 from cdcsync_spark.wire.facts import Operation
 from support.facts import rows
 
@@ -70,7 +70,8 @@ def test_an_event_that_cannot_be_used_stays_by_itself(tmp_path: Path) -> None:
 
 
 def test_joined_events_stay_small(tmp_path: Path) -> None:
-    """They are decoded piece by piece and in step: up to 64 KiB, of a transaction of more than a GiB a 16,384th part."""
+    """They are decoded piece by piece and in step: up to 64 KiB, of a transaction of more than a
+    GiB a 16,384th part."""
     found = added(Spool(str(tmp_path), 0), [b"x" * 30_000] * 10)
     assert [item.length for item in found] == [60_000] * 5
     late = found[0]._replace(offset=16 << 30), found[1]._replace(offset=(16 << 30) + 60_000)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdcsync_spark.stopsignal import on_stop_signal
+from cdcsync_spark.app.stop_signal import on_stop_signal
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,5 @@
-"""What a stream says of itself: how far behind it is, to its controller; who it is, to the server."""
+"""What a stream says of itself: how far behind it is, to its controller; who it is, to the server.
+What a stream says of itself: how far behind it is, to its controller; who it is, to the server."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import unix_time
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.applier import StreamTable
-from cdcsync_spark.logbatch import LogBatch
-from cdcsync_spark.received import Received
-from cdcsync_spark.stream import StreamRun, replica_ids_of
+from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.received import Received
+from cdcsync_spark.stream.applier import StreamTable
+from cdcsync_spark.stream.run import StreamRun, replica_ids_of
 from support.memory_target import MemoryTarget
 
 
@@ -36,7 +37,8 @@ def resource(name: str, **source: Any) -> CdcSync:
 
 
 def test_syncs_that_are_numbered_one_after_the_other_do_not_end_each_others_dumps() -> None:
-    """Rule R8: an id ends the dump of the same id, which must be the same reader's own before; the spare ones, too."""
+    """Rule R8: an id ends the dump of the same id, which must be the same reader's own before; the
+    spare ones, too."""
     syncs = [resource(f"shop-{n}", serverId=n) for n in (1, 2, 100, 101, 2**32 - 1)]
     ranges = [replica_ids_of(s, kind) for s in syncs for kind in (RunKind.STREAM, RunKind.CATCH_UP)]
     ids = [i for several in ranges for i in several]
@@ -150,7 +152,8 @@ def test_a_source_whose_clock_is_ahead_is_not_ahead() -> None:
 
 
 def test_what_another_table_does_makes_no_news_of_an_idle_one() -> None:
-    """Thousands of idle tables would be told of again and again, for a position that is the reader's."""
+    """Thousands of idle tables would be told of again and again, for a position that is the
+    reader's."""
     stream = Reported([stream_table("a"), stream_table("b")])
     assert [t["name"] for t in stream.say(everything=True)["tables"]] == ["shop.a", "shop.b"]
     stream.hear(100, 200, 999.0)
@@ -168,7 +171,8 @@ def test_what_another_table_does_makes_no_news_of_an_idle_one() -> None:
 def test_a_table_that_stops_while_a_report_is_made_is_not_said_to_have_passed_that_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Batches are applied in another thread: the place that is told with a flowing table must be one that it has."""
+    """Batches are applied in another thread: the place that is told with a flowing table must be
+    one that it has."""
     stream = Reported([stream_table("a")])
     phase = stream.run._phase
 

@@ -17,11 +17,11 @@ from cdcsync_core.position import FilePosition
 from cdcsync_core.run import RunKind
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark import stream
-from cdcsync_spark.applier import StreamTable
-from cdcsync_spark.logbatch import LogBatch, TableBatch
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch
 from cdcsync_spark.sinks.base import Build, Closed
-from cdcsync_spark.stream import StreamRun, run_stream
+from cdcsync_spark.stream import run as stream
+from cdcsync_spark.stream.applier import StreamTable
+from cdcsync_spark.stream.run import StreamRun, run_stream
 from support.facts import at
 from support.memory_target import MemoryTarget
 from unit.spark.test_stream import resource
@@ -32,7 +32,8 @@ NOT_CONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker 
 
 @dataclass
 class Warming(MemoryTarget):
-    """A target whose index is being built: a commit of rows waits for it, and so does who warms it."""
+    """A target whose index is being built: a commit of rows waits for it, and so does who warms it.
+    A target whose index is being built: a commit of rows waits for it, and so does who warms it."""
 
     waits: threading.Event = field(default_factory=threading.Event)
     closed: threading.Event = field(default_factory=threading.Event)

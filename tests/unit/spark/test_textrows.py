@@ -1,6 +1,8 @@
-"""The text protocol to Arrow: for every type, what the server prints is the value that the target gets.
+"""The text protocol to Arrow: for every type, what the server prints is the value that the target
+gets.
 
-Cells are what MySQL 9.7 and MariaDB 10.11 send; the expected values are those of the type table (docs, "Types").
+Cells are what MySQL 9.7 and MariaDB 10.11 send; the expected values are those of the type table
+(docs, "Types").
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pytest
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.textrows import decode, select_expression, select_list
+from cdcsync_spark.snapshot.text_select import decode, select_expression, select_list
 
 ID = Column("id", SourceType.parse("int"), False)
 
@@ -171,7 +173,8 @@ NO_DATES = [b"0000-00-00", b"2024-00-00", b"2024-00-10", b"2024-01-00", b"0000-0
     ("declared", "clock"), [("date", b""), ("datetime", b" 12:00:00"), ("datetime(3)", b" 12:00:00.123")]
 )
 def test_what_is_no_date_of_the_calendar_becomes_null_and_is_counted(declared: str, clock: bytes, zero: bytes) -> None:
-    """Zero and partial dates, and those that ALLOW_INVALID_DATES lets in; the values beside them are kept."""
+    """Zero and partial dates, and those that ALLOW_INVALID_DATES lets in; the values beside them
+    are kept."""
     found, nulled = column(declared, [b"2024-01-01" + clock, zero + clock, None, b"9999-12-31" + clock])
     assert [value is None for value in found.to_pylist()] == [False, True, True, False]
     assert nulled == 1
@@ -228,7 +231,8 @@ def test_a_row_with_too_few_cells_is_refused() -> None:
 
 
 def test_floats_are_asked_for_as_doubles() -> None:
-    """The server prints a FLOAT with six digits: 16777216 becomes 16777200; DOUBLE(10,2) with two decimals."""
+    """The server prints a FLOAT with six digits: 16777216 becomes 16777200; DOUBLE(10,2) with two
+    decimals."""
     for declared in ("float", "float(7,4)", "double", "double(10,2)"):
         assert select_expression(Column("a`b", SourceType.parse(declared))) == "CAST(`a``b` AS DOUBLE)"
     for declared in ("int", "decimal(10,2)", "datetime(6)", "bit(8)"):

@@ -1,4 +1,5 @@
-"""Pieces of a split and counts of a wave: bounded memory, and sums that stand still while they are looked at."""
+"""Pieces of a split and counts of a wave: bounded memory, and sums that stand still while they are
+looked at."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_spark.sinks.base import StagedFile
-from cdcsync_spark.splitread import Row, pieces
-from cdcsync_spark.wavejob import SplitResult, _CountsSum, _parse, run_wave
+from cdcsync_spark.snapshot.split_read import Row, pieces
+from cdcsync_spark.snapshot.wave_job import SplitResult, _CountsSum, _parse, run_wave
 
 MIB = 1 << 20
 
@@ -73,7 +74,8 @@ def test_a_tasks_result_comes_back_as_it_was() -> None:
 
 
 class SlowSpark:
-    """Its job begins late: the first cancellations find nothing to cancel, one fails, the fourth ends it."""
+    """Its job begins late: the first cancellations find nothing to cancel, one fails, the fourth
+    ends it."""
 
     def __init__(self) -> None:
         self.cancelled = 0

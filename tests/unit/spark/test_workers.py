@@ -1,4 +1,5 @@
-"""A forked worker finds nothing to collect of what its daemon imported, and reads no archives' directories between tasks."""
+"""A forked worker finds nothing to collect of what its daemon imported, and reads no archives'
+directories between tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 
 _PROGRAM = """
 import gc, importlib, json, sys
-from cdcsync_spark import workers
+from cdcsync_spark.app import worker_preload as workers
 
 workers.prepare_forks()
 tracked = len(gc.get_objects())

@@ -1,10 +1,11 @@
-"""What one binlog file says last of each XA transaction: the rule by which the PREPARE of a commit is found."""
+"""What one binlog file says last of each XA transaction: the rule by which the PREPARE of a commit
+is found."""
 
 from __future__ import annotations
 
 from cdcsync_core.table import TableId
+from cdcsync_spark.binlog.xa_search import FileXa, Known, PreparePlace
 from cdcsync_spark.wire.facts import Fact, Progress, TransactionRollback, XaEnd, XaPrepare
-from cdcsync_spark.xasearch import FileXa, Known, PreparePlace
 from support.facts import Pen, at, rows
 
 ONE, TWO = "X'61',X'',1", "X'62',X'',1"

@@ -1,4 +1,5 @@
-"""The CRD says what the models say: no field is known to one and unknown to the other, and bounds and defaults are the same."""
+"""The CRD says what the models say: no field is known to one and unknown to the other, and bounds
+and defaults are the same."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ CRD = ROOT / "crds" / "cdcsync.yaml"
 #: `kubectl apply` keeps a copy of the document in an annotation of at most so many bytes
 APPLY_LIMIT = 256 * 1024
 
-#: the API server may not know the host's address, or takes a form that the model has filled in before it checks
+#: the API server may not know the host's address, or takes a form that the model has filled in
+#: before it checks
 REQUIRED_BY_THE_MODEL_ONLY = {
     "source.tls", "source.tls.mode", "source.tls.caSecretRef.name", "source.tls.clientCertSecretRef.name",
 }  # fmt: skip

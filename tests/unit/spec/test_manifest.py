@@ -1,4 +1,5 @@
-"""The manifest means on a laptop what it means on a cluster, and nothing in it is accepted and ignored."""
+"""The manifest means on a laptop what it means on a cluster, and nothing in it is accepted and
+ignored."""
 
 from __future__ import annotations
 

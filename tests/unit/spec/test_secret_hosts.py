@@ -1,4 +1,5 @@
-"""A Secret that says for which hosts it is goes to no other: by the pure rule, from a file, and on a cluster."""
+"""A Secret that says for which hosts it is goes to no other: by the pure rule, from a file, and on
+a cluster."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import pytest
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.manifest import Secrets, load_manifest
 from cdcsync_core.secret_hosts import admits
-from cdcsync_operator.driver_pod import Image
-from cdcsync_operator.kube_store import KubeStore
-from cdcsync_operator.pod_policy import Policy
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.store import KubeStore
 from unit.controller.fake_api import FakeApi
 
 SYNC = """

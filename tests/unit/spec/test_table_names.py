@@ -1,4 +1,5 @@
-"""Which patterns are names: a table that is named is counted on, one that a pattern happens to match is not."""
+"""Which patterns are names: a table that is named is counted on, one that a pattern happens to
+match is not."""
 
 from __future__ import annotations
 

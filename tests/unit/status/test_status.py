@@ -52,7 +52,8 @@ def test_the_names_are_those_of_the_interface() -> None:
 
 
 def test_a_table_of_a_million_splits_has_a_small_status() -> None:
-    """R7: finished splits are merged intervals. The waves here end out of order, as several tables' tasks do."""
+    """R7: finished splits are merged intervals. The waves here end out of order, as several tables'
+    tasks do."""
     bounds = [None, *((i * 50_000,) for i in range(1, 1_000_000)), None]
     finished = Intervals()
     for start, end in itertools.pairwise(bounds):
@@ -136,7 +137,8 @@ AT = 1767225600.0
 
 
 def said(status: Status, stamp: str, lag: float | None) -> Status:
-    """The stream reports a place as of `stamp`; its way is the pipe's or a ConfigMap's, which say nothing of None."""
+    """The stream reports a place as of `stamp`; its way is the pipe's or a ConfigMap's, which say
+    nothing of None."""
     place = {"file": "binlog.000001", "offset": 5, "gtidSet": "", "timestamp": stamp}
     return merge_report(status, Report.from_json(Report("t-2", position=place, lag_seconds=lag).to_json()), BOTH)
 
@@ -152,7 +154,8 @@ def test_a_log_that_fell_silent_has_a_lag_of_none() -> None:
 
 
 def test_a_new_run_has_the_lag_of_the_position_and_not_its_own_age() -> None:
-    """It has applied nothing yet, so it does not know the time of the place where it begins; drivers of an older version neither."""
+    """It has applied nothing yet, so it does not know the time of the place where it begins;
+    drivers of an older version neither."""
     again = said(said(RUNNING, STAMP, 0.5), "", None)
     assert aged_lag(again, reported_at=AT + 890, interval=1.0, now=AT + 890) == 890
     assert aged_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000

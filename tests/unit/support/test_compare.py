@@ -1,4 +1,5 @@
-"""The oracle of the stress tests sees every kind of difference: one that saw none would pass everything."""
+"""The oracle of the stress tests sees every kind of difference: one that saw none would pass
+everything."""
 
 from __future__ import annotations
 

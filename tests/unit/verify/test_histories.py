@@ -12,7 +12,7 @@ from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.logbatch import TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import TableBatch, write_transactions
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 from cdcsync_spark.verify.logged import Watched
 from cdcsync_spark.verify.settle import explained
@@ -40,7 +40,8 @@ def rows(value: str | None) -> list[bytes] | None:
 
 
 def history(tmp_path: Path, target_at: int, changes: list[tuple[int, ChangeKind, int, str]]) -> Watched:
-    """`changes`: (number of the transaction, kind, key, value); transaction n ends at 100 * (n + 1). Only key 1 is watched."""
+    """`changes`: (number of the transaction, kind, key, value); transaction n ends at 100 * (n +
+    1). Only key 1 is watched."""
     schema = changes_schema(arrow_schema(TABLE))
     key = DIGESTERS.keys.of(pa.RecordBatch.from_pylist([{"k": 1, "v": ""}], arrow_schema(TABLE)))
     watched = Watched(TABLE, DIGESTERS, DigestSet(key), position(target_at))

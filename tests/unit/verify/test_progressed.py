@@ -1,4 +1,5 @@
-"""What a target has, as `verify` believes it: an idle table's own commit is old, the stream's word goes further (rule R5)."""
+"""What a target has, as `verify` believes it: an idle table's own commit is old, the stream's word
+goes further (rule R5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The comparison of digests finds exactly the keys that are not once on both sides with the same row."""
+"""The comparison of digests finds exactly the keys that are not once on both sides with the same
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""R2: a before image is left out only where its after image has the same key, byte for byte; both decoders leave out the same."""
+"""R2: a before image is left out only where its after image has the same key, byte for byte; both
+decoders leave out the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Values of a binary result: declared type, type code, bytes on the wire, and the value that SELECT prints; comments derive the bytes."""
+"""Values of a binary result: declared type, type code, bytes on the wire, and the value that SELECT
+prints; comments derive the bytes."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ NO_DATES = [
 @pytest.mark.parametrize("zero", NO_DATES, ids=bytes.hex)
 @pytest.mark.parametrize(("declared", "code"), [("date", DATE), ("datetime(6)", DATETIME), ("timestamp", TIMESTAMP)])
 def test_what_is_no_date_of_the_calendar_becomes_null_and_is_counted(declared: str, code: int, zero: bytes) -> None:
-    """Zero and partial dates, and those that ALLOW_INVALID_DATES lets in; the values beside them are kept."""
+    """Zero and partial dates, and those that ALLOW_INVALID_DATES lets in; the values beside them
+    are kept."""
     good = b"\4" + ymd(2024, 1, 1)
     found = decode(a_table(declared), code, [good, zero, None, good])
     assert [v is None for v in found.batch.column("c").to_pylist()] == [False, True, True, False]
@@ -220,7 +222,8 @@ def test_what_cannot_be_held_exactly_stops_the_table(declared: str, code: int, c
     "cell", [b"\xfb", b"\xff", b"\x05abcd", b"\x03abcd", b"\xfe" + b"\xff" * 8, b"\xfd\xff\xff\xff", b""]
 )
 def test_lengths_that_do_not_fit_their_row(cell: bytes) -> None:
-    """0xfb (NULL in the text protocol) and 0xff begin no length; a value must end with its row. The error names the row."""
+    """0xfb (NULL in the text protocol) and 0xff begin no length; a value must end with its row. The
+    error names the row."""
     for cells in ([cell], [string(b"abc"), cell, string(b"abc"), None]):
         with pytest.raises(DecodeError, match="row"):
             decode(a_table("varchar(10)"), VAR_STRING, cells)
@@ -243,7 +246,8 @@ def test_another_definition_than_the_planned_one_is_refused(definitions: list[De
 
 
 def test_tables_with_many_columns() -> None:
-    """500 columns: a bitmap of 63 bytes; a row of NULLs alone is as short, so pieces are bounded by values."""
+    """500 columns: a bitmap of 63 bytes; a row of NULLs alone is as short, so pieces are bounded by
+    values."""
     columns = tuple(Column(f"c{i}", SourceType.parse("int" if i % 2 else "varchar(9)", "utf8mb4")) for i in range(500))
     table = Table(TableId("shop", "t"), columns, ("c0",))
     wire = [Definition(c.name, LONG if i % 2 else VAR_STRING, 0, 45) for i, c in enumerate(columns)]

@@ -1,4 +1,5 @@
-"""Where packets begin: the walk in lock step finds what a walk step by step finds, whatever payloads look like."""
+"""Where packets begin: the walk in lock step finds what a walk step by step finds, whatever
+payloads look like."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def test_lock_step_finds_what_one_step_after_the_other_finds(kind: str) -> None:
 
 
 def test_most_walks_begin_at_real_headers() -> None:
-    """What makes it fast: of random rows, nearly every stride has a start, and the walk before it arrives there."""
+    """What makes it fast: of random rows, nearly every stride has a start, and the walk before it
+    arrives there."""
     data = np.frombuffer(b"".join(packets(rows("random", 5000))) + bytes(PAD), np.uint8)
     starts = framing._likely_starts(data, framing._headers(data), 0, len(data) - PAD, 4096, 512)
     real = set(places(data[:-PAD].tobytes())[0])
@@ -85,6 +87,7 @@ def test_any_payloads(payloads: list[bytes], times: int, data: st.DataObject) ->
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 1000), st.integers(0, 1 << 32))
 def test_garbage_ends(garbage: bytes, before: int, seed: int) -> None:
-    """Bytes that are no packets end the walk somewhere; it does not raise and does not leave the data."""
+    """Bytes that are no packets end the walk somewhere; it does not raise and does not leave the
+    data."""
     data = b"".join(packets([b"\0" * 60] * before)) + garbage + random.Random(seed).randbytes(20_000)
     assert walked(data) == places(data)

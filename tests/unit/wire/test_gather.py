@@ -1,4 +1,5 @@
-"""Reading one value of every row at once: the same as reading them one by one, and nothing beyond the buffer."""
+"""Reading one value of every row at once: the same as reading them one by one, and nothing beyond
+the buffer."""
 
 from __future__ import annotations
 

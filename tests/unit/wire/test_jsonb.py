@@ -1,4 +1,5 @@
-"""MySQL's binary JSON: offsets count from the container's first byte after its kind; numbers print as the server prints them."""
+"""MySQL's binary JSON: offsets count from the container's first byte after its kind; numbers print
+as the server prints them."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ CASES = [
     (b"\x03\x01\x00\x00\x00\x0d\x00\x00\x00\x07\xc0\x63\xff\xff", "[-40000]"),
     # opaque: column type, length, data; a decimal is precision, scale, bytes
     (b"\x0f\xf6\x04\x03\x02\x81\x0a", "1.10"),
-    # DECIMAL(10,8) of 0.0000001 and of 0, two digits and eight: 1 byte, then 4; never in exponent form
+    # DECIMAL(10,8) of 0.0000001 and of 0, two digits and eight: 1 byte, then 4; never in exponent
+    # form
     (b"\x0f\xf6\x07\x0a\x08\x80\x00\x00\x00\x0a", "0.00000010"),
     (b"\x0f\xf6\x07\x0a\x08\x80\x00\x00\x00\x00", "0.00000000"),
     (b"\x0f\x0f\x02\x01\x02", '"base64:type15:AQI="'),
@@ -53,7 +55,8 @@ def test_a_document_is_printed(raw: bytes, text: str) -> None:
     assert json_text(raw) == text
 
 
-# source: my_gcvt with a width of 34 (strings/dtoa.cc); compared with a server in tests/servers/test_binlog_types.py
+# source: my_gcvt with a width of 34 (strings/dtoa.cc); compared with a server in
+# tests/servers/test_binlog_types.py
 @pytest.mark.parametrize(
     ("number", "text"),
     [

@@ -1,4 +1,5 @@
-"""JSON of many rows at once: the text that each alone gives, for shapes that many documents share, for odd and for damaged ones."""
+"""JSON of many rows at once: the text that each alone gives, for shapes that many documents share,
+for odd and for damaged ones."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def _damaged(raw: bytes, rnd: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_documents(seed: int) -> None:
-    """Those that can still be read give the same texts; all together are an error if one of them is."""
+    """Those that can still be read give the same texts; all together are an error if one of them
+    is."""
     rnd = random.Random(seed)
     whole = [document(shape(i)) for i in range(40) for name, shape in SHAPES.items() if name != "many"]
     readable, texts = [], []
@@ -107,7 +109,8 @@ def test_a_damage_that_all_documents_share(seed: int) -> None:
 
 
 def test_elements_that_name_the_same_bytes_are_not_printed_for_ever() -> None:
-    """A thousand elements of a damaged array name the same long string: more than the value holds."""
+    """A thousand elements of a damaged array name the same long string: more than the value holds.
+    A thousand elements of a damaged array name the same long string: more than the value holds."""
     text = document("x" * 1000)[1:]
     head = 4 + 1000 * 3
     entries = (b"\x0c" + head.to_bytes(2, "little")) * 1000

@@ -1,4 +1,5 @@
-"""Differences of JSON documents, as MySQL logs them: what they make of a document, and what fits none."""
+"""Differences of JSON documents, as MySQL logs them: what they make of a document, and what fits
+none."""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ def _pair(options: bytes, before: tuple[bytes | None, ...], after: tuple[bytes |
 
 
 def test_images_with_differences_become_whole_ones() -> None:
-    """The options (1: differences), a bit for each JSON column, the image; a row without options is whole."""
+    """The options (1: differences), a bit for each JSON column, the image; a row without options is
+    whole."""
     one, two, made = document({"a": 1}), document({"a": 2}), document({"a": 2}, large=True)
     change = diff(REPLACE, "$.a", 2)
     rows = [

@@ -111,7 +111,8 @@ def test_every_cut_is_an_error(copies: int) -> None:
 
 
 def test_lengths_beyond_everything_are_errors() -> None:
-    """The largest length of four bytes, of many columns: no read beyond the buffer, no memory for it."""
+    """The largest length of four bytes, of many columns: no read beyond the buffer, no memory for
+    it."""
     table, table_map = table_of([LONG_TEXT] * 300)
     body = bytes(38) + b"\xff" * 1200
     for copies in (1, 100):
@@ -120,7 +121,8 @@ def test_lengths_beyond_everything_are_errors() -> None:
 
 
 def test_many_nulls_in_few_bytes_come_in_bounded_batches() -> None:
-    """63 bytes stand for 500 values: 8,000 such rows are half a megabyte in the log and 32 MB as columns."""
+    """63 bytes stand for 500 values: 8,000 such rows are half a megabyte in the log and 32 MB as
+    columns."""
     table, table_map = table_of([INT] * 500)
     body = image(table_map, [None] * 500) * 8000
     sizes = [b.batch.num_rows for b in batches(table, [rows_event(table_map, body)], [0])]
@@ -158,7 +160,8 @@ def test_rows_that_are_found_prove_their_ends() -> None:
 
 
 def test_one_event_of_very_many_rows_is_not_slower_by_the_row() -> None:
-    """Rows of one event cannot be found in step. Bounded by a factor that only another order of growth reaches."""
+    """Rows of one event cannot be found in step. Bounded by a factor that only another order of
+    growth reaches."""
     table, table_map = table_of([INT, TEXT])
     one = image(table_map, [b"\1\0\0\0", b"abc"])
 

@@ -120,7 +120,8 @@ def test_a_mysql_transaction(checksum: bool) -> None:
 
 
 def test_the_original_commits_time_counts() -> None:
-    """On a replica the immediate time (7 bytes) has its highest bit set and the original one follows."""
+    """On a replica the immediate time (7 bytes) has its highest bit set and the original one
+    follows."""
     log, events = Log.begun()
     events += [
         log.write(GTID, gtid(1, committed=9 * 10**15, original=TIME * 10**6)),
@@ -137,8 +138,9 @@ def test_an_anonymous_transaction_has_no_gtid() -> None:
 
 
 def test_a_tagged_gtid() -> None:
-    """Version 1, size 62, last needed field 0; field 0: flags 1; 1: the UUID as sixteen numbers (77 is ee, d1 is 45 03); 2: number 1; 3: a
-    tag of 8 characters; 4 and 5: clock; 6: commit time (7f: seven bytes follow); 8: length 337; 9: server version 80411."""
+    """Version 1, size 62, last needed field 0; field 0: flags 1; 1: the UUID as sixteen numbers (77
+    is ee, d1 is 45 03); 2: number 1; 3: a tag of 8 characters; 4 and 5: clock; 6: commit time (7f:
+    seven bytes follow); 8: length 337; 9: server version 80411."""
     octets = "ee 4503 4102 58 02 6903 22 c503 6902 82 4102 3502 dc be dc 3502"
     rest = "04 04  06 10 746573745f746167  08 00  0a 04  0c 7f003e8900fa5b06  10 4505  12 dbd009"
     body = bytes.fromhex(f"02 7c 00  00 02  02 {octets}  {rest}")
@@ -285,7 +287,8 @@ def test_mariadbs_compressed_events() -> None:
 
 
 def test_a_compressed_transaction() -> None:
-    """Fields 2: algorithm 0, 3: unpacked length, 1: length; 0 ends the list. The inner events' positions do not count."""
+    """Fields 2: algorithm 0, 3: unpacked length, 1: length; 0 ends the list. The inner events'
+    positions do not count."""
     log, events = Log.begun()
     inner = b"".join(
         event(kind, body, end=7)
@@ -381,7 +384,8 @@ def test_a_file_that_ends_inside_a_transaction_rolls_it_back() -> None:
 
 
 def test_heartbeats() -> None:
-    """Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded place)."""
+    """Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded place).
+    Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded place)."""
     _, events = Log.begun()
     second = b"\x01" + bytes([len(FILE)]) + FILE.encode() + b"\x02\x09\xfe" + struct.pack("<Q", 5 << 32) + b"\x00"
     beats = [
@@ -539,7 +543,8 @@ def test_a_table_number_means_nothing_in_the_next_file() -> None:
 
 
 def test_sql_is_read_in_its_clients_character_set() -> None:
-    """Status variables: 0 flags (4 bytes), 1 sql_mode (8), 6 catalog (length 3), 3 auto increment (4), 4 character set: latin1 (8)."""
+    """Status variables: 0 flags (4 bytes), 1 sql_mode (8), 6 catalog (length 3), 3 auto increment
+    (4), 4 character set: latin1 (8)."""
     status = (
         b"\0" + bytes(4) + b"\1\4" + bytes(7) + b"\6\3std" + b"\3" + bytes(4) + b"\4\x08\0\x08\0\x21\0" + b"\x80???"
     )
@@ -575,8 +580,8 @@ def test_the_version_of_the_server_that_wrote_the_file(text: bytes, version: int
 
 @pytest.mark.parametrize("group", [False, True])
 def test_an_alter_in_two_phases_happens_where_it_is_committed(group: bool) -> None:
-    """Flags 32 DDL, 1 alone, 2 a commit's number of 8 bytes; behind it 2 START, 4 COMMIT, 8 ROLLBACK, the latter two with the START's
-    number."""
+    """Flags 32 DDL, 1 alone, 2 a commit's number of 8 bytes; behind it 2 START, 4 COMMIT, 8
+    ROLLBACK, the latter two with the START's number."""
     log, events = Log.begun()
     flags, number = (35, bytes(8)) if group else (33, b"")
 

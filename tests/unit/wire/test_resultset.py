@@ -1,4 +1,5 @@
-"""A response to COM_STMT_EXECUTE: the same whole and byte by byte; complete only with its end packet, which is the last."""
+"""A response to COM_STMT_EXECUTE: the same whole and byte by byte; complete only with its end
+packet, which is the last."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def test_what_is_no_result_is_an_error(payloads: list[bytes]) -> None:
 
 
 def test_without_an_eof_packet_where_the_connection_agreed_on_that() -> None:
-    """CLIENT_DEPRECATE_EOF: the end is an OK packet with the header 0xfe: rows, insert id, status, warnings."""
+    """CLIENT_DEPRECATE_EOF: the end is an OK packet with the header 0xfe: rows, insert id, status,
+    warnings."""
     for end, ended in ((b"\xfe\0\0\2\0\0\0", True), (b"\xfe\0\0\x0a\0\0\0", False)):
         stream = b"".join(packets([b"\2", *COLUMNS, ROWS[0], end]))
         result = ResultSet(Packets(), deprecate_eof=True)
@@ -126,7 +128,8 @@ def test_without_an_eof_packet_where_the_connection_agreed_on_that() -> None:
 
 
 def test_a_definition_by_hand() -> None:
-    """Each name with its length; 12; collation 45, length 20, type 253, flags 0x1001, decimals 0, filler."""
+    """Each name with its length; 12; collation 45, length 20, type 253, flags 0x1001, decimals 0,
+    filler."""
     raw = b"\3def\1s\1t\1o\1c\1d\x0c" + b"\x2d\0" + b"\x14\0\0\0" + b"\xfd" + b"\1\x10" + b"\0" + b"\0\0"
     assert parse_definition(raw) == Definition("c", 253, 0x1001, 45)
 

@@ -1,4 +1,5 @@
-"""Rows events to one Arrow batch: the definition is compared first, images end with their event, errors name table and column."""
+"""Rows events to one Arrow batch: the definition is compared first, images end with their event,
+errors name table and column."""
 
 from __future__ import annotations
 

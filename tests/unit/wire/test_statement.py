@@ -1,4 +1,5 @@
-"""R9: DDL is recognised by exclusion; a statement that may change a captured table is never taken for a harmless one."""
+"""R9: DDL is recognised by exclusion; a statement that may change a captured table is never taken
+for a harmless one."""
 
 from __future__ import annotations
 

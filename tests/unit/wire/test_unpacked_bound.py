@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark import memory
+from cdcsync_spark.binlog import memory
 from cdcsync_spark.wire import compression
 
 LONG = 1 << 20

@@ -1,4 +1,5 @@
-"""A column's type, its metadata in TABLE_MAP, its bytes in a row image, and the value that SELECT gives; comments derive the bytes."""
+"""A column's type, its metadata in TABLE_MAP, its bytes in a row image, and the value that SELECT
+gives; comments derive the bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ NUMBERS: list[tuple[str, int, int, bytes, Any]] = [
     ("bit(1)", types.BIT, 1, b"\x01", True),
     ("bit(1)", types.BIT, 1, b"\x00", False),
     ("bit(10)", types.BIT, 10, b"\x02\x01", b"\x02\x01"),
-    # 1234567890.1234 of DECIMAL(14,4): 1 | 234567890 | 1234 in 1, 4 and 2 bytes, first bit inverted (manual, decimal.cc)
+    # 1234567890.1234 of DECIMAL(14,4): 1 | 234567890 | 1234 in 1, 4 and 2 bytes, first bit inverted
+    # (manual, decimal.cc)
     ("decimal(14,4)", types.DECIMAL, 14 | 4 << 8, b"\x81\x0d\xfb\x38\xd2\x04\xd2", Decimal("1234567890.1234")),
     ("decimal(14,4)", types.DECIMAL, 14 | 4 << 8, b"\x7e\xf2\x04\xc7\x2d\xfb\x2d", Decimal("-1234567890.1234")),
     ("decimal(5,5)", types.DECIMAL, 5 | 5 << 8, b"\x80\x00\x01", Decimal("0.00001")),
@@ -52,7 +54,8 @@ NUMBERS: list[tuple[str, int, int, bytes, Any]] = [
     # 40 digits before the point: 4 | 9 | 9 | 9 | 9 in 2 and 4 times 4 bytes
     ("decimal(40,0)", types.DECIMAL, 40, b"\x80\x00" + bytes(12) + b"\x00\x00\x00\x07", "7"),
     ("decimal(40,1)", types.DECIMAL, 40 | 1 << 8, b"\x7f\xff" + b"\xff" * 16 + b"\xfe", "-0.1"),
-    # wider than a decimal of the target: the server's text, which ZEROFILL pads to 40 and to 39 + 1 digits
+    # wider than a decimal of the target: the server's text, which ZEROFILL pads to 40 and to 39 + 1
+    # digits
     ("decimal(40,0) unsigned zerofill", types.DECIMAL, 40, b"\x80\x00" + bytes(15) + b"\x07", "7".zfill(40)),
     ("decimal(40,1) unsigned zerofill", types.DECIMAL, 40 | 1 << 8, b"\x80" + bytes(17) + b"\x01", "0" * 39 + ".1"),
 ]

@@ -1,8 +1,10 @@
-"""Clauses of ALTER TABLE that do nothing to the rows of a captured table: an allow list, read to the last token.
+"""Clauses of ALTER TABLE that do nothing to the rows of a captured table: an allow list, read to
+the last token.
 
-What each clause does was measured on MariaDB 10.11 to 11.8 and MySQL 9.7 (`tests/servers/test_statements.py` repeats it): the
-rows that are there, as a SELECT shows them and as row images carry them, are the same before and after. Not in the list is
-what changes rows, columns, the key, or how changes reach the binlog (cascades of foreign keys, other engines).
+What each clause does was measured on MariaDB 10.11 to 11.8 and MySQL 9.7
+(`tests/servers/test_statements.py` repeats it): the rows that are there, as a SELECT shows them and
+as row images carry them, are the same before and after. Not in the list is what changes rows,
+columns, the key, or how changes reach the binlog (cascades of foreign keys, other engines).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
 
 
 def is_harmless(clause: Sequence[Token], table: Table, session: Session) -> bool:
-    """True only if the clause was read to its end and leaves the table's rows, columns and key as they are."""
+    """True only if the clause was read to its end and leaves the table's rows, columns and key as
+    they are."""
     reader = Reader(clause)
     try:
         _clause(reader, table, session)

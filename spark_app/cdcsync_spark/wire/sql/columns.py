@@ -1,9 +1,11 @@
-"""Column definitions that say again what is there: MODIFY for a comment, a default, or whether NULL may come.
+"""Column definitions that say again what is there: MODIFY for a comment, a default, or whether NULL
+may come.
 
-Why values stay: the type, its length and signedness, and the members are the recorded ones, so nothing is converted. Where a
-statement does not say the character set it is the table's default, which is not recorded: in strict mode a conversion that loses
-something is an error, and another character set is seen in the next TABLE_MAP. NULLs that may not stay are an error in strict
-mode, and nothing is read of a statement that would fill them by itself (TIMESTAMP, AUTO_INCREMENT).
+Why values stay: the type, its length and signedness, and the members are the recorded ones, so
+nothing is converted. Where a statement does not say the character set it is the table's default,
+which is not recorded: in strict mode a conversion that loses something is an error, and another
+character set is seen in the next TABLE_MAP. NULLs that may not stay are an error in strict mode,
+and nothing is read of a statement that would fill them by itself (TIMESTAMP, AUTO_INCREMENT).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def names_column(name: str, table: Table) -> bool:
 
 
 def is_same_column(reader: Reader, table: Table, session: Session) -> None:
-    """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its place."""
+    """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its place.
+    Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its place."""
     reader.take("COLUMN")
     reader.take("IF", "EXISTS")
     name = reader.name()
@@ -177,7 +180,8 @@ def _same_key(said: _Said, column: Column) -> bool:
 
 
 def _nulls_stay(said: _Said, column: Column, session: Session) -> bool:
-    """Since it was recorded a column that is no TIMESTAMP may have got NULLs by a statement like this one."""
+    """Since it was recorded a column that is no TIMESTAMP may have got NULLs by a statement like
+    this one."""
     if column.type.base == "timestamp":
         return said.nullable is column.nullable
     return said.nullable is not False or session.strict

@@ -1,8 +1,10 @@
-"""Statements that define tables, and which tables each may change: read to the last token, or `Unreadable`.
+"""Statements that define tables, and which tables each may change: read to the last token, or
+`Unreadable`.
 
-Why no other table is changed: a definition without a query changes the table that it makes. ALTER changes the one that it
-alters, and others only by RENAME, EXCHANGE PARTITION and CONVERT, which begin a clause, and clauses are what stands between commas
-outside of parentheses. A word that could bring in another table at any other place makes the statement unreadable.
+Why no other table is changed: a definition without a query changes the table that it makes. ALTER
+changes the one that it alters, and others only by RENAME, EXCHANGE PARTITION and CONVERT, which
+begin a clause, and clauses are what stands between commas outside of parentheses. A word that could
+bring in another table at any other place makes the statement unreadable.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _SETTINGS = words(
 
 
 def read(sql: str, default_database: str, session: Session) -> tuple[Effect, ...]:
-    """What the statement does, table by table; a table without an effect stays as it is. Raises Unreadable."""
+    """What the statement does, table by table; a table without an effect stays as it is. Raises
+    Unreadable."""
     tokens = list(tokenize(sql, session))
     while tokens and tokens[-1] == _SEMICOLON:
         tokens.pop()
@@ -78,7 +81,8 @@ def _create_table(reader: Reader, replaced: bool) -> Effect:
 
 
 def _definition(reader: Reader) -> set[str]:
-    """Columns and options, and no query, whose functions could change any table. The words of the options."""
+    """Columns and options, and no query, whose functions could change any table. The words of the
+    options."""
     inside = Reader(reader.parentheses())
     if inside.take("LIKE"):
         inside.table()
@@ -100,7 +104,8 @@ def _words(tokens: Iterable[Token]) -> set[str]:
 # -- ALTER
 
 
-#: before PARTITION they begin the only clause of their statement, which may list names between commas
+#: before PARTITION they begin the only clause of their statement, which may list names between
+#: commas
 _ALONE = words("ADD DROP REORGANIZE REBUILD COALESCE ANALYZE CHECK OPTIMIZE REPAIR TRUNCATE")
 #: what begins a clause that concerns the altered table alone
 _HEADS = OPTIONS | words(

@@ -1,13 +1,16 @@
 """Which tables a change in statement format writes and reads: a strict reader, to the last token.
 
-Why it is right: a change reaches a table that it does not name through triggers and cascades of the tables that it writes, through views,
-and through stored functions that it calls. The first two the source's catalog knows. A stored function cannot be called here: every
-name before a parenthesis is on the list of functions that the servers have built in, for which they look first. Some of
-these are such only right before the parenthesis; a statement that has one of those words elsewhere is not read. Whatever
-else is not understood raises `Unreadable`: several tables, subqueries, UNION, RETURNING, sequences, variables.
+Why it is right: a change reaches a table that it does not name through triggers and cascades of the
+tables that it writes, through views, and through stored functions that it calls. The first two the
+source's catalog knows. A stored function cannot be called here: every name before a parenthesis is
+on the list of functions that the servers have built in, for which they look first. Some of these
+are such only right before the parenthesis; a statement that has one of those words elsewhere is not
+read. Whatever else is not understood raises `Unreadable`: several tables, subqueries, UNION,
+RETURNING, sequences, variables.
 
-What is read: INSERT and REPLACE of values, UPDATE and DELETE of one table (the heartbeats of Amazon RDS, of pt-heartbeat), and
-REPLACE or INSERT ... SELECT from one table (pt-table-checksum); on MariaDB behind SET STATEMENT ... FOR, too.
+What is read: INSERT and REPLACE of values, UPDATE and DELETE of one table (the heartbeats of Amazon
+RDS, of pt-heartbeat), and REPLACE or INSERT ... SELECT from one table (pt-table-checksum); on
+MariaDB behind SET STATEMENT ... FOR, too.
 """
 
 from __future__ import annotations
@@ -144,7 +147,8 @@ def _check_names(tokens: Sequence[Token]) -> None:
 
 
 def _check_expression(tokens: Sequence[Token]) -> None:
-    """Constants, columns, operators and built-in functions: nothing that reads or writes a table."""
+    """Constants, columns, operators and built-in functions: nothing that reads or writes a table.
+    Constants, columns, operators and built-in functions: nothing that reads or writes a table."""
     before: Token | None = None
     for number, token in enumerate(tokens):
         if token.kind is Kind.SYMBOL and token.text not in _SYMBOLS:

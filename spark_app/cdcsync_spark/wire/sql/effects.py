@@ -1,4 +1,5 @@
-"""What a statement does to a table that it names. Whether that changes a captured table, its recorded definition decides."""
+"""What a statement does to a table that it names. Whether that changes a captured table, its
+recorded definition decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Definitions of indexes: none of them changes a row, unless it takes away the index that tells rows apart."""
+"""Definitions of indexes: none of them changes a row, unless it takes away the index that tells
+rows apart."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def index_modifiers(reader: Reader) -> None:
 
 
 def index_definition(reader: Reader) -> None:
-    """Behind ADD or a constraint's name: `[UNIQUE | ...] [INDEX | KEY] [name] [type] (parts) [options]`."""
+    """Behind ADD or a constraint's name:
+    `[UNIQUE | ...] [INDEX | KEY] [name] [type] (parts) [options]`."""
     if not reader.take_any("VECTOR INDEX", "VECTOR KEY", "INDEX", "KEY"):
         reader.need_any("UNIQUE", "FULLTEXT", "SPATIAL")
         reader.take_any("INDEX", "KEY")

@@ -1,4 +1,5 @@
-"""Tokens read one after the other, each of them or none: whatever is not expected raises `Unreadable`."""
+"""Tokens read one after the other, each of them or none: whatever is not expected raises
+`Unreadable`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def words(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def folded(name: str) -> str:
-    """Equal for names that some server, by whatever `lower_case_table_names`, may take for one; for some others, too."""
+    """Equal for names that some server, by whatever `lower_case_table_names`, may take for one; for
+    some others, too."""
     if name.isascii():
         return name.lower()
     plain = (c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))

@@ -1,8 +1,10 @@
-"""Which tables a statement of the binlog changes: for each captured table nothing, or perhaps something (rule R9).
+"""Which tables a statement of the binlog changes: for each captured table nothing, or perhaps
+something (rule R9).
 
-Why it is right: the strict reader (`definitions`) follows DDL of known forms to the last token, and only what it has read so lets a
-table flow that the statement names. Everything else goes to the rule by exclusion (`wire.statement`), which stops every
-table that the statement may name. The definition in the next TABLE_MAP is compared as always.
+Why it is right: the strict reader (`definitions`) follows DDL of known forms to the last token, and
+only what it has read so lets a table flow that the statement names. Everything else goes to the
+rule by exclusion (`wire.statement`), which stops every table that the statement may name. The
+definition in the next TABLE_MAP is compared as always.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """A statement's text as tokens, exactly as the session that ran it had them read, or not at all.
 
-Why it is right: quoting depends on the session's `sql_mode` (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) and conditional comments on the
-server's flavor and version; the Query event and its file's first event say both. Each character belongs to one token or to what
-separates tokens; what servers read in different ways, or not as here, raises `Unreadable`: quotes and comments without an end,
-comments within comments, characters that could not be decoded, sql_mode MSSQL and ORACLE, dollar quotes. So every token
-sequence is the server's own, or there is none. Sources: MySQL and MariaDB `sql/sql_lex.cc`.
+Why it is right: quoting depends on the session's `sql_mode` (ANSI_QUOTES, NO_BACKSLASH_ESCAPES) and
+conditional comments on the server's flavor and version; the Query event and its file's first event
+say both. Each character belongs to one token or to what separates tokens; what servers read in
+different ways, or not as here, raises `Unreadable`: quotes and comments without an end, comments
+within comments, characters that could not be decoded, sql_mode MSSQL and ORACLE, dollar quotes. So
+every token sequence is the server's own, or there is none. Sources: MySQL and MariaDB
+`sql/sql_lex.cc`.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Unreadable(Exception):
 class Session:
     """How a statement was read: what its event and the log file's first event say.
 
-    `sql_mode` is None and `charset` (of the client, by the server's name) is empty where the event does not say. `version` is
-    80036 for 8.0.36 and 101119 for 10.11.19, and 0 if unknown.
+    `sql_mode` is None and `charset` (of the client, by the server's name) is empty where the event
+    does not say. `version` is 80036 for 8.0.36 and 101119 for 10.11.19, and 0 if unknown.
     """
 
     sql_mode: int | None = None
@@ -63,7 +65,8 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """`text` is what is between the quotes, unescaped; a number or a literal stays as it is written."""
+    """`text` is what is between the quotes, unescaped; a number or a literal stays as it is
+    written."""
 
     kind: Kind
     text: str
@@ -100,7 +103,8 @@ def tokenize(sql: str, session: Session) -> tuple[Token, ...]:
 
 
 def _check_charset(sql: str, charset: str) -> None:
-    """In a multi-byte character set other than UTF-8 a byte of a character may look like a quote or a backslash."""
+    """In a multi-byte character set other than UTF-8 a byte of a character may look like a quote or
+    a backslash."""
     known = is_utf8(charset) or (charset != "" and contains_ascii(charset))
     if not known or not (sql.isascii() or is_utf8(charset) or is_single_byte(charset)):
         raise Unreadable(f"the character set {charset or '(unknown)'}")
@@ -199,7 +203,8 @@ class _Scan:
         return skipped
 
     def _is_code(self, mariadb_only: bool) -> bool:
-        """Whether the server executes the conditional comment that begins here; moves past its version."""
+        """Whether the server executes the conditional comment that begins here; moves past its
+        version."""
         version = _VERSION.match(self._sql, self._at)
         if version is None:
             if self._sql[self._at : self._at + 1].isdigit():

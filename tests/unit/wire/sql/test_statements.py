@@ -1,4 +1,5 @@
-"""R9: a corpus of statements and what each does to a captured table; however it is written, it does the same."""
+"""R9: a corpus of statements and what each does to a captured table; however it is written, it does
+the same."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def test_comments_and_blanks_do_nothing(expected: bool, session: str, database: 
 
 
 def test_what_cannot_be_read_with_certainty_stops_the_tables_that_it_names() -> None:
-    """Without the session's settings, or in a character set in which a byte of a character may look like a quote."""
+    """Without the session's settings, or in a character set in which a byte of a character may look
+    like a quote."""
     sql = "ALTER TABLE orders COMMENT 'ü'"
     assert not changes(sql, _MYSQL)
     assert changes(sql, replace(_MYSQL, charset="sjis"))

@@ -1,4 +1,5 @@
-"""Statements are read as their session had them read: quoting by sql_mode, conditional comments by flavor and version."""
+"""Statements are read as their session had them read: quoting by sql_mode, conditional comments by
+flavor and version."""
 
 from __future__ import annotations
 

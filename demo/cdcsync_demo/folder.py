@@ -1,0 +1,129 @@
+"""The demo's folder: what is where in it, that it is ours, and that one demo at a time uses it.
+
+<folder>/cdcsync-demo.marker   says that a demo made the folder; locked (flock) while one runs
+<folder>/mariadb/              the server's data, removed at the end
+<folder>/shop.yaml             the example's manifest with this demo's host, port and folder
+<folder>/secret.yaml           the account of this demo's server, readable by this user only
+<folder>/state/                the sync's status and logs
+<folder>/lake/                 the Delta tables
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.manifest import SECRET_LABEL, read_yaml
+from cdcsync_core.spec import KIND
+from cdcsync_operator.reconcile.files import write_atomically
+
+#: beside the package in a wheel, or in the repository
+_EXAMPLES = (
+    Path(__file__).with_name("examples") / "shop.yaml",
+    Path(__file__).resolve().parents[2] / "examples" / "shop.yaml",
+)
+
+
+@dataclass(frozen=True)
+class DemoFolder:
+    root: Path
+
+    @property
+    def marker(self) -> Path:
+        return self.root / "cdcsync-demo.marker"
+
+    @property
+    def datadir(self) -> Path:
+        return self.root / "mariadb"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def lake(self) -> Path:
+        return self.root / "lake"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "shop.yaml"
+
+    @property
+    def secret(self) -> Path:
+        return self.root / "secret.yaml"
+
+    def shown(self, path: Path) -> str:
+        """For people who stand where they started the demo."""
+        return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+    def write_manifest(self, host: str, port: int, user: str, password: str) -> None:
+        """The example with what is different here, and its Secret in a file of its own."""
+        resource = example_resource()
+        resource["spec"]["source"] |= {"host": host, "port": port}
+        resource["spec"]["sink"]["delta"]["path"] = str(self.lake)
+        name = resource["spec"]["source"]["credentialsSecretRef"]["name"]
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "labels": {SECRET_LABEL: "true"}},
+            "stringData": {"username": user, "password": password},
+        }
+        write_atomically(self.manifest, yaml.safe_dump(resource, sort_keys=False))
+        write_atomically(self.secret, yaml.safe_dump(secret, sort_keys=False), mode=0o600)
+
+
+def example_resource() -> dict[str, Any]:
+    """The CdcSync of `examples/shop.yaml`."""
+    path = next((p for p in _EXAMPLES if p.is_file()), None)
+    if path is None:
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"found no example manifest in {_EXAMPLES[0].parent}",
+            remedy="install the package anew, or run the demo from the repository",
+        )
+    return next(d for d in read_yaml(path.read_text(encoding="utf-8")) if d["kind"] == KIND)
+
+
+@contextmanager
+def open_folder(root: Path) -> Iterator[DemoFolder]:
+    """The folder, emptied of what the last demo left. Raises SpecInvalid if a demo uses it now, or
+    if it is somebody else's."""
+    folder = DemoFolder(root.resolve())
+    if folder.root.exists() and any(folder.root.iterdir()) and not folder.marker.is_file():
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"found files in {folder.root} that no demo made",
+            needed="an empty folder, or none",
+            remedy="give another one: cdcsync demo --folder FOLDER",
+        )
+    folder.root.mkdir(parents=True, exist_ok=True)
+    with folder.marker.open("a") as marker:
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"found another demo that uses {folder.root}",
+                needed="one at a time",
+                remedy="wait for it, or give another one: cdcsync demo --folder FOLDER",
+            ) from None
+        _empty(folder)
+        yield folder
+
+
+def _empty(folder: DemoFolder) -> None:
+    for path in folder.root.iterdir():
+        if path == folder.marker:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,34 @@
+"""`cdcsync check`: everything that can be known before a run, all failures at once.
+
+It changes nothing but for an object of its own in the sink, which it removes again.
+"""
+
+from __future__ import annotations
+
+import click
+
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.cli.command import exit_code, manifest_option, reporting
+from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.plan import opened_manifest
+
+
+@click.command()
+@manifest_option
+@reporting
+def check(output: Output, files: tuple[str, ...]) -> ExitCode:
+    """Check connection, privileges, settings, tables, keys, types and what they lose on their way,
+    and the sink."""
+    from cdcsync_operator.cli.check_view import as_data, render
+    from cdcsync_operator.reconcile.sink_calls import check_sink
+    from cdcsync_operator.reconcile.source_calls import check_source
+
+    with opened_manifest(files) as (resource, secrets):
+        found, sink = check_source(resource, secrets), check_sink(resource, secrets)
+    output.data(as_data(found, sink), lambda console: render(console, found, sink))
+    failures = [*found.failures, *sink.errors, *(t.error for t in found.tables if t.error)]
+    for warning in found.warnings:
+        output.warn(warning)
+    for failure in failures:
+        output.error(failure)
+    return max((exit_code(f) for f in failures), default=ExitCode.DONE)

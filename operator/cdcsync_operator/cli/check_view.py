@@ -1,0 +1,99 @@
+"""A preflight as `cdcsync check` shows it: the checks of server and sink, then each table with its
+types and what they lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+from cdcsync_core.quantity import show_seconds
+from cdcsync_lake.check import SinkCheck
+from cdcsync_mysql.checks import Check, Level, passed, refused
+from cdcsync_mysql.preflight import Preflight
+from cdcsync_mysql.tablecheck import TableCheck
+from cdcsync_operator.cli.output import shown
+
+_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+def as_data(found: Preflight, sink: SinkCheck) -> dict[str, Any]:
+    """The preflight for programs."""
+    return {
+        "source": found.facts.to_dict() if found.facts else None,
+        "checks": [_check_data(c) for c in found.checks],
+        "sink": {"uri": sink.uri, "checks": [_check_data(c) for c in _sink_checks(sink)]},
+        "tables": [_table_data(t) for t in found.tables],
+        "estimatedSeconds": round(found.estimated_seconds, 1),
+    }
+
+
+def _sink_checks(sink: SinkCheck) -> list[Check]:
+    return [refused("sink", e) for e in sink.errors] or [passed("sink", f"{sink.uri} can be listed, written and read")]
+
+
+def _check_data(check: Check) -> dict[str, Any]:
+    data = {"name": check.name, "level": check.level.value, "found": check.found}
+    if check.level is Level.OK:
+        return data
+    reason = {"reason": check.reason.value} if check.level is Level.FAIL else {}
+    return data | reason | {"needed": check.needed, "remedy": check.remedy}
+
+
+def _table_data(table: TableCheck) -> dict[str, Any]:
+    return {
+        "name": str(table.id),
+        "key": list(table.table.key) if table.table else [],
+        "rows": table.rows,
+        "splits": table.splits,
+        "columns": [
+            {"name": c.name, "source": c.source_type, "target": c.target_type, "lossy": c.lossy} for c in table.columns
+        ],
+        "checks": [_check_data(c) for c in table.checks],
+    }
+
+
+def render(console: Console, found: Preflight, sink: SinkCheck) -> None:
+    """The preflight for people; failures in full follow on stderr."""
+    if found.facts:
+        console.print(f"[bold]{found.facts.flavor} {found.facts.version}[/], server id {found.facts.server_id}")
+    console.print(_checks((*found.checks, *_sink_checks(sink))))
+    if found.tables:
+        console.print(_tables(found.tables))
+        console.print(_columns(found.tables))
+        splits = sum(t.splits for t in found.tables if t.error is None)
+        console.print(f"about {splits} splits, {show_seconds(found.estimated_seconds)} by a careful estimate")
+
+
+def _checks(checks: Iterable[Check]) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("CHECK", "", "FOUND", "NEEDED"):
+        grid.add_column(title)
+    for c in checks:
+        level = f"[{_STYLES[c.level]}]{c.level.value}[/]"
+        grid.add_row(shown(c.name), level, shown(c.found), shown(c.needed) if c.level is not Level.OK else "")
+    return grid
+
+
+def _tables(tables: Iterable[TableCheck]) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("TABLE", "", "KEY", "ROWS", "SPLITS"):
+        grid.add_column(title)
+    for t in tables:
+        level = Level.FAIL if t.error else Level.WARN if t.warnings else Level.OK
+        key = shown(", ".join(t.table.key)) if t.table else ""
+        about = (f"~{t.rows:,}", f"~{t.splits:,}") if t.table else ("", "")
+        grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about)
+    return grid
+
+
+def _columns(tables: Iterable[TableCheck]) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("TABLE", "COLUMN", "SOURCE TYPE", "TARGET TYPE", "LOSES"):
+        grid.add_column(title)
+    for t in tables:
+        for c in t.columns:
+            grid.add_row(shown(str(t.id)), shown(c.name), shown(c.source_type), c.target_type, shown(c.lossy))
+    return grid

@@ -1,0 +1,58 @@
+"""What all commands share: their options, their exit codes, and how an error leaves them.
+
+Exit codes: 0 done; 1 a failure that a retry may cure; 2 wrong usage or manifest; 3 the user must
+act; 4 differences.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.cli.output import Output
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+manifest_option: Decorator = click.option(
+    "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
+    help="A YAML file with the CdcSync or its Secrets; may be given again; - is standard input.",
+)  # fmt: skip
+state_dir_option: Decorator = click.option(
+    "--state-dir", type=click.Path(path_type=Path, file_okay=False), default=".cdcsync", show_default=True,
+    help="Where status, logs and scratch space are kept.",
+)  # fmt: skip
+_output_option: Decorator = click.option(
+    "-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="For people or for programs.",
+)  # fmt: skip
+
+
+def exit_code(error: CdcError) -> ExitCode:
+    if error.reason is Reason.SPEC_INVALID:
+        return ExitCode.USAGE
+    return ExitCode.RETRY if error.reason.retried else ExitCode.USER_MUST_ACT
+
+
+def reporting(function: Callable[..., ExitCode]) -> Callable[..., None]:
+    """A command whose body gets an `Output` first and returns its exit code; a CdcError is printed
+    and becomes one."""
+
+    @_output_option
+    @click.pass_context
+    @functools.wraps(function)
+    def command(context: click.Context, *args: Any, form: str, **options: Any) -> None:
+        output = Output(as_json=form == "json")
+        try:
+            code = function(output, *args, **options)
+        except CdcError as error:
+            output.error(error)
+            code = exit_code(error)
+        context.exit(int(code))
+
+    return command

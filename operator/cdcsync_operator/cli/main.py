@@ -1,0 +1,42 @@
+"""`cdcsync`: the command line. A command is a file of this folder and an entry of `COMMANDS`; the
+demo is a package of its own, which the operator's image lacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import click
+
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.cli.check import check
+from cdcsync_operator.cli.plan import plan
+from cdcsync_operator.cli.run import run
+from cdcsync_operator.cli.status import status
+from cdcsync_operator.cli.verify import verify
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="cdcsync", prog_name="cdcsync")
+def cli() -> None:
+    """Change data capture from MySQL and MariaDB into Delta Lake tables."""
+
+
+def main() -> None:
+    """The entry point; ends the process with an exit code of the interface."""
+    try:
+        cli(prog_name="cdcsync")
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.RETRY)
+    except BrokenPipeError:
+        # whoever read our output has left; nothing may be written at the interpreter's end either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.RETRY)
+
+
+_DEMO = (import_module("cdcsync_demo.command").demo,) if find_spec("cdcsync_demo") else ()
+COMMANDS = (run, check, plan, status, verify, *_DEMO)
+for _command in COMMANDS:
+    cli.add_command(_command)

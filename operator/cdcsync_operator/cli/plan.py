@@ -1,0 +1,88 @@
+"""`cdcsync plan`: the chunk plan of each table, as it would be made now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table as Grid
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import PermanentError
+from cdcsync_core.run import ExitCode
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.table import Table
+from cdcsync_operator.cli.command import manifest_option, reporting
+from cdcsync_operator.cli.output import Output, shown
+from cdcsync_operator.local.store import ManifestFiles
+from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
+
+_SHOWN = 10
+
+
+@contextmanager
+def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
+    """The resource and a folder with its Secrets' files, for commands that only look."""
+    manifest = ManifestFiles(files).load()
+    remove_leftovers()
+    secret_files = SecretFiles()
+    try:
+        secret_files.write(manifest.secrets)
+        yield manifest.resource, secret_files.folder
+    finally:
+        secret_files.close()
+
+
+@click.command()
+@manifest_option
+@reporting
+def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
+    """Show how each table would be cut into splits. Changes nothing."""
+    from cdcsync_operator.reconcile.source_calls import look, splits
+
+    with opened_manifest(files) as (resource, secrets):
+        found = look(resource, secrets)
+        if found.seen.errors:
+            for error in found.seen.errors:
+                output.error(error)
+            return ExitCode.USER_MUST_ACT
+        refused = [t.error for t in found.seen.tables if t.error]
+        for error in refused:
+            output.error(error)
+        plans: dict[str, list[Split]] = {}
+        for name in (t.name for t in found.seen.tables if not t.error):
+            try:
+                plans[name] = list(splits(resource, secrets, found.tables[name], None))
+            except PermanentError as error:
+                output.error(error)
+                refused.append(error)
+    tables = {name: found.tables[name] for name in plans}
+    data = [_data(tables[name], plans[name]) for name in plans]
+    output.data({"tables": data}, lambda console: _render(console, tables, plans))
+    return ExitCode.USER_MUST_ACT if refused else ExitCode.DONE
+
+
+def _data(table: Table, splits: list[Split]) -> dict[str, Any]:
+    return {"name": str(table.id), "key": list(table.key), "splits": [s.to_dict() for s in splits]}
+
+
+def _render(console: Console, tables: dict[str, Table], plans: dict[str, list[Split]]) -> None:
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("TABLE", "KEY", "SPLITS", "FROM", "TO"):
+        grid.add_column(title)
+    for name, splits in plans.items():
+        key = ", ".join(tables[name].key)
+        for i, split in enumerate(splits[:_SHOWN]):
+            first = (shown(name), shown(key), f"{len(splits)}") if i == 0 else ("", "", "")
+            grid.add_row(*first, _bound(split.start), _bound(split.end))
+        if len(splits) > _SHOWN:
+            grid.add_row("", "", "", f"... {len(splits) - _SHOWN} more", "")
+    console.print(grid)
+
+
+def _bound(bound: Bound) -> str:
+    return "(open)" if bound is None else shown(", ".join(str(v) for v in bound))

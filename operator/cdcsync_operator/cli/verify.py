@@ -1,0 +1,55 @@
+"""`cdcsync verify`: compares source and target while both live, and says what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cdcsync_core.quantity import parse_seconds
+from cdcsync_core.run import ExitCode
+from cdcsync_core.verification import verdict
+from cdcsync_operator.cli.command import manifest_option, reporting, state_dir_option
+from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.plan import opened_manifest
+from cdcsync_operator.cli.verify_view import failures, render, watching
+from cdcsync_operator.local.verification_process import Verification, verify_config
+
+
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+    try:
+        return parse_seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@manifest_option
+@state_dir_option
+@click.option(
+    "--show",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="How many differing keys of a table to show.",
+)
+@click.option(
+    "--wait", default="2m", show_default=True, callback=_seconds, metavar="DURATION",
+    help="How long the stream may take to pass the position at which keys were read again.",
+)  # fmt: skip
+@reporting
+def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, wait: float) -> ExitCode:
+    """Compare source and target, also while both are written. Exit code 4: they differ.
+
+    Keys whose rows differ are read again once the stream has passed a position taken after the
+    first read. They are reported only if they differ again and the log has no change of them in
+    between.
+    """
+    with opened_manifest(files) as (resource, secrets), watching(output) as on_progress:
+        results = Verification(verify_config(resource, secrets, state_dir, show, wait)).run(on_progress)
+    code = verdict(results)
+    tables = [r.to_dict() for r in results]
+    output.data({"equal": code is ExitCode.DONE, "tables": tables}, lambda console: render(console, results))
+    for error in failures(results):
+        output.error(error)
+    return code

@@ -1,0 +1,197 @@
+"""One sync on a cluster: the shared reconciler on the cluster's ports, and what becomes of it when
+something goes wrong.
+
+Why it is right: whatever fails, the reconciler is thrown away and the next look begins from the
+stored status, so nothing that was decided and not written is ever acted upon. A spec that cannot be
+read, or that this cluster refuses, stops nothing that runs: it is said in the status, and decided
+about when it has been corrected. The operator's own end drains no driver.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.gates import gate
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Phase, Status, with_condition
+from cdcsync_kube.client import Api, ApiError
+from cdcsync_operator.cluster.drivers import KubeDrivers
+from cdcsync_operator.cluster.events import EventPoster
+from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.cluster.store import KubeStore, ResourceReplaced, StatusTakenOver
+from cdcsync_operator.decision.observed import Decision, RunPreflight
+from cdcsync_operator.reconcile.preflight import BackgroundSource, SourceCalls, TableRecord
+from cdcsync_operator.reconcile.reconciler import Reconciler
+from cdcsync_operator.reconcile.secret_files import SecretFiles
+
+#: seconds to the next look: at a sync that rests, at one that flows, at one on its way there
+_AT_REST, _FLOWING, _ON_ITS_WAY = 300.0, 10.0, 2.0
+_RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
+
+
+@dataclass
+class KubeController:
+    """`wake` asks for another look. `close` it when the resource is gone."""
+
+    api: Api
+    settings: OperatorSettings
+    namespace: str
+    name: str
+    calls: SourceCalls
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    status: Status = field(default_factory=Status)
+    failures: int = 0
+    _reconciler: Reconciler | None = None
+
+    def __post_init__(self) -> None:
+        self._files = SecretFiles()
+        settings = self.settings
+        self.store = KubeStore(self.api, self.namespace, self.name, settings.policy, settings.image, self._files.write)
+        self._events = EventPoster(self.api, self.settings.identity)
+        record, where = TableRecord(), self._files.folder
+        self._source = BackgroundSource(
+            lambda r, unread: self.calls.look(r, where, unread),
+            lambda r: self.calls.current(r, where),
+            record,
+            self.clock,
+            self.wake,
+        )
+        self._drivers = KubeDrivers(
+            self.api,
+            self.namespace,
+            self.name,
+            lambda: self.store.uid,
+            self.settings.image,
+            self.clock,
+            self.wake,
+            record.get,
+            lambda r, table, bound: self.calls.splits(r, where, table, bound),
+            self.settings.network_policies,
+        )
+
+    def close(self) -> None:
+        """Ends what is asked of the source, too: else a source that never answers would keep what
+        the sync held."""
+        self._drivers.close()
+        self._files.close()
+        self.calls.give_up(self._files.folder)
+
+    def begin_anew(self) -> None:
+        """The next look starts from what is stored."""
+        self._reconciler = None
+
+    def look(self) -> float | None:
+        """Looks once; returns the seconds to the next look, None if the resource is gone."""
+        try:
+            again = self._look()
+        except StatusTakenOver:
+            self._reconciler = None
+            return 0.0
+        except ResourceReplaced:
+            self.wake()  # what is known here is known of the old one
+            return None
+        except ApiError as error:
+            self._reconciler = None
+            return None if error.gone and not self._exists() else self._retry(error)
+        except CdcError as error:
+            self._reconciler = None
+            self._refuse(error)
+            again = _AT_REST
+        self.failures = 0
+        return again
+
+    def _look(self) -> float | None:
+        resource, stored = self.store.load()
+        if self.store.deleting:
+            return None
+        before = self.status if self._reconciler else stored
+        decision = self._current(resource, stored).reconcile()
+        gate("looked")
+        self.status = decision.status
+        self._events.tell(resource, before, decision)
+        return _pause(decision, refused=bool(self.store.refusal()))
+
+    def _current(self, resource: CdcSync, stored: Status) -> Reconciler:
+        if self._reconciler is None:
+            if _was_refused(stored):  # by the operator's policy, which has changed, or by a spec of another generation
+                stored = stored.with_(observed_generation=-1)
+            self._loaded = _Loaded(self.store, resource, stored)
+            self._reconciler = Reconciler(
+                self._loaded, self._drivers, self._source, self.clock, lambda: secrets.token_hex(2)
+            )
+        self._loaded.resource = resource
+        return self._reconciler
+
+    def _refuse(self, error: CdcError) -> None:
+        """Says what is wrong with the spec; what runs goes on."""
+        stored, now = self.store.status(), self.clock()
+        status = stored.with_(observed_generation=self.store.generation)
+        for kind, value in (("Ready", False), ("Reconciling", False), ("Stalled", True)):
+            status = with_condition(status, kind, value, error.reason.value, error.message, now)
+        if status != stored:
+            self.store.save(status)
+            self._events.refused(self.store, error)
+        self.status = status
+
+    def _retry(self, error: ApiError) -> float:
+        self.failures += 1
+        if error.conflict:
+            return 0.1
+        return float(min(_RETRY_MOST, _RETRY_FIRST * 2 ** min(self.failures - 1, 10)))
+
+    def _exists(self) -> bool:
+        try:
+            self.store.refresh()
+        except ApiError as error:
+            return not error.gone
+        except (StatusTakenOver, ResourceReplaced):
+            pass
+        return True
+
+
+@dataclass
+class _Loaded:
+    """The port `Store` for one look: what was loaded before it, and the status to begin from."""
+
+    store: KubeStore
+    resource: CdcSync
+    status: Status
+
+    def load(self) -> tuple[CdcSync, Status]:
+        return self.resource, self.status
+
+    def save(self, status: Status) -> None:
+        self.store.save(status)
+
+    def refusal(self) -> str:
+        return self.store.refusal()
+
+    def missing_secrets(self) -> tuple[str, ...]:
+        return self.store.missing_secrets()
+
+
+def _was_refused(status: Status) -> bool:
+    stalled = status.condition("Stalled")
+    refused = stalled.status == "True" and stalled.reason == Reason.SPEC_INVALID.value
+    return (
+        refused
+        and status.phase is not Phase.FAILED
+        and not any(t.phase is TablePhase.FAILED for t in status.table_status)
+    )
+
+
+def _pause(decision: Decision, *, refused: bool) -> float:
+    status = decision.status
+    if any(status.runs.get(kind) for kind in RunKind):
+        steady = status.condition("Reconciling").status == "False"
+        return min(decision.requeue_after, _FLOWING if steady else _ON_ITS_WAY)
+    if any(isinstance(a, RunPreflight) for a in decision.actions):
+        return decision.requeue_after
+    if refused or status.phase in (Phase.PAUSED, Phase.COMPLETED):
+        return _AT_REST
+    return decision.requeue_after

@@ -1,0 +1,229 @@
+"""A driver's pod, the template of its executors' pods, and the Spark settings that join them. Pure.
+
+Why it is right: the pod is whole, so nothing is submitted and no JVM runs in the operator. Spark
+runs in client mode inside it: the driver is where the pod is (`spark.driver.host` is its address),
+executors name it as their owner and go when it goes. Settings that begin with spark.kubernetes were
+tried on Spark 4.1 against a real API server; the service account's token is named explicitly,
+because client mode does not look for it. Both kinds of pods satisfy the restricted Pod Security
+Standard (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import CdcSync, required_secrets
+from cdcsync_operator.cluster.pod_template import Object, merged
+from cdcsync_operator.cluster.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
+from cdcsync_operator.decision.observed import StartRun
+
+CONFIG_DIR = "/etc/cdcsync/run"
+SECRETS_DIR = "/etc/cdcsync/secrets"
+AUTH_DIR = "/etc/cdcsync/auth"
+SCRATCH_DIR = "/scratch"
+EXECUTOR_TEMPLATE = "executor.yaml"
+DRIVER_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8090
+_TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+_USER = 65532
+_MI = 2**20
+#: beside the JVM's heap: the Python driver and its source process; the Python worker of each task
+#: with its buffers
+_DRIVER_OVERHEAD = 1024 * _MI
+_EXECUTOR_OVERHEAD = 384 * _MI
+_TASK_OVERHEAD = 384 * _MI
+
+
+@dataclass(frozen=True)
+class Image:
+    """What pods run: the default image, when it is pulled, and by which Secrets."""
+
+    name: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+
+
+def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_account: str, configs: list[str]) -> Object:
+    """`configs` are the names of the ConfigMaps that hold the RunConfig."""
+    spec = resource.spec
+    memory = spec.driver.memory + max(_DRIVER_OVERHEAD, spec.driver.memory // 2)
+    container = {
+        "name": "driver",
+        "image": spec.image or image.name,
+        "imagePullPolicy": image.pull_policy,
+        "args": ["driver", CONFIG_DIR],
+        "env": [
+            _from_pod("POD_NAME", "metadata.name"),
+            _from_pod("POD_NAMESPACE", "metadata.namespace"),
+            _from_pod("POD_IP", "status.podIP"),
+            {"name": "CDCSYNC_METRICS", "value": f":{METRICS_PORT}"},
+        ],
+        "ports": [
+            {"name": "driver", "containerPort": DRIVER_PORT},
+            {"name": "blocks", "containerPort": BLOCK_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "resources": {
+            "requests": {"cpu": str(spec.driver.cores), "memory": _mebibytes(memory)},
+            "limits": {"memory": _mebibytes(memory)},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    config = {"projected": {"sources": [{"configMap": {"name": name}} for name in configs]}}
+    volumes: dict[str, tuple[str, Object]] = {
+        "config": (CONFIG_DIR, config),
+        "scratch": (SCRATCH_DIR, {"emptyDir": {}}),
+    }
+    pod = _pod(resource, container, image, volumes | (_auth(action) if action.kind is RunKind.SNAPSHOT else {}))
+    pod["spec"] |= {
+        "serviceAccountName": service_account,
+        "terminationGracePeriodSeconds": grace_seconds(resource, action.kind),
+    }
+    about = metadata(resource, f"{action.id}-driver", action.id, "driver")
+    about["labels"][KIND_LABEL] = action.kind.value
+    about["annotations"] = {"argocd.argoproj.io/ignore-restart-policy": "true"}
+    return _with_template(pod | {"metadata": about}, spec.driver.pod_template)
+
+
+def grace_seconds(resource: CdcSync, kind: RunKind) -> int:
+    """How long a driver may drain: the wave or batch at hand, and half a minute."""
+    return 30 + (resource.spec.snapshot.max_split_seconds if kind is RunKind.SNAPSHOT else 0)
+
+
+def executor_template(resource: CdcSync, action: StartRun, image: Image) -> str:
+    """What Spark begins an executor's pod from. It adds name, image, resources, scratch space and
+    the driver as owner itself."""
+    return json.dumps(executor_pod(resource, action, image))
+
+
+def executor_pod(resource: CdcSync, action: StartRun, image: Image) -> Object:
+    container = {"name": "executor", "image": resource.spec.image or image.name}
+    pod = _pod(resource, container, image, _auth(action)) | {
+        "metadata": {"labels": labels(resource, action.id, "executor")},
+    }
+    pod["spec"]["automountServiceAccountToken"] = False
+    return _with_template(pod, resource.spec.executors.pod_template)
+
+
+def _auth(action: StartRun) -> dict[str, tuple[str, Object]]:
+    return {"auth": (AUTH_DIR, {"secret": {"secretName": auth_name(action.id), "defaultMode": 0o440}})}
+
+
+def mounted_secrets(pod: Object) -> set[str]:
+    """The names of all Secrets that a pod's volumes and variables name."""
+    spec, found = pod["spec"], set()
+    for volume in spec.get("volumes", ()):
+        found.add((volume.get("secret") or {}).get("secretName"))
+        sources = (volume.get("projected") or {}).get("sources") or ()
+        found |= {(source.get("secret") or {}).get("name") for source in sources}
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        variables = [(v.get("valueFrom") or {}).get("secretKeyRef") or {} for v in container.get("env") or ()]
+        found |= {v.get("name") for v in variables}
+        found |= {(source.get("secretRef") or {}).get("name") for source in container.get("envFrom") or ()}
+    return {name for name in found if name}
+
+
+def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
+    """The settings of a snapshot with executors; the driver adds its own address and name."""
+    executors, namespace = resource.spec.executors, resource.metadata.namespace
+    settings = {
+        "spark.master": "k8s://https://kubernetes.default.svc:443",
+        "spark.submit.deployMode": "client",
+        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (a pod's own)
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.blockManager.port": str(BLOCK_PORT),
+        # Who reaches these ports must know a secret of this run, which is mounted.
+        "spark.authenticate": "true",
+        "spark.authenticate.secret.file": f"{AUTH_DIR}/{AUTH_KEY}",
+        "spark.executor.instances": str(resource.spec.snapshot_executors()),
+        "spark.executor.cores": str(executors.cores),
+        "spark.executor.memory": f"{executors.memory // _MI}m",
+        "spark.executor.memoryOverhead": f"{(_EXECUTOR_OVERHEAD + _TASK_OVERHEAD * executors.cores) // _MI}m",
+        "spark.kubernetes.namespace": namespace,
+        "spark.kubernetes.container.image": resource.spec.image or image.name,
+        "spark.kubernetes.container.image.pullPolicy": image.pull_policy,
+        "spark.kubernetes.executor.podNamePrefix": action.id,
+        "spark.kubernetes.executor.podTemplateFile": f"{CONFIG_DIR}/{EXECUTOR_TEMPLATE}",
+        "spark.kubernetes.executor.podTemplateContainerName": "executor",
+        "spark.kubernetes.executor.request.cores": _requested_cores(resource),
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        # The driver reads there why executors ended, and their logs stay as long as its own.
+        "spark.kubernetes.executor.deleteOnTermination": "false",
+        # There are none, and the driver has no right to look for them.
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        "spark.kubernetes.authenticate.oauthTokenFile": f"{_TOKEN_DIR}/token",
+        "spark.kubernetes.authenticate.caCertFile": f"{_TOKEN_DIR}/ca.crt",
+    }
+    if account := resource.spec.driver.service_account_name:  # a cloud's identity; without the API server's token
+        settings["spark.kubernetes.authenticate.executor.serviceAccountName"] = account
+    if image.pull_secrets:
+        settings["spark.kubernetes.container.image.pullSecrets"] = ",".join(image.pull_secrets)
+    return settings
+
+
+def _requested_cores(resource: CdcSync) -> str:
+    """A template's own request wins; Spark would overwrite it by the number of tasks at once."""
+    executors = resource.spec.executors
+    containers = (executors.pod_template.get("spec") or {}).get("containers") or []
+    mine: Object = next((c for c in containers if c.get("name") == "executor"), {})
+    return str(((mine.get("resources") or {}).get("requests") or {}).get("cpu") or executors.cores)
+
+
+def _pod(resource: CdcSync, container: Object, image: Image, volumes: dict[str, tuple[str, Object]]) -> Object:
+    """A pod of the restricted standard with the resource's Secrets, `/tmp`, and further volumes by
+    name."""
+    secrets = {
+        f"secret-{n}": (f"{SECRETS_DIR}/{name}", {"secret": {"secretName": name, "defaultMode": 0o440}})
+        for n, name in enumerate(sorted(required_secrets(resource.spec)))
+    }
+    mounted = volumes | {"tmp": ("/tmp", {"emptyDir": {}})} | secrets  # noqa: S108 (the pod's own)
+    writable = {"tmp", "scratch"}
+    container = container | {
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": name, "mountPath": path, **({} if name in writable else {"readOnly": True})}
+            for name, (path, _) in mounted.items()
+        ],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "restartPolicy": "Never",
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "fsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            "volumes": [{"name": name, **volume} for name, (_, volume) in mounted.items()],
+            **({"imagePullSecrets": [{"name": n} for n in image.pull_secrets]} if image.pull_secrets else {}),
+        },
+    }
+
+
+def _with_template(pod: Object, template: Object) -> Object:
+    """What selects and owns the pod stays ours."""
+    result: Object = merged(pod, {k: template[k] for k in ("metadata", "spec") if template.get(k)})
+    ours = pod["metadata"]
+    about = result["metadata"] | {k: v for k, v in ours.items() if k not in ("labels", "annotations")}
+    result["metadata"] = about | {"labels": about.get("labels", {}) | ours["labels"]}
+    return result
+
+
+def _from_pod(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size // _MI}Mi"

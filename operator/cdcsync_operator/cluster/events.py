@@ -1,0 +1,130 @@
+"""Events of a resource, as `kubectl describe` shows them: one for each turn that a person would
+want to know of.
+
+Pure but for the poster. Events are told on changes only, from two statuses, so a look that changes
+nothing tells nothing; an event that cannot be posted is lost, because nothing depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.spec import API_VERSION, KIND, CdcSync
+from cdcsync_core.status import Status
+from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator.cluster.store import KubeStore
+from cdcsync_operator.decision.conditions import ROLLING_OUT
+from cdcsync_operator.decision.data_flow import SILENT, SINK_SLOW, SOURCE_SILENT, STARTING
+from cdcsync_operator.decision.observed import Decision, StopRun
+
+_MAX = 1000
+#: why a live stream is not ready
+_FLOW = frozenset({SILENT, SINK_SLOW, SOURCE_SILENT})
+_EXPECTED = frozenset({ROLLING_OUT, STARTING})
+Told = tuple[str, str, str]
+
+
+def news(before: Status, after: Status) -> Iterator[Told]:
+    """(type, reason, message) of what changed."""
+    for kind in RunKind:
+        old, new = before.runs.get(kind), after.runs.get(kind)
+        if new is not None and (old is None or old.id != new.id):
+            yield ("Normal", "RunStarted", f"{kind.value} driver {new.pod}")
+    yield from _tables(before, after)
+    if before.phase is not after.phase:
+        yield ("Normal", after.phase.value, after.condition("Ready").message or f"was {before.phase.value}")
+    stalled = after.condition("Stalled")
+    was = before.condition("Stalled")
+    if stalled.status == "True" and (was.status, was.message) != (stalled.status, stalled.message):
+        yield ("Warning", stalled.reason, stalled.message)
+    waits, waited = after.condition("Reconciling"), before.condition("Reconciling")
+    if waits.message and waits.reason != waited.reason:
+        yield ("Warning", waits.reason, waits.message)
+    if after.restarts.consecutive > before.restarts.consecutive:
+        ready = after.condition("Ready")
+        again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""
+        yield ("Warning", after.restarts.reason, f"{ready.message}{again}")
+    yield from _turns(before, after)
+
+
+def replaced(decision: Decision) -> Iterator[Told]:
+    """The runs that are drained because something else is asked for."""
+    for action in decision.actions:
+        if isinstance(action, StopRun) and action.why:
+            yield ("Normal", "RunReplaced", f"{action.kind.value} run {action.id}: {action.why}")
+
+
+def _turns(before: Status, after: Status) -> Iterator[Told]:
+    """Ready and Consistent where they turn, and why a stream that lives is not ready; Secrets that
+    are missing."""
+    for kind in ("Ready", "Consistent"):
+        was, now = before.condition(kind), after.condition(kind)
+        if now.status == "True" and was.status != "True":
+            yield ("Normal", kind, now.message)
+        if kind == "Consistent" and now.status == "False" and was.status == "True":
+            yield ("Normal", "NotConsistent", now.message)
+    was, now = before.condition("Ready"), after.condition("Ready")
+    if now.status == "False" and now.reason != was.reason and now.reason in _FLOW | _EXPECTED:
+        yield ("Warning" if now.reason in _FLOW else "Normal", now.reason, now.message)
+    was, now = before.condition("SourceReady"), after.condition("SourceReady")
+    said = (was.message, after.condition("Stalled").message)
+    if now.status == "False" and now.reason == Reason.SPEC_INVALID.value and now.message not in said:
+        yield ("Warning", now.reason, now.message)
+
+
+def _tables(before: Status, after: Status) -> Iterator[Told]:
+    """What came and went by itself: those of another spec, or of a status that was lost, are no
+    news."""
+    if not before.table_status or before.observed_generation != after.observed_generation:
+        return
+    captured = {t.name for t in before.table_status if t.phase is not TablePhase.UNASSIGNED}
+    added = [t.name for t in after.table_status if t.name not in captured and t.phase is TablePhase.PENDING]
+    if added:
+        yield ("Normal", "TablesAdded", f"appeared and match, are read beside the stream: {', '.join(added)}")
+    reasons = {t.name: t.reason for t in before.table_status if t.phase is TablePhase.UNASSIGNED}
+    left = [t for t in after.table_status if t.phase is TablePhase.UNASSIGNED and t.reason]
+    said = [t.message for t in left if reasons.get(t.name) != t.reason]
+    if said:
+        yield ("Warning", "TablesNotCaptured", "\n".join(said))
+
+
+@dataclass
+class EventPoster:
+    api: Api
+    identity: str
+
+    def tell(self, resource: CdcSync, before: Status, decision: Decision) -> None:
+        about = resource.metadata
+        for kind, reason, message in (*replaced(decision), *news(before, decision.status)):
+            self._post(about.namespace, about.name, about.uid, (kind, reason, message))
+
+    def refused(self, store: KubeStore, error: CdcError) -> None:
+        self._post(store.namespace, store.name, "", ("Warning", error.reason.value, error.message))
+
+    def _post(self, namespace: str, name: str, uid: str, told: Told) -> None:
+        now = datetime.now(UTC)
+        stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        kind, reason, message = told
+        about = {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace, "name": name}
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{name}-", "namespace": namespace},
+            "involvedObject": about | ({"uid": uid} if uid else {}),
+            "type": kind,
+            "reason": reason,
+            "message": message[:_MAX],
+            "firstTimestamp": f"{stamp[:19]}Z",
+            "lastTimestamp": f"{stamp[:19]}Z",
+            "count": 1,
+            "source": {"component": "cdcsync"},
+            "reportingComponent": "cdcsync.io/operator",
+            "reportingInstance": self.identity,
+        }
+        with suppress(ApiError):
+            self.api.create(f"/api/v1/namespaces/{namespace}/events", body)

@@ -1,0 +1,118 @@
+"""Kopf's part: it watches and says which sync to look at. Nothing is decided or done here.
+
+Only events are handled: no finalizer, no webhook, no timer, no daemon, nothing of Kopf's in an
+annotation. `python -m cdcsync_operator.cluster.handlers` is the operator's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+import structlog
+
+from cdcsync_core.spec import GROUP
+from cdcsync_kube.access import connect_api
+from cdcsync_kube.pages import serve
+from cdcsync_operator.cluster.operator import KubeOperator
+from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.cluster.settings import OperatorSettings, from_environment
+from cdcsync_operator.cluster.source import ClusterSource
+from cdcsync_operator.reconcile.secret_files import remove_leftovers
+
+
+def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
+    """The handlers of an operator."""
+
+    @kopf.on.startup(registry=registry)
+    def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.peering.standalone = True
+
+    @kopf.on.login(registry=registry)
+    def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+
+    @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
+    async def sync_changed(namespace: str | None, name: str, **_: Any) -> None:
+        operator.changed(namespace or "", name)
+
+    @kopf.on.event("", "v1", "pods", labels={SYNC_LABEL: kopf.PRESENT, PART_LABEL: "driver"}, registry=registry)
+    async def driver_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+        operator.changed(namespace or "", labels[SYNC_LABEL])
+
+
+def main() -> int:
+    """Runs until SIGTERM. Exit 1 where the lease, the watch or a thread was lost: whoever runs it
+    starts it again."""
+    _log_to_stderr()
+    remove_leftovers()
+    settings = from_environment()
+    api = connect_api()
+    lost = threading.Event()
+
+    def leave() -> None:
+        lost.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    source = ClusterSource(settings.policy.refused_source_networks)
+    operator = KubeOperator(api, settings, source.calls, leave)
+    serve(settings.metrics_port, _pages(operator))
+    registry = kopf.OperatorRegistry()
+    register(registry, operator)
+    operator.start()
+    try:
+        asyncio.run(_watch(registry, settings))
+    finally:
+        operator.stop()
+    return 1 if lost.is_set() else 0
+
+
+async def _watch(registry: kopf.OperatorRegistry, settings: OperatorSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await kopf.operator(
+        registry=registry,
+        standalone=True,
+        clusterwide=not settings.namespaces,
+        namespaces=list(settings.namespaces),
+        stop_flag=stop,
+    )
+
+
+def _pages(operator: KubeOperator) -> dict[str, Any]:
+    def metrics() -> tuple[int, str]:
+        return 200, operator.metrics.text(operator.statuses(), calls=operator.api_calls, leading=operator.leading)
+
+    def health() -> tuple[int, str]:
+        return (200, "ok\n") if operator.healthy() else (500, "a worker is stuck\n")
+
+    return {"/metrics": metrics, "/healthz": health, "/readyz": health}
+
+
+def _log_to_stderr() -> None:
+    """One JSON object a line."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Numbers for Prometheus from what the operator knows anyway. Names are an interface: see
+docs/operator.md."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cdcsync_core.status import Phase, Status, unix_time
+from cdcsync_kube.pages import exposition, family
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    kind: str
+    help: str
+    value: Callable[[Status], float | None]
+
+
+#: a row is a metric of each sync
+OF_SYNC = (
+    Metric("cdcsync_ready", "gauge", "1 while data flows and nothing fails", lambda s: _true(s, "Ready")),
+    Metric("cdcsync_stalled", "gauge", "1 when only the user can help", lambda s: _true(s, "Stalled")),
+    Metric("cdcsync_lag_seconds", "gauge", "seconds behind the source", lambda s: s.lag_seconds),
+    Metric(
+        "cdcsync_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
+        lambda s: unix_time((s.position or {}).get("timestamp")),
+    ),
+    Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
+    Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),
+    Metric("cdcsync_tables_failed", "gauge", "tables that were stopped", lambda s: s.tables.failed),
+    Metric("cdcsync_tables_unassigned", "gauge", "tables that match and are not captured", lambda s: s.tables.unassigned),
+    Metric("cdcsync_snapshot_splits", "gauge", "splits of the snapshot", lambda s: s.snapshot.splits_total),
+    Metric("cdcsync_snapshot_splits_finished", "gauge", "splits read", lambda s: s.snapshot.splits_finished),
+    Metric("cdcsync_snapshot_rows", "gauge", "rows read by the snapshot", lambda s: s.snapshot.rows),
+    Metric("cdcsync_failures_in_a_row", "gauge", "failed runs since the last stable one", lambda s: s.restarts.consecutive),
+)  # fmt: skip
+
+
+def _true(status: Status, condition: str) -> float:
+    return 1.0 if status.condition(condition).status == "True" else 0.0
+
+
+@dataclass
+class Metrics:
+    """Counters of the operator itself; thread safe."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    looks: int = 0
+    failed_looks: int = 0
+    look_seconds: float = 0.0
+
+    def looked(self, seconds: float, *, failed: bool) -> None:
+        with self._lock:
+            self.looks += 1
+            self.failed_looks += failed
+            self.look_seconds += seconds
+
+    def text(self, syncs: Mapping[tuple[str, str], Status], *, calls: int, leading: bool) -> str:
+        """The whole page."""
+        families = [
+            family("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
+            family("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
+            family("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
+            family("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
+            family("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
+        ]
+        named = [({"namespace": n, "name": name}, status) for (n, name), status in sorted(syncs.items())]
+        for metric in OF_SYNC:
+            found = [(labels, metric.value(status)) for labels, status in named]
+            known = [(la, v) for la, v in found if v is not None]
+            families.append(family(metric.name, metric.kind, metric.help, known))
+        phases = [(labels | {"phase": p.value}, float(s.phase is p)) for labels, s in named for p in Phase]
+        families.append(family("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases))
+        return exposition(families)

@@ -1,0 +1,185 @@
+"""The operator: many syncs, a queue, a few workers, one lock.
+
+Why it is right: what happens on the cluster only says which sync to look at (see `handlers`); a
+look starts from the whole state, so a missed or repeated event costs nothing: every known sync is
+looked at again by itself, and those that nobody told of are found by a list. Nothing is done
+without the lease: a candidate watches and waits, and a holder that cannot renew it ends the
+process, as does a thread that fails: an operator is whole or it is started again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from cdcsync_core.status import Status
+from cdcsync_kube.client import Api, ApiError
+from cdcsync_operator.cluster.controller import KubeController
+from cdcsync_operator.cluster.lease import TIMEOUT, Lease
+from cdcsync_operator.cluster.metrics import Metrics
+from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.cluster.work_queue import Key, WorkQueue
+from cdcsync_operator.reconcile.preflight import SourceCalls
+
+_log = structlog.get_logger()
+#: a worker that is in one look for so many seconds is stuck: every call that it makes ends sooner
+_STUCK = 300.0
+_AFTER_ERROR = 30.0
+_LIST_EVERY = 60.0
+
+
+@dataclass
+class KubeOperator:
+    """`start` it, tell it by `changed`, `stop` it. `lost` is called when the lease or a thread is
+    lost: the process must end."""
+
+    api: Api
+    settings: OperatorSettings
+    calls: SourceCalls
+    lost: Callable[[], None]
+    metrics: Metrics = field(default_factory=Metrics)
+    leading: bool = False
+    _controllers: dict[Key, KubeController] = field(default_factory=dict)
+    _working: dict[str, float] = field(default_factory=dict)
+    _workers: list[threading.Thread] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(time.monotonic)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._leading = threading.Lock()
+        self._hurried = self.api.hurried(TIMEOUT)
+
+    def changed(self, namespace: str, name: str) -> None:
+        """Something about this sync may be different."""
+        self.queue.add((namespace, name))
+
+    def start(self) -> None:
+        self._threads.append(self._begin("lease", self._keep_lease))
+
+    def stop(self) -> None:
+        """Looks under way are finished, under the lease; drivers are left alone."""
+        self.queue.close()
+        with self._leading:
+            workers = list(self._workers)
+        for worker in workers:
+            worker.join(20)
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(20)
+        for key in list(self._controllers):
+            self._drop(key)
+
+    def healthy(self) -> bool:
+        now = time.monotonic()
+        return all(now - since < _STUCK for since in list(self._working.values()))
+
+    def statuses(self) -> dict[Key, Status]:
+        with self._lock:
+            return {key: c.status for key, c in self._controllers.items()}
+
+    @property
+    def api_calls(self) -> int:
+        """Those of the lease, too."""
+        return self.api.calls + self._hurried.calls
+
+    # -- threads
+
+    def _begin(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except Exception:  # noqa: BLE001 (whatever it was, nobody does its work any more)
+                _log.exception("a thread failed", thread=name)
+                self._leave()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _leave(self) -> None:
+        """Nothing is begun any more."""
+        self.queue.close()
+        self.lost()
+
+    def _keep_lease(self) -> None:
+        lease = self._lease()
+        while not self._stopping.is_set():
+            held = lease is None or lease.attempt()
+            if held and not self.leading:
+                self.leading = True
+                _log.info("leading", identity=self.settings.identity)
+                self._threads.append(self._begin("list", self._list))
+                with self._leading:
+                    self._workers += [self._begin(f"worker {n}", self._work) for n in range(self.settings.workers)]
+            elif self.leading and not held:
+                _log.error("the lease is lost", lease=self.settings.lease)
+                self._leave()
+                return
+            self._stopping.wait(lease.pause if lease else None)
+        if lease is not None and self.leading:
+            lease.release()
+
+    def _lease(self) -> Lease | None:
+        namespace, _, name = self.settings.lease.partition("/")
+        return Lease(self._hurried, namespace, name, self.settings.identity, time.monotonic) if name else None
+
+    def _list(self) -> None:
+        """Finds the syncs that nobody told of."""
+        while not self._stopping.is_set():
+            try:
+                for key in set(watched(self.api, self.settings.namespaces)) - self.statuses().keys():
+                    self.queue.add(key)
+            except ApiError as error:
+                _log.warning("the syncs could not be listed", error=str(error))
+            self._stopping.wait(_LIST_EVERY)
+
+    def _work(self) -> None:
+        me = threading.current_thread().name
+        while (key := self.queue.take()) is not None:
+            self._working[me] = began = time.monotonic()
+            again = self._look(key, began)
+            del self._working[me]
+            self.queue.done(key, again)
+
+    def _look(self, key: Key, began: float) -> float | None:
+        try:
+            controller = self._controller(key)
+            again, failed = controller.look(), controller.failures > 0
+            if again is None:
+                self._drop(key)
+        except Exception:  # noqa: BLE001 (a fault of one sync must not end the others)
+            self._begin_anew(key)
+            _log.exception("a look failed", sync="/".join(key))
+            again, failed = _AFTER_ERROR, True
+        self.metrics.looked(time.monotonic() - began, failed=failed)
+        return again
+
+    def _controller(self, key: Key) -> KubeController:
+        with self._lock:
+            if key not in self._controllers:
+                self._controllers[key] = KubeController(
+                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key)
+                )
+            return self._controllers[key]
+
+    def _begin_anew(self, key: Key) -> None:
+        if key in self._controllers:
+            self._controllers[key].begin_anew()
+
+    def _drop(self, key: Key) -> None:
+        with self._lock:
+            controller = self._controllers.pop(key)
+        controller.close()
+
+
+def watched(api: Api, namespaces: tuple[str, ...]) -> list[Key]:
+    """All syncs that there are now. Raises ApiError."""
+    base = "/apis/cdcsync.io/v1alpha1"
+    paths = [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]
+    return [(about["namespace"], about["name"]) for path in paths for about in api.metadata(path)]

@@ -1,0 +1,211 @@
+"""What a driver's pod says about its run: whether it lives, and in which of the product's words it
+ended.
+
+A pod that cannot start is not a run that failed yet: the cluster may make room. It counts as failed
+after some patience, so that its reason stands in the status and another attempt is made. A run is
+over with its driver's container (it is never restarted), though other containers of the pod, a
+proxy or a shipper of logs, may go on until the pod is deleted. Pure; times are unix seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.quoting import quoted
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.decision.observed import Exit
+
+Object = dict[str, Any]
+
+#: seconds that a pod may wait for a node (a cluster may have to grow), and for its image
+UNSCHEDULABLE_PATIENCE = 300.0
+#: seconds after which a pod that no node takes is reported, with the scheduler's words, while it is
+#: waited for
+UNSCHEDULED_SHOWN = 10.0
+IMAGE_PATIENCE = 60.0
+#: seconds until a pod must run that has its node: for large images, slow volumes, and containers
+#: that come before the driver's
+START_PATIENCE = 900.0
+#: seconds after its grace for which a pod may still be there: then its node does not answer any
+#: more
+GONE_PATIENCE = 60.0
+_NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_KILLED = 137
+#: what a driver says that only saw its JVM or a worker go: the kernel need not kill the whole
+#: container
+_UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
+
+
+def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | None:
+    """Why the run is over; None while it may still get somewhere. `reported` is what the driver's
+    report says of its exit."""
+    status = pod.get("status") or {}
+    if _is_over(status) or _is_outlived(status):
+        return _ended(status, reported)
+    if _is_silent(pod, now):
+        silent = f"the driver's pod does not end: its node does not answer{_disruption(status)}"
+        return reported or _retry(Reason.DRIVER_LOST, silent)
+    return _stuck(pod, now)
+
+
+def waiting(driver: Object | None, executors: Iterable[Object], now: float) -> tuple[str, str]:
+    """The reason and the scheduler's words of pods that no node takes; ("", "") where all have one.
+
+    Nothing has failed yet: a cluster may have to grow.
+    """
+    if driver and (words := _scheduler_words([driver], now)):
+        return Reason.DRIVER_UNSCHEDULABLE.value, f"no node takes the driver's pod: {'; '.join(words)}"
+    waits = [pod for pod in executors if _scheduler_words([pod], now)]
+    if not waits:
+        return "", ""
+    all_words = "; ".join(_scheduler_words(waits, now))
+    return Reason.EXECUTORS_UNSCHEDULABLE.value, f"no node takes {len(waits)} of the executors' pods: {all_words}"
+
+
+def _scheduler_words(pods: Iterable[Object], now: float) -> list[str]:
+    """Each once."""
+    refused = [
+        found
+        for pod in pods
+        if now - (_seconds(pod["metadata"].get("creationTimestamp")) or now) > UNSCHEDULED_SHOWN
+        and (pod.get("status") or {}).get("phase") == "Pending"
+        and (found := _unscheduled(pod["status"]))
+    ]
+    return list(dict.fromkeys(quoted(str(found.get("message", ""))) for found in refused))
+
+
+def in_grace(pod: Object, now: float) -> bool:
+    """Whether a pod that was asked to go has containers yet that may take the time it was given."""
+    return not _is_over(pod.get("status") or {}) and not _is_silent(pod, now)
+
+
+def _is_over(status: Object) -> bool:
+    return status.get("phase") in ("Succeeded", "Failed")
+
+
+def _is_outlived(status: Object) -> bool:
+    """Whether the driver has ended and another container goes on. Where none does, the pod's phase
+    follows, and with it the cluster's own word of why."""
+    others = (c for c in status.get("containerStatuses") or [] if c.get("name") != "driver")
+    return next(_terminated(status), None) is not None and any("running" in (c.get("state") or {}) for c in others)
+
+
+def _is_silent(pod: Object, now: float) -> bool:
+    """Asked to go, and still there when its grace is long over."""
+    grace_ends = _seconds(pod["metadata"].get("deletionTimestamp"))
+    return grace_ends is not None and now - grace_ends > GONE_PATIENCE
+
+
+def _ended(status: Object, reported: Exit | None) -> Exit:
+    terminated = next(_terminated(status), {})
+    code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
+    words = reported or _last_words(str(terminated.get("message", "")))
+    if reason == "OOMKilled" and (words is None or words.reason in _UNEXPLAINED):
+        last = f" (its last word: {words.message})" if words else ""
+        return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; raise spec.driver.memory{last}")
+    if words is not None and words.code != ExitCode.DONE:
+        return words
+    if taken := _taken(status):
+        return _retry(Reason.DRIVER_LOST, taken)
+    if words is not None or status.get("phase") == "Succeeded" or code == ExitCode.DONE:
+        return words or Exit(ExitCode.DONE)
+    if not terminated:
+        return _retry(Reason.DRIVER_LOST, "the driver's pod failed: no word of why")
+    how = "was killed" if code == _KILLED else f"ended with code {code}"
+    return _retry(Reason.DRIVER_LOST, f"the driver {how} without a last word; see its log")
+
+
+def _taken(status: Object) -> str:
+    """The cluster's own word of why the pod failed: evicted, refused by its node, its node shut
+    down or lost; else empty.
+
+    A driver that had time to drain says that it is done, which is not why it ended; a pod whose
+    kubelet evicted it has then succeeded, and only the condition tells.
+    """
+    if status.get("phase") != "Failed" and _disruptor(status) != "TerminationByKubelet":
+        return ""
+    why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    by = _disruption(status)
+    return f"the driver's pod was taken away{': ' if why else ''}{why}{by}" if why or by else ""
+
+
+def _disruption(status: Object) -> str:
+    """By whom a pod was evicted, as a remark: the taints of a node, preemption, a drain, the
+    collector of lost pods."""
+    by = _disruptor(status)
+    return f" ({by}: {_disruption_condition(status).get('message', '')})" if by else ""
+
+
+def _disruptor(status: Object) -> str:
+    return str(_disruption_condition(status).get("reason", ""))
+
+
+def _disruption_condition(status: Object) -> Object:
+    conditions = status.get("conditions") or []
+    return next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {})
+
+
+def _last_words(message: str) -> Exit | None:
+    """A driver leaves its exit as JSON in its termination message; anything else there is the end
+    of its log."""
+    try:
+        said = json.loads(message)
+        return Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split()))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _stuck(pod: Object, now: float) -> Exit | None:
+    status = pod.get("status") or {}
+    created = _seconds(pod["metadata"].get("creationTimestamp"))
+    if created is None:
+        return None
+    for state in _waiting(status):
+        if state.get("reason") in _NO_IMAGE and now - created > IMAGE_PATIENCE:
+            return _retry(Reason.IMAGE_PULL_FAILED, f"{state['reason']}: {state.get('message', '')}")
+        if (
+            state.get("reason") in ("CreateContainerConfigError", "CreateContainerError")
+            and now - created > IMAGE_PATIENCE
+        ):
+            return _retry(Reason.DRIVER_LOST, f"the driver's container cannot be made: {state.get('message', '')}")
+    refused = _unscheduled(status)
+    if refused and now - created > UNSCHEDULABLE_PATIENCE:
+        return _retry(Reason.DRIVER_UNSCHEDULABLE, f"no node takes the driver's pod: {refused.get('message', '')}")
+    if status.get("phase") == "Pending" and now - created > START_PATIENCE:
+        return _retry(Reason.DRIVER_LOST, _not_begun(status))
+    return None
+
+
+def _not_begun(status: Object) -> str:
+    waits = next(_waiting(status), {})
+    why = ": ".join(filter(None, (waits.get("reason"), waits.get("message")))) or "its node does not begin it"
+    return f"the driver's pod has not started for {START_PATIENCE / 60:.0f} minutes: {why}; see the events of the pod"
+
+
+def _unscheduled(status: Object) -> Object | None:
+    conditions = status.get("conditions") or []
+    return next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), None)
+
+
+def _waiting(status: Object) -> Iterator[Object]:
+    for container in (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or []):
+        if "waiting" in (container.get("state") or {}):
+            yield container["state"]["waiting"]
+
+
+def _terminated(status: Object) -> Iterator[Object]:
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") == "driver" and "terminated" in (container.get("state") or {}):
+            yield container["state"]["terminated"]
+
+
+def _retry(reason: Reason, message: str) -> Exit:
+    return Exit(ExitCode.RETRY, reason.value, " ".join(message.split()))
+
+
+def _seconds(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None

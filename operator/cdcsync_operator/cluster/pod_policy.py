@@ -1,0 +1,294 @@
+"""What this cluster allows a resource to ask of its pods: images, a podTemplate, accounts, Spark's
+settings. Pure.
+
+Why it exists: who may create a CdcSync must not be able to do more with its pods than a sync needs.
+Without a policy that says otherwise, pods run the operator's own images, with the operator's own
+commands, and see the Secrets that the resource names.
+
+Why it is right: two judgements, and both must pass. An allow list decides what a template may say
+at all, so a field that nobody thought of is refused. Then the *merged* pod is held against the
+restricted Pod Security Standard and against the operator's own pod: what a template removes by a
+null, or leaves out in a container of its own, is missing there
+(https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted). What a run's
+account may create in the cluster is bound by the chart's ValidatingAdmissionPolicy, whatever runs
+in the pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import CdcSync, Spec
+from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_pod
+from cdcsync_operator.cluster.restricted_pod import violations
+from cdcsync_operator.cluster.source_networks import refused_hosts
+from cdcsync_operator.decision.observed import StartRun
+
+Object = dict[str, Any]
+
+_STORES = ("s3://", "s3a://")
+_OURS = ("driver", "executor")
+_POD_FIELDS = frozenset({
+    "affinity", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "initContainers", "nodeSelector",
+    "securityContext", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
+})  # fmt: skip
+_CONTAINER_FIELDS = frozenset({
+    "env", "envFrom", "image", "imagePullPolicy", "name", "ports", "resources", "restartPolicy", "securityContext", "volumeMounts",
+})  # fmt: skip
+_LISTS = ("containers", "initContainers", "tolerations", "volumes")
+#: field -> the word of `policy.allowedInPodTemplate` that allows it
+_BY_WORD = {
+    "automountServiceAccountToken": "tokens",
+    "imagePullSecrets": "secrets",
+    "nodeName": "nodeName",
+    "priorityClassName": "priorityClassName",
+    "runtimeClassName": "runtimeClassName",
+    "schedulerName": "schedulerName",
+}
+_COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
+_VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
+#: variables by which an interpreter, a linker or our own program is told to run other code
+_ENVIRONMENT_OF_CODE = re.compile(
+    r"LD_.*|PYTHON.*|_?JAVA_.*|JDK_.*|SPARK_.*|CDCSYNC_.*|GCONV_PATH|BASH_ENV|ENV|PATH|HOME"
+)
+#: where a pod's own programs and Secrets are
+_SYSTEM = tuple(
+    PurePosixPath(p)
+    for p in (
+        "/bin",
+        "/dev",
+        "/etc",
+        "/lib",
+        "/lib64",
+        "/opt",
+        "/proc",
+        "/root",
+        "/run",
+        "/sbin",
+        "/sys",
+        "/usr",
+        "/var/run",
+    )
+)
+#: keys of `tolerations` that say how long a pod stays on a node that is lost
+_LOST_NODE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+#: what may be tuned: sizes, counts and timeouts, never a class, a path or a command
+_SPARK_CONF = re.compile(
+    r"spark\.(task|speculation|locality|memory|scheduler)(\..+)?|spark\.(sql\.(shuffle|files|adaptive|autoBroadcastJoinThreshold).*)"
+    r"|spark\.(network\.timeout|rpc\.(askTimeout|lookupTimeout|numRetries)|executor\.heartbeatInterval|log\.level)"
+    r"|spark\.(shuffle\.(compress|file\.buffer|io\.(maxRetries|retryWait))|broadcast\.(blockSize|compress)|default\.parallelism)"
+)
+_CLASSES = re.compile(r"(?i).*(class|extensions|listener|factory|resource\.|script|file$|command).*")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What this cluster allows beyond the default.
+
+    `allowed_service_accounts`: those that a resource may choose, `*` for all. `allowed_images`:
+    beside the operator's own; an entry that ends with `*` stands for all that begin so.
+    `allowed_in_pod_template`: words, see `_BY_WORD`, and `commands`, `secrets`, `tokens`,
+    `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
+    same form as images. `refused_source_networks`: those in which no source may be, nor a store's
+    endpoint.
+    """
+
+    allow_pod_template: bool = True
+    allowed_service_accounts: frozenset[str] = field(default_factory=frozenset)
+    allowed_images: tuple[str, ...] = ()
+    allowed_in_pod_template: frozenset[str] = field(default_factory=frozenset)
+    allowed_spark_conf: tuple[str, ...] = ()
+    refused_source_networks: tuple[str, ...] = ()
+
+    def allows_image(self, image: str) -> bool:
+        return _matches(image, self.allowed_images)
+
+    def allows(self, word: str) -> bool:
+        return word in self.allowed_in_pod_template
+
+    def allows_conf(self, key: str) -> bool:
+        known = _SPARK_CONF.fullmatch(key) is not None and _CLASSES.fullmatch(key) is None
+        return known or _matches(key, self.allowed_spark_conf)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
+
+
+def refusals(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
+    """A phrase for each thing that this cluster does not allow; `image` is what the operator's own
+    pods run."""
+    spec = resource.spec
+    templates = {"driver": spec.driver.pod_template, "executors": spec.executors.pod_template}
+    found = [
+        f"spec.{part}.podTemplate: {fault}"
+        for part, template in templates.items()
+        for fault in _template_faults(template, policy)
+    ]
+    if not found:  # only a template of the right form can be merged
+        found = [f"spec.{part}.podTemplate: {fault}" for part, fault in _pod_faults(resource, policy, image)]
+    found += _account_faults(spec, policy)
+    found += [
+        f"spec.sparkConf: {key} is not one of the keys that the operator's policy allows (policy.allowedSparkConf)"
+        for key in spec.spark_conf
+        if not policy.allows_conf(key)
+    ]
+    return [*found, *refused_hosts(spec, policy.refused_source_networks), *_path_faults(spec)]
+
+
+def _account_faults(spec: Spec, policy: Policy) -> Iterator[str]:
+    wanted = spec.driver.service_account_name
+    if wanted and not policy.allowed_service_accounts & {wanted, "*"}:
+        allowed = ", ".join(sorted(policy.allowed_service_accounts)) or "none"
+        yield f"spec.driver.serviceAccountName: {wanted} is not one of the operator's allowed ones ({allowed})"
+
+
+def _path_faults(spec: Spec) -> Iterator[str]:
+    """A folder is each pod's own: the stream would not find what the snapshot wrote, and the
+    snapshot would begin again forever."""
+    path = spec.sink.delta.path
+    if path.startswith(_STORES):
+        return
+    needed = f"needed: {' or '.join(_STORES)} and a bucket"
+    if "://" in path:
+        yield f"spec.sink.delta.path: {path} is in a store that is not supported; {needed}"
+    elif not (_mounts(spec.driver.pod_template, path) and _mounts(spec.executors.pod_template, path)):
+        yield (
+            f"spec.sink.delta.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
+            "that the podTemplates of driver and executors mount there"
+        )
+
+
+def _mounts(template: Object, path: str) -> bool:
+    pod = template.get("spec")
+    containers = _dicts(pod.get("containers")) if isinstance(pod, dict) else []
+    mounts = [m for c in containers for m in _dicts(c.get("volumeMounts"))]
+    return any(PurePosixPath(path).is_relative_to(m["mountPath"]) for m in mounts if m.get("mountPath"))
+
+
+# ---- what a template may say
+
+
+def _template_faults(template: Object, policy: Policy) -> Iterator[str]:
+    if not template:
+        return
+    if not policy.allow_pod_template:
+        yield "the operator's policy allows none"
+        return
+    unknown = sorted(template.keys() - {"metadata", "spec"})
+    if unknown:
+        yield f"{', '.join(unknown)} is not part of a pod template; needed: metadata, spec"
+    about, pod = template.get("metadata") or {}, template.get("spec") or {}
+    if not isinstance(pod, dict) or not isinstance(about, dict):
+        yield "metadata or spec is not a mapping"
+        return
+    yield from (f"metadata.{name} is refused" for name in sorted(about.keys() - {"labels", "annotations"}))
+    broken = [
+        n for n in _LISTS if n in pod and not (isinstance(pod[n], list) and all(isinstance(e, dict) for e in pod[n]))
+    ]
+    if broken:
+        yield from (f"spec.{name} is not a list of mappings" for name in broken)
+        return
+    for name in sorted(pod.keys() - _POD_FIELDS):
+        yield from _refused(f"spec.{name}", _BY_WORD.get(name, ""), policy)
+    for volume in _dicts(pod.get("volumes")):
+        yield from _volume_faults(volume, policy)
+    for toleration in _dicts(pod.get("tolerations")):
+        if toleration.get("key") not in _LOST_NODE:
+            yield from _refused(f"a toleration of {toleration.get('key') or 'everything'}", "tolerations", policy)
+    for kind in ("containers", "initContainers"):
+        for container in _dicts(pod.get(kind)):
+            name = container.get("name")
+            yield from (f"container {name}: {fault}" for fault in _container_faults(container, policy))
+
+
+def _refused(what: str, word: str, policy: Policy) -> Iterator[str]:
+    """A refusal unless the policy has the word that allows it."""
+    if not word:
+        yield f"{what} is refused"
+    elif not policy.allows(word):
+        yield f"{what} is refused without {word!r} in the operator's policy.allowedInPodTemplate"
+
+
+def _volume_faults(volume: Object, policy: Policy) -> Iterator[str]:
+    name = str(volume.get("name"))
+    if name in ("config", "auth") or name.startswith("secret-"):
+        yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
+    for kind in sorted(volume.keys() - {"name"} - _VOLUMES):
+        what = f"volume {volume.get('name')}: {kind}"
+        if kind == "hostPath":
+            yield f"{what} is refused"
+        elif kind == "secret":
+            yield from _refused(what, "secrets", policy)
+        elif kind == "projected":
+            yield from _projected_faults(what, volume[kind], policy)
+        else:
+            yield from _refused(what, f"volumes/{kind}", policy)
+
+
+def _projected_faults(what: str, projected: Any, policy: Policy) -> Iterator[str]:
+    words = {"configMap": None, "downwardAPI": None, "secret": "secrets", "serviceAccountToken": "tokens"}
+    for source in _dicts((projected or {}).get("sources")):
+        for kind in source:
+            word = words.get(kind, f"volumes/{kind}")
+            if word is not None:
+                yield from _refused(f"{what} of {kind}", word, policy)
+
+
+def _container_faults(container: Object, policy: Policy) -> Iterator[str]:
+    for name in sorted(container.keys() - _CONTAINER_FIELDS):
+        yield from _refused(name, "commands" if name in _COMMANDS else "", policy)
+    for variable in _dicts(container.get("env")):
+        if "secretKeyRef" in (variable.get("valueFrom") or {}):
+            yield from _refused(f"env {variable.get('name')} of a Secret", "secrets", policy)
+    for source in _dicts(container.get("envFrom")):
+        if "secretRef" in source:
+            yield from _refused("envFrom of a Secret", "secrets", policy)
+    if container.get("name") in _OURS:
+        yield from _code_faults(container, policy)
+
+
+def _code_faults(container: Object, policy: Policy) -> Iterator[str]:
+    """What would make a container of ours run other code than its image's."""
+    for variable in _dicts(container.get("env")):
+        if _ENVIRONMENT_OF_CODE.fullmatch(str(variable.get("name"))):
+            yield from _refused(f"env {variable.get('name')}", "commands", policy)
+    if container.get("envFrom"):
+        yield from _refused("envFrom, whose names are not known,", "commands", policy)
+    for mount in _dicts(container.get("volumeMounts")):
+        path = PurePosixPath("/", str(mount.get("mountPath")))
+        if ".." in path.parts or path == PurePosixPath("/") or any(path.is_relative_to(p) for p in _SYSTEM):
+            yield from _refused(f"a volume at {path}", "commands", policy)
+
+
+# ---- what the pod then is
+
+
+def _pod_faults(resource: CdcSync, policy: Policy, image: Image) -> Iterator[tuple[str, str]]:
+    action = StartRun(RunKind.SNAPSHOT, f"{resource.metadata.name}-0000-1", 1, (), "")
+    pods = {
+        "driver": driver_pod(resource, action, image, action.id, []),
+        "executors": executor_pod(resource, action, image),
+    }
+    for part, pod in pods.items():
+        for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+            wanted = str(container.get("image") or "")
+            if wanted != image.name and not policy.allows_image(wanted):
+                yield (
+                    part,
+                    (
+                        f"the image {wanted or 'of container ' + str(container.get('name'))} is not one of the operator's allowed ones "
+                        f"(policy.allowedImages; {image.name} is)"
+                    ),
+                )
+        if not policy.allows("securityContext"):
+            yield from ((part, violation) for violation in violations(pod, _OURS))
+
+
+def _dicts(value: Any) -> list[Object]:
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []

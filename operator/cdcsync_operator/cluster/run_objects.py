@@ -1,0 +1,217 @@
+"""What a run is made of on a cluster: names, labels and the plain objects, all but its pods.
+
+A run owns everything by its id, so two runs of one sync never share a name, a report or a right,
+and clearing a run away is one deletion by label. Everything is owned by the resource, too, so
+deleting that leaves nothing. Pure.
+
+    <run>-report-N    ConfigMap   by the driver only: its reports (shard 0: also the run)
+    <run>-config-N    ConfigMap   the RunConfig, compressed, in pieces; immutable
+    <run>-plan-N      ConfigMap   the chunk plan as it grows; immutable
+    <run>             Role, RoleBinding; NetworkPolicy, where the chart asks for them
+    cdcsync-run-<run> ServiceAccount; by this name the chart's ValidatingAdmissionPolicy knows it
+    <run>-auth        Secret      by which a snapshot's driver and executors know each other
+    <run>-driver      Pod
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cdcsync_core.run import PlanShard, RunKind
+from cdcsync_core.spec import API_VERSION, GROUP, KIND, CdcSync
+from cdcsync_operator.decision.observed import StartRun
+
+Object = dict[str, Any]
+
+SYNC_LABEL = f"{GROUP}/sync"
+RUN_LABEL = f"{GROUP}/run"
+PART_LABEL = f"{GROUP}/part"
+KIND_LABEL = f"{GROUP}/kind"
+#: on the report of a run that was asked to drain, and of one whose whole plan is written
+STOP_ASKED = f"{GROUP}/stop-asked"
+PLANNED = f"{GROUP}/planned"
+#: tables of a report shard: 500 ordinary entries are well below the 1 MiB of a ConfigMap
+REPORT_TABLES = 500
+#: the fewest that a driver halves that to, where entries are long; there are shards for so few
+LEAST_REPORT_TABLES = 62
+#: the key of a run's Secret, and the file that it is mounted as
+AUTH_KEY = "secret"
+_PIECE = 700_000
+
+
+def owner(resource: CdcSync) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": resource.metadata.name,
+        "uid": resource.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def labels(resource: CdcSync, run: str, part: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "cdcsync",
+        "app.kubernetes.io/managed-by": "cdcsync",
+        SYNC_LABEL: resource.metadata.name,
+        RUN_LABEL: run,
+        PART_LABEL: part,
+    }
+
+
+def metadata(resource: CdcSync, name: str, run: str, part: str) -> Object:
+    return {
+        "name": name,
+        "namespace": resource.metadata.namespace,
+        "labels": labels(resource, run, part),
+        "ownerReferences": [owner(resource)],
+    }
+
+
+def report_names(run: str, tables: int) -> list[str]:
+    """At least one, and as many as a driver can need: it may write into these only."""
+    return [f"{run}-report-{n}" for n in range(max(1, -(-tables // LEAST_REPORT_TABLES)))]
+
+
+def reports(resource: CdcSync, action: StartRun, unknown: list[Object]) -> list[Object]:
+    """`unknown`: entries of the tables that it is started without."""
+    about = {
+        "kind": action.kind.value,
+        "tables": [list(t) for t in action.tables],
+        "fingerprint": action.fingerprint,
+        **({"unknown": unknown} if unknown else {}),
+    }
+    shards: list[Object] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(resource, name, action.id, "report"), "data": {}}
+        for name in report_names(action.id, len(action.tables))
+    ]
+    shards[0]["data"] = {"run": json.dumps(about, ensure_ascii=False)}
+    return shards
+
+
+def config_maps(resource: CdcSync, run: str, text: str, extra: dict[str, str]) -> list[Object]:
+    """The RunConfig as compressed pieces `run.json.gz.N`; `extra` are further files of the first
+    map."""
+    packed = gzip.compress(text.encode(), mtime=0)
+    pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(resource, f"{run}-config-{n}", run, "config"),
+            "immutable": True,
+            "binaryData": {f"run.json.gz.{n:05d}": base64.b64encode(piece).decode()},
+            **({"data": extra} if n == 0 and extra else {}),
+        }
+        for n, piece in enumerate(pieces)
+    ]
+
+
+def plan_map(
+    resource: CdcSync, run: str, number: int, shards: Sequence[tuple[int, PlanShard]], *, last: bool
+) -> Object:
+    """Shards with the index of their table in the run."""
+    content = {"last": last, "shards": [{"index": i, "shard": json.loads(s.to_json())} for i, s in shards]}
+    packed = base64.b64encode(gzip.compress(json.dumps(content).encode(), mtime=0)).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(resource, f"{run}-plan-{number}", run, "plan"),
+        "immutable": True,
+        "binaryData": {"plan.json.gz": packed},
+    }
+
+
+def account_name(run: str) -> str:
+    return f"cdcsync-run-{run}"
+
+
+def account(resource: CdcSync, run: str) -> Object:
+    about = metadata(resource, account_name(run), run, "access")
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about}
+
+
+def auth_name(run: str) -> str:
+    return f"{run}-auth"
+
+
+def auth_secret(resource: CdcSync, run: str, secret: str, report: Object) -> Object:
+    """By which a snapshot's driver and executors know each other. It is mounted, so no pod's
+    specification shows it.
+
+    The run's report owns it, which goes last: so the cluster removes it, and the operator needs no
+    right to delete Secrets.
+    """
+    about = metadata(resource, auth_name(run), run, "access") | {"ownerReferences": [_owned_by(report)]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": about,
+        "immutable": True,
+        "stringData": {AUTH_KEY: secret},
+    }
+
+
+def _owned_by(config_map: Object) -> Object:
+    about = config_map["metadata"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": about["name"], "uid": about["uid"]}
+
+
+def network_policy(resource: CdcSync, run: str) -> Object:
+    """Into a run's pods come its own pods, and who reads its metrics; it goes wherever the run
+    does."""
+    mine = {"matchLabels": {RUN_LABEL: run}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(resource, run, run, "access"),
+        "spec": {
+            "podSelector": mine,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": mine}]}, {"ports": [{"port": "metrics", "protocol": "TCP"}]}],
+        },
+    }
+
+
+def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Object:
+    """Its own reports; a snapshot also reads its plan, whose length is not known at first, and
+    creates executors.
+
+    `secrets` are those that its executors mount. `mount` is a verb of ours: the
+    ValidatingAdmissionPolicy asks for it.
+    """
+    names = report_names(action.id, len(action.tables))
+    rules: list[Object] = [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "patch"]}
+    ]
+    if action.kind is RunKind.SNAPSHOT:
+        rules += [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+            {
+                "apiGroups": [""],
+                "resources": ["pods"],
+                "verbs": ["get", "list", "watch", "create", "patch", "delete", "deletecollection"],
+            },
+            {"apiGroups": [GROUP], "resources": ["secrets"], "resourceNames": sorted(secrets), "verbs": ["mount"]},
+        ]
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": metadata(resource, action.id, action.id, "access"),
+        "rules": rules,
+    }
+
+
+def binding(resource: CdcSync, run: str, service_account: str) -> Object:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata(resource, run, run, "access"),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": run},
+        "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": resource.metadata.namespace}],
+    }

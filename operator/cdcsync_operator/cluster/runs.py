@@ -1,0 +1,195 @@
+"""Runs as they are found on a cluster: pods and reports, read together, judged without side
+effects.
+
+A run is there if a pod or a report of it is: the report is made first and goes last. Pods are read
+before reports, so a pod that has ended has said all that its report will ever say. Pure but for
+`find`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import ExitCode, Flow, Report, RunKind
+from cdcsync_core.status import unix_time
+from cdcsync_kube.client import Api, Object
+from cdcsync_operator.cluster.pod_outcome import outcome, waiting
+from cdcsync_operator.cluster.run_objects import (
+    KIND_LABEL,
+    PART_LABEL,
+    PLANNED,
+    RUN_LABEL,
+    STOP_ASKED,
+    SYNC_LABEL,
+)
+from cdcsync_operator.decision.observed import Exit, RunSeen, RunState
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """One run's traces; `reports` are its shards in order, `pending` its executors' pods that wait.
+    One run's traces; `reports` are its shards in order, `pending` its executors' pods that wait."""
+
+    id: str
+    pod: Object | None = None
+    reports: tuple[Object, ...] = ()
+    pending: tuple[Object, ...] = ()
+
+    @property
+    def about(self) -> Object:
+        return _json(self.reports[0], "run") if self.reports else {}
+
+    @property
+    def unknown(self) -> list[Object]:
+        """Entries of the tables that it was started without."""
+        return list(self.about.get("unknown", []))
+
+    @property
+    def head(self) -> Object:
+        """What the driver said of the run as a whole; its `number` grows with each report."""
+        return _json(self.reports[0], "head") if self.reports else {}
+
+    @property
+    def kind(self) -> RunKind:
+        labels = self.pod["metadata"]["labels"] if self.pod else {}
+        return RunKind(self.about.get("kind") or labels.get(KIND_LABEL) or RunKind.STREAM)
+
+    @property
+    def stop_asked(self) -> bool:
+        """By us. A pod that somebody else takes away is a failure of its run, however well it
+        drained."""
+        return self._annotated(STOP_ASKED)
+
+    @property
+    def ending(self) -> bool:
+        return bool(self.pod and self.pod["metadata"].get("deletionTimestamp"))
+
+    @property
+    def planned(self) -> bool:
+        return self._annotated(PLANNED)
+
+    def _annotated(self, name: str) -> bool:
+        return bool(self.reports and name in (self.reports[0]["metadata"].get("annotations") or {}))
+
+    def seen(self, now: float) -> RunSeen:
+        about = self.about
+        ended = self._exit(now)
+        draining = self.stop_asked or self.ending
+        state = RunState.ENDED if ended else RunState.DRAINING if draining else RunState.RUNNING
+        created = (self.reports[0] if self.reports else self.pod or {})["metadata"].get("creationTimestamp")
+        return RunSeen(
+            self.kind,
+            self.id,
+            tuple((name, nonce) for name, nonce in about.get("tables", [])),
+            about.get("fingerprint", ""),
+            state,
+            unix_time(created) or now,
+            self.stop_asked,
+            self.head.get("at"),
+            ended,
+            ("", "") if ended or draining else waiting(self.pod, self.pending, now),
+            Flow.from_dict(self.head["flow"]) if self.head.get("flow") else None,
+            appeared=self.head.get("appeared", 0),
+        )
+
+    def _exit(self, now: float) -> Exit | None:
+        said = self.head.get("exit")
+        words = Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split())) if said else None
+        if self.pod is None:
+            return self._unasked(words) if words else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
+        found = outcome(self.pod, now, words)
+        return self._unasked(found) if found and self.ending else found
+
+    def _unasked(self, ended: Exit) -> Exit:
+        """What is said where a driver that drained was not done, and nobody here had asked it to
+        end."""
+        if ended.code != ExitCode.DONE:
+            return ended
+        words = "the driver's pod was deleted or evicted; it drained"
+        if self.kind is RunKind.CATCH_UP:  # well ended, it would count as one that has caught up
+            return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, words)
+        return replace(ended, message=words)
+
+    def news(self, since: int) -> Report | None:
+        """What the driver said after its report number `since`; None where that is nothing."""
+        head = self.head
+        if head.get("number", 0) <= since:
+            return None
+        tables = [
+            {k: v for k, v in entry.items() if k != "number"}
+            for shard in self.reports
+            for entry in _json(shard, "tables").get("entries", [])
+            if entry["number"] > since
+        ]
+        parts = {k: head[k] for k in ("snapshot", "position", "lag_seconds", "epoch") if head.get(k) is not None}
+        return Report(self.id, tables=tables, **parts)
+
+
+_VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: deleted by somebody, or with its node")
+
+
+@dataclass
+class RunFinder:
+    """Reads the runs of one sync, whose resource has this uid.
+
+    A label alone makes no object a run's: who may create ConfigMaps may write any label. What
+    counts is owned by the resource and has the name that this program gives it.
+    """
+
+    api: Api
+    namespace: str
+    name: str
+    uid: str
+
+    def find(self) -> Mapping[str, FoundRun]:
+        """By id."""
+        base, mine = f"/api/v1/namespaces/{self.namespace}", f"{SYNC_LABEL}={self.name},{PART_LABEL}"
+        pods = {_run(p): p for p in self._ours(f"{base}/pods", f"{mine}=driver", _DRIVER_NAME)}
+        maps: dict[str, list[Object]] = {}
+        for found in self._ours(f"{base}/configmaps", f"{mine}=report", _REPORT_NAME):
+            maps.setdefault(_run(found), []).append(found)
+        found = {
+            run: FoundRun(run, pods.get(run), tuple(sorted(maps.get(run, []), key=_shard_number)))
+            for run in sorted(pods.keys() | maps.keys())
+        }
+        return {name: self._with_pending(run) for name, run in found.items()}
+
+    def _with_pending(self, run: FoundRun) -> FoundRun:
+        """Only a snapshot that has begun has executors."""
+        if run.kind is not RunKind.SNAPSHOT or ((run.pod or {}).get("status") or {}).get("phase") != "Running":
+            return run
+        executors = f"{RUN_LABEL}={run.id},{PART_LABEL}=executor"
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        pending = self.api.items(path, labelSelector=executors, fieldSelector="status.phase=Pending")
+        return replace(run, pending=tuple(pending))
+
+    def _ours(self, path: str, selector: str, named: re.Pattern[str]) -> Iterator[Object]:
+        for found in self.api.items(path, labelSelector=selector):
+            about = found["metadata"]
+            match = named.fullmatch(about["name"])
+            owned = any(o.get("uid") == self.uid for o in about.get("ownerReferences") or ())
+            if owned and match and match["run"] == _run(found) and match["run"].startswith(f"{self.name}-"):
+                yield found
+
+
+_DRIVER_NAME = re.compile(r"(?P<run>.+)-driver")
+_REPORT_NAME = re.compile(r"(?P<run>.+)-report-[0-9]+")
+
+
+def _run(found: Object) -> str:
+    return str(found["metadata"]["labels"].get(RUN_LABEL, ""))
+
+
+def _shard_number(found: Object) -> int:
+    return int(found["metadata"]["name"].rpartition("-")[2])
+
+
+def _json(config_map: Object, key: str) -> Object:
+    try:
+        return dict(json.loads((config_map.get("data") or {}).get(key) or "{}"))
+    except ValueError:
+        return {}

@@ -1,0 +1,81 @@
+"""What the operator is told by its Deployment: environment variables, as the chart sets them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.source_networks import refused_networks
+
+_PREFIX = "CDCSYNC_"
+
+
+@dataclass(frozen=True)
+class OperatorSettings:
+    """`namespaces` are watched, none: all of them. `lease` is `namespace/name` of the lock that the
+    operator holds."""
+
+    image: Image
+    policy: Policy = field(default_factory=Policy)
+    namespaces: tuple[str, ...] = ()
+    lease: str = ""
+    identity: str = ""
+    workers: int = 4
+    metrics_port: int = 8080
+    network_policies: bool = False
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
+    """Raises SpecInvalid where the default image of drivers is missing."""
+
+    def word(name: str, default: str = "") -> str:
+        return environment.get(_PREFIX + name, default)
+
+    def named(name: str) -> bool:
+        return _PREFIX + name in environment
+
+    def words(name: str) -> tuple[str, ...]:
+        return tuple(w for w in word(name).replace(",", " ").split() if w)
+
+    if not word("DRIVER_IMAGE"):
+        raise fail(
+            Reason.SPEC_INVALID,
+            "no CDCSYNC_DRIVER_IMAGE",
+            needed="the image of drivers",
+            remedy="set it in the Deployment",
+        )
+    return OperatorSettings(
+        Image(word("DRIVER_IMAGE"), word("IMAGE_PULL_POLICY", "IfNotPresent"), words("IMAGE_PULL_SECRETS")),
+        Policy(
+            allow_pod_template=word("ALLOW_POD_TEMPLATE", "true") == "true",
+            allowed_service_accounts=frozenset(words("ALLOWED_SERVICE_ACCOUNTS")),
+            allowed_images=words("ALLOWED_IMAGES"),
+            allowed_in_pod_template=frozenset(words("ALLOWED_IN_POD_TEMPLATE")),
+            allowed_spark_conf=words("ALLOWED_SPARK_CONF"),
+            refused_source_networks=_refused_networks(
+                words("REFUSED_SOURCE_NETWORKS") if named("REFUSED_SOURCE_NETWORKS") else None, environment
+            ),
+        ),
+        words("NAMESPACES"),
+        word("LEASE"),
+        environment.get("HOSTNAME", "operator"),
+        int(word("WORKERS", "4")),
+        int(word("METRICS_PORT", "8080")),
+        word("NETWORK_POLICIES", "false") == "true",
+    )
+
+
+def _refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return refused_networks(words, environment)
+    except ValueError as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"CDCSYNC_REFUSED_SOURCE_NETWORKS: {error}",
+            needed="networks such as 169.254.0.0/16",
+            remedy="correct the chart's value policy.refusedSourceNetworks",
+        ) from None

@@ -1,0 +1,95 @@
+"""The source's calls on a cluster: of many tenants, in one process, so each within bounds.
+
+Why it is right: whatever a source does, a call ends within a wall clock's time, holds a bounded
+part of memory, and takes no more than its namespace's share of what is asked at once (`question`,
+`shares`); a sync that is closed ends its calls. A plan takes a slot for each split that it finds,
+not while its shards are written, and its connection is closed with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError
+from cdcsync_core.position import LogOffset
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.table import Table
+from cdcsync_mysql.question import Question, out_of_time
+from cdcsync_operator.cluster.shares import Shares
+from cdcsync_operator.reconcile import source_calls
+from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+
+#: a preflight of ten thousand tables takes a tenth of it on an idle machine
+_LOOK_SECONDS = 300.0
+#: to find where the binlog ends
+_POSITION_SECONDS = 60.0
+#: more than the statement may take by itself
+_SPLIT_SECONDS = 120.0
+
+
+class ClusterSource:
+    """`secrets`, the folder of a sync's Secrets, names the sync. No address in `refused_networks`
+    is spoken with."""
+
+    def __init__(self, refused_networks: tuple[str, ...] = ()) -> None:
+        self._refused = refused_networks
+        self._looks, self._plans = Shares(), Shares()
+        self._asked: dict[Path, set[Question]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def calls(self) -> SourceCalls:
+        return SourceCalls(look=self.look, current=self.current, splits=self.splits, give_up=self.give_up)
+
+    def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> Look:
+        with self._question(secrets) as question, self._looks.held(resource.metadata.namespace):
+            return source_calls.look_from_cluster(resource, secrets, unread, question, _LOOK_SECONDS)
+
+    def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
+        with (
+            self._question(secrets) as question,
+            self._looks.held(resource.metadata.namespace),
+            question.within(_POSITION_SECONDS),
+        ):
+            return source_calls.current(resource, secrets, question)
+
+    def splits(self, resource: CdcSync, secrets: Path, table: Table, frontier: Bound) -> Iterator[Split]:
+        with (
+            self._question(secrets) as question,
+            closing(source_calls.splits(resource, secrets, table, frontier, question)) as found,
+        ):
+            while True:
+                with self._plans.held(resource.metadata.namespace), question.within(_SPLIT_SECONDS):
+                    split = next(found, None)
+                if split is None:
+                    return
+                yield split
+
+    def give_up(self, secrets: Path) -> None:
+        """Ends what is asked for the sync; what waits for a slot opens no connection when it has
+        one."""
+        with self._lock:
+            asked = list(self._asked.get(secrets, ()))
+        for question in asked:
+            question.stop()
+
+    @contextmanager
+    def _question(self, secrets: Path) -> Iterator[Question]:
+        with Question(self._refused) as question:
+            with self._lock:
+                self._asked.setdefault(secrets, set()).add(question)
+            try:
+                yield question
+            except CdcError as error:
+                if question.stopped:
+                    raise out_of_time() from error
+                raise
+            finally:
+                with self._lock:
+                    self._asked[secrets].discard(question)
+                    if not self._asked[secrets]:
+                        del self._asked[secrets]

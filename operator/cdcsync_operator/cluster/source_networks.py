@@ -1,0 +1,48 @@
+"""Which networks the operator's policy keeps sources out of: those that the operator reaches and
+tenants should not.
+
+Why it is right: an address in the spec is refused before anything connects. A name is refused when
+it is resolved, with every address that it has then (`cdcsync_mysql.question`), so no name server
+gets around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from cdcsync_core.networks import parse_networks, refusing
+from cdcsync_core.spec import Spec
+
+#: this machine, link-local addresses (a cloud's metadata among them), and what is no address of a
+#: server
+DEFAULT_REFUSED = ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "::/128", "fe80::/10")
+
+
+def refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """`words` of the settings, None for the default ones; the API server's address is always among
+    them. Raises ValueError."""
+    server = environment.get("KUBERNETES_SERVICE_HOST", "")
+    chosen = DEFAULT_REFUSED if words is None else words
+    return (*map(str, parse_networks(chosen)), *((server,) if server else ()))
+
+
+def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
+    """A phrase per host of the spec that is an address in one of them; the store's endpoint, too,
+    which the operator asks."""
+    known, endpoint = parse_networks(networks), spec.sink.delta.options.endpoint
+    for path, host in (("source.host", spec.source.host), ("sink.delta.options.endpoint", _host_of(endpoint))):
+        try:
+            network = refusing("127.0.0.1" if host == "localhost" else host, known)
+        except ValueError:
+            continue  # a name
+        if network:
+            yield f"spec.{path}: {host} is in the network {network}, which the operator's policy refuses"
+
+
+def _host_of(endpoint: str) -> str:
+    """Of a URL, or of `host:port`."""
+    try:
+        return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
+    except ValueError:
+        return ""

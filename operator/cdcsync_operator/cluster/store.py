@@ -1,0 +1,249 @@
+"""The port `Store` on a cluster: the resource as the API server has it, its status, and its
+labelled Secrets.
+
+Why it is right: this is the only writer of `status`, and each write names the version that it was
+decided on, so that a write on an old view is refused and decided again. A status that somebody else
+wrote (or wiped) is noticed before anything is decided on the one in memory. Secrets are listed by
+their label, so the content of others is not even read. Many tables lie in owned ConfigMaps, written
+before the status that counts on them (see `table_shards`); while the stored status is the one that
+was written here, all its tables are in memory, so whoever begins from it begins from all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets, parse_resource
+from cdcsync_core.secret_hosts import misdirected
+from cdcsync_core.spec import CdcSync, required_secrets
+from cdcsync_core.status import Status, TableStatus
+from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy, refusals
+from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.reconcile.table_shards import packed
+
+_METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")
+
+
+_SECRETS_SECONDS = 30.0
+
+
+class StatusTakenOver(Exception):
+    """The status is not the one that was written last: what is in memory does not hold any more."""
+
+
+class ResourceReplaced(Exception):
+    """The resource was deleted, and another one of its name is there."""
+
+
+class KubeStore:
+    """One resource. `on_secrets` gets the Secrets that it names whenever they are read; `image` is
+    that of the operator's pods."""
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        policy: Policy,
+        image: Image,
+        on_secrets: Callable[[Secrets], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._on_secrets, self._clock = api, on_secrets, clock
+        self._policy, self._image = policy, image
+        self.namespace, self.name = namespace, name
+        self._path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs/{name}"
+        self._shards = KubeTableShards(api, namespace, name)
+        self._object: Object = {}
+        self._resource: CdcSync | None = None
+        self._written: Object | None = None
+        self._saved: Status | None = None
+        self._complete: tuple[dict[str, set[str]], str] | None = None
+        self._complete_at = 0.0
+
+    def load(self) -> tuple[CdcSync, Status]:
+        """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver,
+        ResourceReplaced."""
+        self.refresh()
+        self._resource = parse_resource(_known(self._object))
+        return self._resource, self.status()
+
+    def refusal(self) -> str:
+        """By the operator's policy."""
+        assert self._resource is not None
+        found = refusals(self._resource, self._policy, self._image)
+        if not found:
+            return ""
+        return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message
+
+    def refresh(self) -> None:
+        """Reads the resource. Raises StatusTakenOver if its status is not the one that was written
+        here, ResourceReplaced."""
+        found = self._api.get(self._path)
+        if self._object and self._object["metadata"]["uid"] != found["metadata"]["uid"]:
+            raise ResourceReplaced
+        self._object = found
+        if self._written is not None and self._object.get("status") != self._written:
+            self._written = self._saved = None
+            raise StatusTakenOver
+
+    @property
+    def generation(self) -> int:
+        return int(self._object["metadata"]["generation"])
+
+    @property
+    def uid(self) -> str:
+        return str(self._object["metadata"]["uid"])
+
+    @property
+    def deleting(self) -> bool:
+        return bool(self._object["metadata"].get("deletionTimestamp"))
+
+    def status(self) -> Status:
+        """As stored, with all its tables. A status that cannot be read counts as lost: the targets
+        know (rule R4)."""
+        if self._saved is not None:
+            return self._saved
+        try:
+            return self._shards.read(Status.model_validate(self._object.get("status") or {}))
+        except ValidationError:
+            return Status()
+
+    def save(self, status: Status) -> None:
+        """Raises ApiError, with a conflict if the resource has changed since it was loaded."""
+        self._shards.owner = owner_of(self._object)
+        shown = self._shards.write(status).model_dump(by_alias=True, mode="json", exclude_none=True)
+        about = {
+            k: v for k, v in self._object["metadata"].items() if k in ("name", "namespace", "resourceVersion", "uid")
+        }
+        body = {k: self._object[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about, "status": shown}
+        self._object = self._api.replace(f"{self._path}/status", body)
+        self._written, self._saved = self._object.get("status"), status
+
+    def missing_secrets(self) -> tuple[str, ...]:
+        """Asked again after a while where all were there: a changed one is read in time, and
+        reconciling stays cheap. A Secret that is not for the source's host counts as missing, and
+        no file of it is made."""
+        assert self._resource is not None
+        wanted = required_secrets(self._resource.spec)
+        asked = (wanted, self._resource.spec.source.host)
+        if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
+            return ()
+        found: Secrets = {}
+        annotations = {}
+        path = f"/api/v1/namespaces/{self.namespace}/secrets"
+        for secret in self._api.items(path, labelSelector=f"{SECRET_LABEL}=true"):
+            name = secret["metadata"]["name"]
+            if name in wanted:
+                found[name] = _texts(secret.get("data") or {})
+                annotations[name] = secret["metadata"].get("annotations") or {}
+        refused = misdirected(self._resource, annotations)
+        self._on_secrets({n: values for n, values in found.items() if n not in refused})
+        unlabelled = {name for name in wanted.keys() - found.keys() if self._is_there(path, name)}
+        missing = (*missing_secrets(self._resource, found, unlabelled), *refused.values())
+        self._complete, self._complete_at = (None if missing else asked), self._clock()
+        return missing
+
+    def _is_there(self, secrets: str, name: str) -> bool:
+        """Whether there is a Secret of this name, whatever its labels; its content is not read."""
+        return any(self._api.metadata(secrets, fieldSelector=f"metadata.name={name}"))
+
+
+def _known(found: Object) -> Object:
+    """Without what the server adds for its own use."""
+    about = {k: v for k, v in found["metadata"].items() if k in _METADATA}
+    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": about, "spec": found["spec"]}
+
+
+def _texts(data: dict[str, str]) -> dict[str, SecretStr]:
+    """The keys that are UTF-8 text; others are not credentials."""
+    values = {}
+    for key, value in data.items():
+        try:
+            values[key] = SecretStr(base64.b64decode(value).decode())
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    return values
+
+
+def owner_of(found: Object) -> Object:
+    about = found["metadata"]
+    reference: Object = {"apiVersion": found["apiVersion"], "kind": found["kind"]}
+    return reference | {"name": about["name"], "uid": about["uid"], "controller": True, "blockOwnerDeletion": False}
+
+
+class KubeTableShards:
+    """As `TableShards`, in ConfigMaps `<sync>-tables-N`."""
+
+    def __init__(self, api: Api, namespace: str, name: str) -> None:
+        self._api, self._name = api, name
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._labels = {SYNC_LABEL: name, PART_LABEL: "tables"}
+        self._written: dict[str, str] = {}
+        self._swept = False
+        self.owner: Object = {}
+
+    def write(self, status: Status) -> Status:
+        """The status to be written: as it is, or with the worst tables only, all of them being in
+        shards."""
+        shown, shards = packed(status)
+        for number, text in enumerate(shards):
+            self._write(f"{self._name}-tables-{number}", text)
+        for name in [n for n in self._written if int(n.rpartition("-")[2]) >= len(shards)]:
+            self._api.delete(f"{self._path}/{name}")
+            del self._written[name]
+        return shown
+
+    def read(self, status: Status) -> Status:
+        """A written status with all its tables; with none where the shards are not its own."""
+        counts = status.tables
+        if counts.total + counts.unassigned == len(status.table_status):
+            return status
+        selector = ",".join(f"{k}={v}" for k, v in self._labels.items())
+        found = {m["metadata"]["name"]: m for m in self._api.items(self._path, labelSelector=selector)}
+        self._written = {name: (m.get("data") or {}).get("tables", "[]") for name, m in found.items()}
+        tables = [TableStatus.model_validate(e) for text in self._written.values() for e in json.loads(text)]
+        complete = counts.total + counts.unassigned == len(tables)
+        return status.with_(table_status=tuple(sorted(tables, key=lambda t: t.name)) if complete else ())
+
+    def _write(self, name: str, text: str) -> None:
+        if self._written.get(name) == text:
+            return
+        about: dict[str, Any] = {"name": name, "labels": self._labels, "ownerReferences": [self.owner]}
+        put(
+            self._api,
+            self._path,
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"tables": text}},
+        )
+        self._written[name] = text
+
+
+def put(api: Api, path: str, body: Object) -> None:
+    """Creates an object, or replaces the one of its name if that has the same owner. Raises
+    SpecInvalid for another one's."""
+    try:
+        api.create(path, body)
+    except ApiError as error:
+        if not error.conflict:
+            raise
+        name = body["metadata"]["name"]
+        found = api.get(f"{path}/{name}")["metadata"].get("ownerReferences") or []
+        mine = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
+        if not mine & {owner.get("uid") for owner in found}:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"an object {name} in the namespace that is not this sync's",
+                needed="that name for the tables of its status",
+                remedy=f"kubectl delete configmap {name}",
+            ) from None
+        api.replace(f"{path}/{name}", body)

@@ -1,0 +1,189 @@
+"""Which table needs what: to be read, to be brought forward, to flow, or to be left alone.
+
+Why it is right: a table is judged by its own entry and by what the resource asks for it, never by
+what another one does. The set of tables is recorded in the status. It is resolved when the resource
+changes; a table that appears later joins it if it can be captured (`spec.tables.newTables`), and
+one that the user dropped leaves it, so neither stalls the sync. A table that failed for good is in
+no set, so it holds back no other (rule R5). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cdcsync_core.chunk import WHOLE
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.spec import Spec
+from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
+from cdcsync_operator.decision.observed import RunSeen, TableSeen
+
+TableNonces = tuple[tuple[str, int], ...]
+
+
+def assigned(status: Status) -> tuple[TableStatus, ...]:
+    """The tables that this sync has taken on."""
+    return tuple(t for t in status.table_status if t.phase is not TablePhase.UNASSIGNED)
+
+
+def to_snapshot(spec: Spec, status: Status) -> TableNonces:
+    """Tables whose snapshot is not complete, or older than the nonce that is asked for. Failed ones
+    are left out."""
+    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and not is_read(spec, t))
+
+
+def to_stream(spec: Spec, status: Status) -> TableNonces:
+    """Tables whose content has a position from which the log can be applied, with the nonce of that
+    content.
+
+    It may be a higher one than is asked for: an entry of `spec.resnapshot` that was removed changes
+    nothing.
+    """
+    return tuple((t.name, t.nonce) for t in assigned(status) if not t.failed and is_read(spec, t))
+
+
+def late(stream: RunSeen, tables: TableNonces) -> TableNonces:
+    """Those that the stream does not have, or only as they were before they were read again."""
+    flowing = dict(stream.tables)
+    return tuple((name, nonce) for name, nonce in tables if flowing.get(name, -1) < nonce)
+
+
+def is_read(spec: Spec, table: TableStatus) -> bool:
+    """Whether the snapshot is complete, with the nonce that is asked for. Of a failed table its
+    content decides, not its phase."""
+    whole = table.finished == (WHOLE.to_dict(),) and table.position is not None
+    return (whole if table.failed else table.positioned) and table.nonce >= spec.nonce(table.name)
+
+
+def established(status: Status, tables: TableNonces) -> bool:
+    """Whether the log was applied to one of these before: then it does not wait for other tables'
+    snapshots.
+
+    A table whose position still is its low watermark comes from a snapshot, even where that is
+    consistent already.
+    """
+    names = {name for name, _ in tables}
+    return any(
+        t.phase in CONSISTENT or (t.passed_high and t.position != t.low) for t in status.table_status if t.name in names
+    )
+
+
+def all_consistent(status: Status) -> bool:
+    tables = [t for t in assigned(status) if not t.failed]
+    return bool(tables) and all(t.phase in CONSISTENT for t in tables)
+
+
+def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, asked: bool, appeared: bool) -> Status:
+    """With the tables of a preflight.
+
+    `asked`: the user has just asked for what matches, so all of it is taken. `appeared`: a table
+    that has appeared since then is taken, too, if it can be captured; else it is shown as
+    unassigned. Tables that are gone are judged by what the sync has of them.
+    """
+    known = {t.name: t for t in status.table_status}
+    there = {t.name: t for t in found}
+    entries = [
+        _judge_found(known.get(name), seen, asked=asked, appeared=appeared)
+        for name, seen in there.items()
+        if not (_is_gone(seen) and name in known)
+    ]
+    gone = [known[name] for name in sorted(known) if name not in there or _is_gone(there[name])]
+    left = [_judge_gone(spec, t, asked=asked) for t in gone if spec.tables.captures(t.name)]
+    return only_tables(status, [*entries, *(t for t in left if t is not None)])
+
+
+def _is_gone(seen: TableSeen) -> bool:
+    return seen.error is not None and seen.error.reason is Reason.NO_SUCH_TABLE
+
+
+def _judge_found(known: TableStatus | None, seen: TableSeen, *, asked: bool, appeared: bool) -> TableStatus:
+    if known is None or known.phase is TablePhase.UNASSIGNED:
+        late = appeared and (not asked or (known is not None and known.reason != ""))
+        if late and seen.error is not None:
+            return uncaptured(TableStatus(name=seen.name), seen.error)
+        phase = TablePhase.PENDING if asked or appeared else TablePhase.UNASSIGNED
+        known = TableStatus(name=seen.name, phase=phase)
+    if seen.error is not None and known.phase is TablePhase.PENDING:
+        return refused(known, seen.error)
+    if _was_refused(known):  # by an earlier preflight: this one decides anew
+        pending = known.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
+        return pending if seen.error is None else refused(pending, seen.error)
+    return known
+
+
+def _was_refused(table: TableStatus) -> bool:
+    """By a preflight, not by a run."""
+    return table.failed and not table.run
+
+
+def _judge_gone(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus | None:
+    """A table that has data is left to the binlog, which says what became of it and when.
+
+    One that has stopped, or waits to be read, is named to the user who counts on it; else it leaves
+    the sync, and a copy that is left of it is shown until the spec changes. None where nothing is
+    left to be shown.
+    """
+    if table.phase is not TablePhase.UNASSIGNED and not table.failed and table.phase is not TablePhase.PENDING:
+        return table
+    if spec.tables.names(table.name):
+        return table if table.failed and table.low is not None else refused(table, _no_such_table(table.name))
+    forgotten = asked and table.phase is TablePhase.UNASSIGNED and not spec.nonce(table.name)
+    if table.low is None or forgotten:
+        return None
+    return uncaptured(table, _gone_from_source(table.name))
+
+
+def _no_such_table(name: str) -> CdcError:
+    remedy = "create it, GRANT SELECT on it, or change spec.tables"
+    return fail(Reason.NO_SUCH_TABLE, "no such table, or none that the account may read", remedy=remedy, table=name)
+
+
+def _gone_from_source(name: str) -> CdcError:
+    return fail(
+        Reason.NO_SUCH_TABLE,
+        "dropped or renamed on the source, or no longer readable by the account; its target stays as it is",
+        table=name,
+    )
+
+
+def uncaptured(table: TableStatus, error: CdcError) -> TableStatus:
+    """It matches and takes no part in the sync, which is no failure of the sync."""
+    update = {"phase": TablePhase.UNASSIGNED, "reason": error.reason.value, "message": error.message}
+    return table.model_copy(update=update)
+
+
+def refused(table: TableStatus, error: CdcError) -> TableStatus:
+    """By a preflight; a later one may find the cause gone."""
+    update = {"phase": TablePhase.FAILED, "reason": error.reason.value, "message": error.message, "run": ""}
+    return table.model_copy(update=update)
+
+
+def retried(spec: Spec, table: TableStatus) -> TableStatus:
+    """A failed table after the resource changed, or in a run that a person started again. Where it
+    can go on, it does; else the snapshot run asks its target.
+
+    What is known of a table with a nonce may be of content that was staged beside it and never
+    published.
+    """
+    if not table.failed:
+        return table
+    goes_on = table.position is not None and table.nonce == spec.nonce(table.name) == 0
+    phase = TablePhase.CATCHING_UP if goes_on else TablePhase.PENDING
+    return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
+
+
+def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
+    """Run id -> the tables whose reports count, each table once.
+
+    A run is given a table when those before it are done with it, though they may take a while to
+    end: so the newest one speaks. But one that makes a newer content speaks of it until it ends,
+    whatever began meanwhile with the old one. `runs` are those that the status names.
+    """
+    runs = sorted(runs, key=lambda r: r.number)
+    owner: dict[str, tuple[RunSeen, int]] = {}
+    for run in runs:
+        for name, nonce in run.tables:
+            before, its = owner.get(name, (run, nonce))
+            if before.kind is RunKind.STREAM or its <= nonce:
+                owner[name] = (run, nonce)
+    return {run.id: frozenset(name for name in run.names if owner[name][0] is run) for run in runs}

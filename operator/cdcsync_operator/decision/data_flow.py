@@ -1,0 +1,57 @@
+"""Whether data flows through the live stream, and if not, why. Pure.
+
+Why it is right: what counts is what the driver observed itself: when something came from the
+source, and for how long what came has waited for its commit. That is judged as of the driver's
+report, because between two reports nothing more is known; a driver that does not report is a reason
+of its own. A driver of an older version, whose reports lack it, is judged by their age alone.
+"""
+
+from __future__ import annotations
+
+from cdcsync_core.quantity import show_seconds
+from cdcsync_core.run import Flow
+from cdcsync_core.spec import Spec
+from cdcsync_operator.decision.observed import RunSeen
+
+STARTING, SILENT, SOURCE_SILENT, SINK_SLOW = "Starting", "Silent", "SourceSilent", "SinkSlow"
+#: seconds beside three of its intervals after which a stream that does not report does not count as
+#: flowing
+_SILENCE = 30.0
+#: seconds beside the stream's interval for which a received change may wait for its commit
+_COMMIT = 60.0
+
+
+def source_bound(heartbeat: float) -> float:
+    """Seconds without an event or heartbeat after which the source counts as silent: two heartbeats
+    are missing then."""
+    return max(2 * heartbeat, heartbeat + 10)
+
+
+def sink_bound(interval: float) -> float:
+    """Seconds for which a received change may wait for its commit."""
+    return _COMMIT + interval
+
+
+def obstacle(spec: Spec, stream: RunSeen, now: float) -> tuple[str, str] | None:
+    """Reason and message of why data does not flow; None where it does."""
+    if stream.reported_at is None:
+        return STARTING, "the stream's driver has not reported yet"
+    age = now - stream.reported_at
+    if age > _SILENCE + 3 * spec.stream.interval:
+        return SILENT, f"the stream's driver has not reported for {show_seconds(age)}"
+    return None if stream.flow is None else _obstacle_of(spec, stream.flow)
+
+
+def _obstacle_of(spec: Spec, flow: Flow) -> tuple[str, str] | None:
+    if flow.waiting > sink_bound(spec.stream.interval):
+        return (
+            SINK_SLOW,
+            f"changes that were received have waited {show_seconds(flow.waiting)} for their commit to the sink",
+        )
+    heartbeat = spec.source.heartbeat_interval
+    if flow.silence is not None and flow.silence > source_bound(heartbeat):
+        due = f"a heartbeat is due every {show_seconds(heartbeat)}"
+        return SOURCE_SILENT, f"the source has sent nothing for {show_seconds(flow.silence)}; {due}"
+    if not flow.heard:
+        return STARTING, "the stream's driver has received nothing from the source yet"
+    return None

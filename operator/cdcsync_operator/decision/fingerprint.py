@@ -1,0 +1,74 @@
+"""Which fields of the spec a running driver depends on: when one of them changes, its run is
+drained and started again.
+
+Why it is right: a field is left out only where no driver of that kind reads it, so a change can be
+late for none; everything else counts, also a field that is added later. A field that has its
+default is left out, so that one which a newer version adds changes nothing of what runs. Which
+tables a run has is compared by name instead (see `rollout`). Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import Spec
+
+#: what the controller alone acts upon
+_OF_NO_RUN = (
+    "state",
+    "resnapshot",
+    "autoRestart",
+    "tables.include",
+    "tables.exclude",
+    "tables.newTables",
+    "snapshot.only",
+)
+#: what one of the applications does not read
+_OF_THE_OTHER = {
+    RunKind.SNAPSHOT: ("stream", "source.serverId", "source.heartbeatInterval"),
+    RunKind.STREAM: ("snapshot", "executors"),
+    RunKind.CATCH_UP: ("snapshot", "executors"),
+}
+
+
+def fingerprint(spec: Spec, kind: RunKind) -> str:
+    """Changes when a running driver of this kind must be replaced: `field=digest` of each field
+    that counts, separated by spaces."""
+    left_out = (*_OF_NO_RUN, *_OF_THE_OTHER[kind])
+    fields = _fields(spec, spec.model_dump(by_alias=True, mode="json"))
+    return " ".join(f"{path}={_digest(value)}" for path, value in sorted(fields) if not _is_below(path, left_out))
+
+
+def changed_fields(before: str, after: str) -> tuple[str, ...]:
+    """The fields in which two fingerprints differ; ("",) where one is of a version that did not
+    name them."""
+    old, new = _parsed(before), _parsed(after)
+    return tuple(sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path)))
+
+
+def _parsed(text: str) -> dict[str, str]:
+    return {path: digest for path, _, digest in (part.rpartition("=") for part in text.split())}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _fields(model: BaseModel, dumped: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Public paths and values of the fields that do not have their default."""
+    for name, info in type(model).model_fields.items():
+        value, public = getattr(model, name), info.alias or name
+        if isinstance(value, BaseModel):
+            yield from _fields(value, dumped[public], f"{above}{public}.")
+        elif info.is_required() or value != info.get_default(call_default_factory=True):
+            yield f"{above}{public}", dumped[public]
+
+
+def _is_below(path: str, parents: tuple[str, ...]) -> bool:
+    return any(path == parent or path.startswith(f"{parent}.") for parent in parents)

@@ -1,0 +1,194 @@
+"""What a controller sees and what it may do: the values between observing, deciding and acting.
+
+Why it exists: `decide` is a function of these values, so that a laptop and a cluster share every
+decision, and a test puts a state in and reads decisions out. Nothing here touches a file, a clock
+or a server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import Flow, RunKind
+from cdcsync_core.status import Status
+
+# ---- what is seen
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A driver's last word: an `ExitCode`, and a `Reason` where it failed."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class RunSeen:
+    """A driver as it is found; times are unix seconds.
+
+    `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has
+    not said anything yet; `exit` is set once it ended. `waiting` are reason and words where pods of
+    it wait for a node. `flow` is how data flows through a stream, as of its last report (None: an
+    older driver, which does not say). `appeared` counts the matching tables that it has met in the
+    binlog and does not have.
+    """
+
+    kind: RunKind
+    id: str
+    tables: tuple[tuple[str, int], ...]
+    fingerprint: str
+    state: RunState
+    started_at: float
+    stop_asked: bool = False
+    reported_at: float | None = None
+    exit: Exit | None = None
+    waiting: tuple[str, str] = ("", "")
+    flow: Flow | None = None
+    appeared: int = 0
+
+    @property
+    def live(self) -> bool:
+        return self.state is not RunState.ENDED
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.tables)
+
+    @property
+    def number(self) -> int:
+        """The epoch in its id: of two runs that one status names, the newer one has the higher."""
+        digits = self.id.rpartition("-")[2]
+        return int(digits) if digits.isdecimal() else 0
+
+
+@dataclass(frozen=True)
+class TableSeen:
+    """A table that the patterns match: what forbids to capture it (None: nothing), and whether its
+    log has gaps that the user accepted."""
+
+    name: str
+    error: CdcError | None = None
+    unlogged_cascades: bool = False
+
+
+@dataclass(frozen=True)
+class PreflightSeen:
+    """The outcome of a preflight for one generation of the resource; `errors` concern the whole
+    source.
+
+    `sink_errors` concern the sink; `sink_unchecked` says why it was not checked here.
+    `prompt` is that of the action which asked for it: what the stream had seen of tables by then.
+    """
+
+    generation: int
+    at: float
+    errors: tuple[CdcError, ...] = ()
+    tables: tuple[TableSeen, ...] = ()
+    warnings: tuple[str, ...] = ()
+    source: dict[str, Any] = field(default_factory=dict)
+    sink_errors: tuple[CdcError, ...] = ()
+    sink_unchecked: str = ""
+    prompt: str = ""
+
+    @property
+    def failures(self) -> tuple[CdcError, ...]:
+        """Of source and sink: what forbids to start a run."""
+        return self.errors + self.sink_errors
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that a decision depends on besides the resource and the time.
+
+    `status` is the last one, with the drivers' reports in it; `token` four random hex digits, for
+    the id of a new run; `closing`: the controller itself was asked to end; `refusal`: why the spec
+    is not allowed here.
+    """
+
+    status: Status
+    runs: tuple[RunSeen, ...] = ()
+    preflight: PreflightSeen | None = None
+    preflight_running: bool = False
+    missing_secrets: tuple[str, ...] = ()
+    refusal: str = ""
+    closing: bool = False
+    token: str = "0000"
+
+    def run(self, kind: RunKind) -> RunSeen | None:
+        """The run of this kind that the status names."""
+        ref = self.status.runs.get(kind)
+        return next((r for r in self.runs if ref and r.id == ref.id), None)
+
+
+# ---- what may be done
+
+
+@dataclass(frozen=True)
+class RunPreflight:
+    """Look at the source for this generation, in the background.
+
+    `unread` names the tables that are still to be read, None for all: the log must outlive their
+    snapshot. `prompt` comes back with what is found.
+    """
+
+    generation: int
+    unread: frozenset[str] | None = None
+    prompt: str = ""
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """Make a driver. The run's id is in the status already when this is done.
+
+    A snapshot run's chunk plan is begun with it: from the finished part of each table, as the
+    status knows it.
+    """
+
+    kind: RunKind
+    id: str
+    epoch: int
+    tables: tuple[tuple[str, int], ...]
+    fingerprint: str
+    until_high: str = ""
+
+
+@dataclass(frozen=True)
+class StopRun:
+    """Ask a driver to drain; asking again is harmless. `why` is for people, where the run is to be
+    replaced."""
+
+    kind: RunKind
+    id: str
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class ForgetRun:
+    """Clear away what an ended driver left."""
+
+    kind: RunKind
+    id: str
+
+
+Action = RunPreflight | StartRun | StopRun | ForgetRun
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The new status, to be written before the actions are done; look again after `requeue_after`
+    seconds at the latest."""
+
+    status: Status
+    actions: tuple[Action, ...] = ()
+    requeue_after: float = 10.0

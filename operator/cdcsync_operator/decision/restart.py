@@ -1,0 +1,50 @@
+"""When to try again: a pause that doubles with every failure in a row, and is forgotten after a run
+that lasted.
+
+Why it is right: the pause grows without bound of failures but never beyond `backoff.max`, so that a
+source which is down for a day is neither hammered nor forgotten; a run counts as stable only when
+it outlived the pause before it (and a minute), so a run that dies again and again after a good
+start still backs off. Pure: time comes in as unix seconds.
+"""
+
+from __future__ import annotations
+
+from cdcsync_core.spec import AutoRestart
+from cdcsync_core.status import Restarts, unix_time, utc
+
+_MIN_STABLE = 60.0
+
+
+def delay(policy: AutoRestart, consecutive: int) -> float:
+    """Seconds to wait after the `consecutive`-th failure in a row."""
+    if consecutive <= 0:
+        return 0.0
+    doublings = min(consecutive - 1, 40)
+    return min(policy.backoff.max, policy.backoff.initial * 2**doublings)
+
+
+def is_stable(policy: AutoRestart, restarts: Restarts, lasted: float) -> bool:
+    """Whether a run that lasted so many seconds ends the row of failures."""
+    return lasted >= max(_MIN_STABLE, delay(policy, restarts.consecutive))
+
+
+def after_failure(policy: AutoRestart, restarts: Restarts, reason: str, lasted: float, now: float) -> Restarts:
+    """With one more failure; `lasted` are the seconds that the failed run had been up."""
+    consecutive = 1 if is_stable(policy, restarts, lasted) else restarts.consecutive + 1
+    # rounded up to the second in which it is shown, so that the pause is never cut short
+    return Restarts(
+        consecutive=consecutive, reason=reason, next_attempt_at=utc(now + delay(policy, consecutive) + 0.999)
+    )
+
+
+def exhausted(policy: AutoRestart, restarts: Restarts) -> bool:
+    """Whether the user said to stop here."""
+    if not policy.enabled:
+        return restarts.consecutive > 0
+    return policy.max_restarts is not None and restarts.consecutive > policy.max_restarts
+
+
+def wait_left(restarts: Restarts, now: float) -> float:
+    """Seconds until the next attempt may start; 0 when it may."""
+    at = unix_time(restarts.next_attempt_at)
+    return 0.0 if at is None else max(0.0, at - now)

@@ -1,0 +1,227 @@
+"""The port `Drivers` on this machine: runs are child processes, their plans threads, their traces
+folders.
+
+Why it is right: a run's folder is its own and its driver's lock lies in it, so what an earlier
+controller left is judged by facts: a driver that still lives is waited for (it drains, because
+nobody hears it any more) and then killed; one that is gone counts as drained, since its work is in
+the targets. Reports of a run count only for the tables that no newer run has.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status, merge_report
+from cdcsync_core.table import Table
+from cdcsync_operator.decision.assignment import owned_tables
+from cdcsync_operator.decision.observed import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
+from cdcsync_operator.local.state_folder import StateFolder
+from cdcsync_operator.reconcile.planning import PlanFolder, Planner, table_plans
+
+#: how long a driver may drain beyond the longest split
+_GRACE = 30.0
+_KEPT_LOGS = 20
+_JOIN_SECONDS = 2.0
+
+
+class _Inbox:
+    """Reports of one run between the thread that hears them and the controller that takes them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._reports: list[Report] = []
+        self.reported_at: float | None = None
+        self.flow: Flow | None = None
+        self.appeared = 0
+
+    def put(self, report: Report) -> None:
+        with self._lock:
+            self._reports.append(report)
+            self.reported_at = self._clock()
+            self.flow = self.flow if report.flow is None else Flow.from_dict(report.flow)
+            self.appeared = self.appeared if report.appeared is None else report.appeared
+
+    def take(self) -> list[Report]:
+        with self._lock:
+            reports, self._reports = self._reports, []
+            return reports
+
+
+@dataclass
+class _Run:
+    action: StartRun
+    process: DriverProcess
+    inbox: _Inbox
+    planner: Planner | None
+    started_at: float
+    grace: float
+    drained_at: float | None = None
+    error: CdcError | None = None
+
+    def seen(self) -> RunSeen:
+        a, asked = self.action, self.drained_at is not None
+        state = RunState.DRAINING if asked else RunState.RUNNING
+        outcome = self.process.exit
+        if outcome is not None:
+            state = RunState.ENDED
+            if self.error is not None:
+                asked, outcome = False, _exit_of(self.error)
+        heard = self.inbox
+        return RunSeen(
+            a.kind,
+            a.id,
+            a.tables,
+            a.fingerprint,
+            state,
+            self.started_at,
+            asked,
+            heard.reported_at,
+            outcome,
+            flow=heard.flow,
+            appeared=heard.appeared,
+        )
+
+
+def _exit_of(error: CdcError) -> Exit:
+    code = ExitCode.USER_MUST_ACT if isinstance(error, PermanentError) else ExitCode.RETRY
+    return Exit(code, error.reason.value, error.message)
+
+
+@dataclass
+class LocalDrivers:
+    """`table(name)` gives the recorded definition of a table, `splits` plans one (see `Planner`);
+    `wake` is called on news."""
+
+    folder: StateFolder
+    secrets_dir: Path
+    command: Sequence[str]
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    table: Callable[[str], Table]
+    splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
+    _runs: dict[str, _Run] = field(default_factory=dict)
+    _orphans: dict[str, float] = field(default_factory=dict)
+
+    # -- the port
+
+    def merged(self, status: Status) -> Status:
+        named = [r for r in self._runs.values() if status.runs.kind_of(r.action.id)]
+        owned = owned_tables(r.seen() for r in named)
+        for run in named:
+            tables = frozenset(name for name, _ in run.action.tables)
+            for report in run.inbox.take():
+                status = merge_report(status, report, tables, tables - owned[run.action.id])
+        return status
+
+    def seen(self, status: Status) -> tuple[RunSeen, ...]:
+        for run in self._runs.values():
+            self._supervise(run)
+        return (*(r.seen() for r in self._runs.values()), *self._seen_orphans(status))
+
+    def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
+        if action.id in self._runs:
+            return
+        files = self._files(action.id)
+        files.plan.mkdir(parents=True, exist_ok=True)
+        inbox = _Inbox(self.clock)
+        assignments = tuple(self._assignments(action, inbox))
+        self._drop_old_logs()
+
+        def write_config(report_fd: int) -> None:
+            config = RunConfig(
+                action.id, action.epoch, action.kind, resource.to_dict(), assignments,
+                str(files.plan), str(self.secrets_dir), str(files.scratch), report_fd, action.until_high,
+            )  # fmt: skip
+            files.config.write_text(config.to_json(), encoding="utf-8")
+
+        process = DriverProcess(self.command, files, write_config, inbox.put, self.wake)
+        planner = self._begin_plan(resource, action, assignments, status, files.plan)
+        grace = _GRACE + (resource.spec.snapshot.max_split_seconds if action.kind is RunKind.SNAPSHOT else 0)
+        self._runs[action.id] = _Run(action, process, inbox, planner, self.clock(), grace)
+
+    def stop(self, action: StopRun) -> None:
+        run = self._runs.get(action.id)
+        if run is not None and run.drained_at is None:
+            run.drained_at = self.clock()
+            run.process.drain()
+
+    def forget(self, action: ForgetRun) -> None:
+        run = self._runs.pop(action.id, None)
+        if run is not None and run.planner is not None:
+            run.planner.stop()
+            run.planner.join(_JOIN_SECONDS)
+        self._orphans.pop(action.id, None)
+        shutil.rmtree(self.folder.runs / action.id, ignore_errors=True)
+
+    # -- beyond the port
+
+    def kill(self) -> None:
+        """Ends all drivers at once; what they had not committed is lost and done again."""
+        for run in self._runs.values():
+            run.process.kill()
+
+    def log_of(self, run: str) -> Path:
+        return self.folder.logs / f"{run}.log"
+
+    # -- inside
+
+    def _files(self, run: str) -> RunFiles:
+        return RunFiles(self.folder.runs / run, self.log_of(run))
+
+    def _assignments(self, action: StartRun, inbox: _Inbox) -> Iterator[TableAssignment]:
+        """The tables with their definitions; one that nobody knows any more is reported in the
+        driver's stead."""
+        for name, nonce in action.tables:
+            try:
+                yield TableAssignment(self.table(name), nonce)
+            except CdcError as error:
+                entry = {"name": name, "phase": "Failed", "reason": error.reason.value, "message": error.message}
+                inbox.put(Report(action.id, tables=[entry]))
+
+    def _supervise(self, run: _Run) -> None:
+        if run.process.exit is not None:
+            return
+        if run.planner is not None and run.planner.error is not None and run.error is None:
+            run.error = run.planner.error
+            run.process.drain()
+        if run.drained_at is not None and self.clock() - run.drained_at > run.grace:
+            run.process.kill()
+
+    def _begin_plan(
+        self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...], status: Status, folder: Path
+    ) -> Planner | None:
+        if action.kind is not RunKind.SNAPSHOT:
+            return None
+        plans = table_plans(status, tables)
+        planner = Planner(
+            action.id, PlanFolder(folder), plans, lambda table, frontier: self.splits(resource, table, frontier)
+        )
+        planner.start()
+        return planner
+
+    def _seen_orphans(self, status: Status) -> Iterator[RunSeen]:
+        """The runs of an earlier controller: those that the status names, and those that left a
+        folder."""
+        named = {ref.id: kind for kind in RunKind if (ref := status.runs.get(kind)) and ref.id not in self._runs}
+        left = {p.name: RunKind.STREAM for p in self.folder.runs.iterdir() if p.name not in self._runs}
+        for run, kind in (left | named).items():
+            alive = still_alive(self.folder.runs / run)
+            since = self._orphans.setdefault(run, self.clock())
+            if alive and self.clock() - since > _GRACE:
+                kill_orphan(self.folder.runs / run)
+            state = RunState.DRAINING if alive else RunState.ENDED
+            yield RunSeen(kind, run, (), "", state, since, stop_asked=True, exit=None if alive else Exit(ExitCode.DONE))
+
+    def _drop_old_logs(self) -> None:
+        logs = sorted(self.folder.logs.glob("*.log"), key=lambda p: p.stat().st_mtime)
+        for path in logs[:-_KEPT_LOGS]:
+            path.unlink()

@@ -1,0 +1,167 @@
+"""The chunk plan of a snapshot run, written shard by shard while the driver already reads.
+
+Why it is right: the first shard of a table is written as soon as there is a second's worth of
+splits, so that reading begins early; shards appear whole or not at all, and only ever grow in
+number. A plan is a hint (the target's commit is the truth): where it cannot be made or breaks off,
+a last shard without splits says so, and the driver plans the rest of the table itself and reports,
+under that table's name, what stands in the way. So a table that cannot be planned holds back no
+other; only shards that cannot be written end a run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cdcsync_core.chunk import Bound, Intervals, Split
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
+from cdcsync_core.status import Status
+from cdcsync_core.table import Table
+from cdcsync_operator.reconcile.files import write_atomically
+
+MAX_SPLITS = 1000
+_FLUSH_SECONDS = 1.0
+_PATIENCE = 5
+#: a frontier that no target has, so that the driver plans by itself
+_NOWHERE: list[Any] = ["the plan could not be made"]
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """Table number `index` of a run, to be planned from `frontier` (None: from the beginning)."""
+
+    index: int
+    table: Table
+    frontier: Bound
+
+
+class PlanSink(Protocol):
+    """Where a plan's shards go, whole and in order; either call may raise OSError or CdcError."""
+
+    def write(self, table_index: int, shard: PlanShard) -> None: ...
+
+    def finish(self) -> None:
+        """The plan has no more shards."""
+
+
+@dataclass(frozen=True)
+class PlanFolder:
+    """Shards as files, as a driver reads them."""
+
+    folder: Path
+
+    def write(self, table_index: int, shard: PlanShard) -> None:
+        write_atomically(self.folder / PlanShard.filename(table_index, shard.number), shard.to_json())
+
+    def finish(self) -> None:
+        """Each table's last shard says so."""
+
+
+class Planner(threading.Thread):
+    """Writes the shards of one run into `sink`. `splits(table, frontier)` connects and yields
+    splits in key order."""
+
+    def __init__(
+        self,
+        name: str,
+        sink: PlanSink,
+        tables: tuple[TablePlan, ...],
+        splits: Callable[[Table, Bound], Iterator[Split]],
+    ) -> None:
+        super().__init__(name=f"planner {name}", daemon=True)
+        self._sink, self._tables, self._splits = sink, tables, splits
+        self._stopping = threading.Event()
+        #: by table: the number of its next shard, and where that begins
+        self._next: dict[int, tuple[int, Bound]] = {}
+        self.error: CdcError | None = None
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> None:
+        try:
+            for table in self._tables:
+                self._plan_or_leave(table)
+                if self._stopping.is_set():
+                    return
+            self._sink.finish()
+        except CdcError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001 (a driver would wait for the rest for ever)
+            if not self._stopping.is_set():  # else the run's folder is gone already
+                self.error = fail(
+                    Reason.INTERNAL_ERROR, f"the chunk plan failed: {type(error).__name__}: {quoted(str(error))}"
+                )
+
+    def _plan_or_leave(self, table: TablePlan) -> None:
+        try:
+            self._plan(table)
+        except CdcError:
+            if not self._stopping.is_set():
+                self._write(table, self._left(table))
+
+    def _plan(self, table: TablePlan) -> None:
+        """A lost connection is made again; the plan goes on where it stood."""
+        failures = 0
+        while True:
+            try:
+                number, at = self._next.get(table.index, (0, table.frontier))
+                for shard in self._shards(table, at, number):
+                    self._write(table, shard)
+                    failures = 0
+                return
+            except TransientError:
+                failures += 1
+                if failures > _PATIENCE or self._stopping.wait(failures):
+                    raise
+
+    def _shards(self, table: TablePlan, start: Bound, number: int) -> Iterator[PlanShard]:
+        frontier, splits, since = start, list[Split](), time.monotonic()
+        for split in self._splits(table.table, start):
+            if self._stopping.is_set():
+                return
+            splits.append(split)
+            late = time.monotonic() - since > _FLUSH_SECONDS
+            if split.end is None or late or len(splits) == MAX_SPLITS:
+                yield _shard(table, number, frontier, splits)
+                frontier, splits, since, number = split.end, [], time.monotonic(), number + 1
+
+    def _write(self, table: TablePlan, shard: PlanShard) -> None:
+        self._sink.write(table.index, shard)
+        end = shard.splits[-1].end if shard.splits else None
+        self._next[table.index] = (shard.number + 1, end)
+
+    def _left(self, table: TablePlan) -> PlanShard:
+        """The end of a plan that breaks off."""
+        number, at = self._next.get(table.index, (0, None))
+        frontier = _listed(at) if number else _NOWHERE
+        return PlanShard(str(table.table.id), number, frontier, (), last=True)
+
+
+def _shard(table: TablePlan, number: int, frontier: Bound, splits: list[Split]) -> PlanShard:
+    return PlanShard(str(table.table.id), number, _listed(frontier), tuple(splits), last=splits[-1].end is None)
+
+
+def _listed(bound: Bound) -> list[Any] | None:
+    return None if bound is None else list(bound)
+
+
+def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[TablePlan, ...]:
+    """What is to be planned of a run's tables: each from where its finished part ends, as far as
+    the status knows."""
+    return tuple(TablePlan(i, t.table, _frontier(status, t)) for i, t in enumerate(tables))
+
+
+def _frontier(status: Status, assignment: TableAssignment) -> Bound:
+    """A table that is read again begins anew."""
+    entry = status.table(str(assignment.table.id))
+    if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.nonce != assignment.nonce:
+        return None
+    finished = Intervals.from_list(list(entry.finished))
+    return None if finished.complete else finished.frontier

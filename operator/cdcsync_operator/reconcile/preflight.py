@@ -1,0 +1,135 @@
+"""The port `SourceView`: looks at the source in a thread, one look at a time, and keeps the newest
+outcome.
+
+Why it is right: a look may wait for a server that does not answer, and the controller must not;
+what a look finds is one value that replaces the last one whole. Definitions of recorded tables are
+kept beside it, so that a table that is gone from the source can still be named to a driver, which
+learns its fate from the log.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.position import LogOffset
+from cdcsync_core.quoting import quoted
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.table import Table
+from cdcsync_operator.decision.observed import PreflightSeen, RunPreflight
+from cdcsync_operator.reconcile.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Look:
+    """A preflight's outcome, and the definitions of the tables that it could read."""
+
+    seen: PreflightSeen
+    tables: dict[str, Table] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceCalls:
+    """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `give_up`
+    ends what is asked for a sync."""
+
+    look: Callable[[CdcSync, Path, frozenset[str] | None], Look]
+    current: Callable[[CdcSync, Path], LogOffset]
+    splits: Callable[[CdcSync, Path, Table, Bound], Iterator[Split]]
+    give_up: Callable[[Path], None] = lambda _: None
+
+
+class TableRecord:
+    """Table definitions by name, in a file; without one, as long as this object lives."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._tables: dict[str, Table] = {}
+        if path is not None and path.exists():
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            self._tables = {name: Table.from_dict(data) for name, data in stored.items()}
+
+    def update(self, tables: dict[str, Table]) -> None:
+        if tables.items() <= self._tables.items():
+            return
+        self._tables |= tables
+        if self._path is None:
+            return
+        text = json.dumps({name: table.to_dict() for name, table in sorted(self._tables.items())}, ensure_ascii=False)
+        write_atomically(self._path, text)
+
+    def get(self, name: str) -> Table:
+        """Raises NoSuchTable."""
+        table = self._tables.get(name)
+        if table is None:
+            raise fail(Reason.NO_SUCH_TABLE, "no definition of the table", remedy="correct spec.tables", table=name)
+        return table
+
+
+class BackgroundSource:
+    """`look(resource, unread)` does a preflight, `current(resource)` asks where the log ends; both
+    may wait and may raise CdcError."""
+
+    def __init__(
+        self,
+        look: Callable[[CdcSync, frozenset[str] | None], Look],
+        current: Callable[[CdcSync], LogOffset],
+        record: TableRecord,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        self._look, self._current, self._record = look, current, record
+        self._clock, self._wake = clock, wake
+        self._outcome: PreflightSeen | None = None
+        self._threads: dict[str, threading.Thread] = {}
+        self.log_end: LogOffset | None = None
+
+    def outcome(self) -> PreflightSeen | None:
+        return self._outcome
+
+    def running(self) -> bool:
+        return self._busy("preflight")
+
+    def request(self, resource: CdcSync, action: RunPreflight) -> None:
+        self._begin("preflight", lambda: self._take_look(resource, action))
+
+    def ask_log_end(self, resource: CdcSync) -> None:
+        """`log_end` is set when the source has answered; asked again if it could not."""
+        self._begin("log end", lambda: self._take_log_end(resource))
+
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
+        if not self._busy(name):
+            self._threads[name] = threading.Thread(target=work, name=name, daemon=True)
+            self._threads[name].start()
+
+    def _busy(self, name: str) -> bool:
+        thread = self._threads.get(name)
+        return thread is not None and thread.is_alive()
+
+    def _take_look(self, resource: CdcSync, action: RunPreflight) -> None:
+        generation = resource.metadata.generation
+        try:
+            look = self._look(resource, action.unread)
+            self._record.update(look.tables)
+            seen = look.seen
+        except CdcError as error:
+            seen = PreflightSeen(generation, self._clock(), (error,))
+        except Exception as error:  # noqa: BLE001 (a thread's end must be seen by whoever waits for it)
+            unexpected = fail(
+                Reason.INTERNAL_ERROR, f"the preflight failed: {type(error).__name__}: {quoted(str(error))}"
+            )
+            seen = PreflightSeen(generation, self._clock(), (unexpected,))
+        self._outcome = replace(seen, prompt=action.prompt)
+        self._wake()
+
+    def _take_log_end(self, resource: CdcSync) -> None:
+        try:
+            self.log_end = self._current(resource)
+        except CdcError:
+            return  # the stream reports what is wrong with the source; the next look asks again
+        self._wake()

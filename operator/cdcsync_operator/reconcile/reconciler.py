@@ -1,0 +1,95 @@
+"""One look at one sync: observe, decide, write, act.
+
+Why it is right: the order. The status is written before anything is done, so a run exists only
+after its id is on record (a crash in between leaves an id without a run, and the next look begins
+another one); reports are merged before a decision, so nothing that a driver said is decided over.
+What `decide` returns is done as it stands; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cdcsync_core.gates import gate
+from cdcsync_core.spec import CdcSync
+from cdcsync_core.status import Status, must_write
+from cdcsync_operator.decision.decide import decide
+from cdcsync_operator.decision.observed import Action, Decision, ForgetRun, RunPreflight, Seen, StartRun, StopRun
+from cdcsync_operator.reconcile.ports import Drivers, SourceView, Store
+
+
+@dataclass
+class Reconciler:
+    """One sync's controller. `clock` gives unix seconds, `token` four random hex digits."""
+
+    store: Store
+    drivers: Drivers
+    source: SourceView
+    clock: Callable[[], float]
+    token: Callable[[], str]
+    _current: Status | None = None
+    _written: Status | None = None
+    _written_at: float = 0.0
+
+    def reconcile(self, *, closing: bool = False) -> Decision:
+        """Looks once and does what follows. May be called as often as wanted, by one caller at a
+        time."""
+        resource, stored = self.store.load()
+        if self._current is None:
+            self._current = self._written = stored
+        seen = self._observe(self._current, closing=closing)
+        decision = decide(resource, seen, self.clock())
+        self._current = decision.status
+        self._write(urgent=any(isinstance(a, StartRun) for a in decision.actions))
+        self._act_on_all(resource, decision)
+        return decision
+
+    def flush(self) -> None:
+        """Writes what is known now; the last thing that a controller does."""
+        if self._current is not None and self._current != self._written:
+            self._write(urgent=True)
+
+    def _observe(self, status: Status, *, closing: bool) -> Seen:
+        runs = self.drivers.seen(status)
+        return Seen(
+            status=self.drivers.merged(status),
+            runs=runs,
+            preflight=self.source.outcome(),
+            preflight_running=self.source.running(),
+            missing_secrets=self.store.missing_secrets(),
+            refusal=self.store.refusal(),
+            closing=closing,
+            token=self.token(),
+        )
+
+    def _write(self, *, urgent: bool) -> None:
+        assert self._current
+        assert self._written
+        now = self.clock()
+        if urgent or must_write(self._written, self._current, self._written_at, now):
+            self.store.save(self._current)
+            self._written, self._written_at = self._current, now
+
+    def _act_on_all(self, resource: CdcSync, decision: Decision) -> None:
+        """One that fails keeps no other from being done; the first error is raised afterwards."""
+        errors: list[Exception] = []
+        for action in decision.actions:
+            try:
+                self._act(resource, action)
+            except Exception as error:  # noqa: BLE001 (it is raised below)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _act(self, resource: CdcSync, action: Action) -> None:
+        assert self._current
+        if isinstance(action, RunPreflight):
+            self.source.request(resource, action)
+        elif isinstance(action, StartRun):
+            gate("run-recorded")
+            self.drivers.start(resource, action, self._current)
+        elif isinstance(action, StopRun):
+            self.drivers.stop(action)
+        elif isinstance(action, ForgetRun):
+            self.drivers.forget(action)

@@ -1,0 +1,77 @@
+"""Secrets as files for drivers: `<folder>/<secret>/<key>`, readable by this user only, gone at the
+end.
+
+Why it exists: a driver reads credentials again at each reconnect, as it does from a mounted Secret
+on a cluster, so they must be in files; why it is right: the folder is a fresh 0700 one outside the
+state folder, files are 0600 and replaced whole. A folder gets its name when its user holds a lock
+on it, and the lock lives as long as the user: a folder that nobody has locked was left by a killed
+process. Cleaners of temporary files leave locked folders alone, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from cdcsync_core.manifest import Secrets
+from cdcsync_operator.reconcile.files import write_atomically
+
+_PREFIX, _UNNAMED = "cdcsync-secrets-", "cdcsync-new-"
+
+
+def remove_leftovers() -> None:
+    """Removes the folders that killed processes left; for the start of a process. Others may make
+    and remove folders meanwhile."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(FileNotFoundError):
+            if not folder.is_symlink() and folder.stat().st_uid == os.getuid() and not _in_use(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_use(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+class SecretFiles:
+    """A folder of Secrets' files; `close` it."""
+
+    def __init__(self) -> None:
+        unnamed = Path(tempfile.mkdtemp(prefix=_UNNAMED))
+        self._lock = os.open(unnamed, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.folder = unnamed.rename(unnamed.with_name(unnamed.name.replace(_UNNAMED, _PREFIX)))
+        self._written: Secrets | None = None
+
+    def write(self, secrets: Secrets) -> None:
+        """Makes the files equal to these Secrets."""
+        if secrets == self._written:
+            return
+        self._written = None
+        for stale in {p.name for p in self.folder.iterdir()} - secrets.keys():
+            shutil.rmtree(self.folder / stale)
+        for name, values in secrets.items():
+            self._write_one(name, values.keys() - set(), secrets)
+        self._written = secrets
+
+    def _write_one(self, name: str, keys: set[str], secrets: Secrets) -> None:
+        folder = self.folder / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for stale in {p.name for p in folder.iterdir()} - keys:
+            (folder / stale).unlink()
+        for key in keys:
+            write_atomically(folder / key, secrets[name][key].get_secret_value(), mode=0o600)
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)

@@ -1,0 +1,55 @@
+"""The check of the sink as controllers and commands ask for it.
+
+Why it is right: only who has the driver's own credentials can check for the driver. On this machine
+that is everyone. On a cluster it is the operator where the manifest names a Secret for the sink; a
+cloud's identity, and a folder that the podTemplates mount, are the pods' own, so nothing is claimed
+of them: the driver finds out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.spec import CdcSync
+from cdcsync_lake.check import SinkCheck, check_lake
+from cdcsync_lake.location import Location
+
+_NO_SECRET = "no spec.sink.delta.credentialsSecretRef: the driver uses an identity of its own"
+_NO_KEYS = "no access key in the Secret of the sink: the driver uses an identity of its own"
+#: without these a client would take the operator's own identity, which is not for the authors of
+#: manifests
+_KEYS = frozenset(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+_NO_STORE = "a folder of the driver's pods"
+
+
+def check_sink(resource: CdcSync, secrets: Path) -> SinkCheck:
+    """With this process's own rights and the Secret's credentials."""
+    try:
+        return check_lake(_location(resource, secrets))
+    except CdcError as error:
+        return SinkCheck(resource.spec.sink.delta.path, (error,))
+
+
+def check_sink_from_cluster(resource: CdcSync, secrets: Path) -> SinkCheck:
+    """Unchecked where only the driver's pods reach it."""
+    delta = resource.spec.sink.delta
+    try:
+        location = _location(resource, secrets)
+    except CdcError as error:
+        return SinkCheck(delta.path, (error,))
+    if location.local:
+        return SinkCheck(location.uri, unchecked=_NO_STORE)
+    if delta.credentials_secret_ref is None:
+        return SinkCheck(location.uri, unchecked=_NO_SECRET)
+    try:
+        has_keys = location.credentials().keys() >= _KEYS
+    except CdcError as error:
+        return SinkCheck(location.uri, (error,))
+    return check_lake(location) if has_keys else SinkCheck(location.uri, unchecked=_NO_KEYS)
+
+
+def _location(resource: CdcSync, secrets: Path) -> Location:
+    delta = resource.spec.sink.delta
+    ref, options = delta.credentials_secret_ref, delta.options
+    return Location.parse(delta.path, options.endpoint, options.region, str(secrets / ref.name) if ref else "")

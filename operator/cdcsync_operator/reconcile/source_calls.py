@@ -1,0 +1,98 @@
+"""The source's calls in the form that controllers want them: the only file of the operator that
+asks `cdcsync_mysql` (on a cluster within the bounds of `cluster.source`).
+
+Each call makes its own connection and reads the credentials again, so a rotated password works at
+the next call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Generator
+from dataclasses import replace
+from pathlib import Path
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.position import LogOffset
+from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.table import Table
+from cdcsync_lake.check import SinkCheck
+from cdcsync_mysql import watermark
+from cdcsync_mysql.connection import Source, connect, source_from_spec
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.preflight import Preflight, preflight
+from cdcsync_mysql.question import Question, out_of_time
+from cdcsync_mysql.server import read_facts
+from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
+
+
+def check_source(
+    resource: CdcSync,
+    secrets: Path,
+    unread: Collection[str] | None = None,
+    readers: int = 0,
+    question: Question | None = None,
+) -> Preflight:
+    """The whole preflight; `unread` names the tables whose snapshot is still to be made, None for
+    all; `readers`: see `preflight`."""
+    spec, metadata = resource.spec, resource.metadata
+    server_id = spec.source.server_id or replica_id(metadata.namespace, metadata.name)
+    source = _source(resource, secrets, question)
+    return preflight(source, spec, server_id=server_id, unread=unread, readers=readers)
+
+
+def look_from_cluster(
+    resource: CdcSync, secrets: Path, unread: Collection[str] | None, question: Question, seconds: float
+) -> Look:
+    """A preflight for a snapshot with executors, which may be fewer than the spec's parallelism.
+    Raises SourceUnreachable where the source takes longer than `seconds`."""
+    with question.within(seconds):
+        found = check_source(resource, secrets, unread, resource.spec.splits_at_once(), question)
+    if question.stopped:
+        raise out_of_time()
+    return _look(resource, found, check_sink_from_cluster(resource, secrets))
+
+
+def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
+    """A preflight as the controller sees it."""
+    return _look(resource, check_source(resource, secrets, unread), check_sink(resource, secrets))
+
+
+def _look(resource: CdcSync, found: Preflight, sink: SinkCheck) -> Look:
+    seen = PreflightSeen(
+        resource.metadata.generation,
+        time.time(),
+        found.failures,
+        tuple(TableSeen(str(t.id), t.error, t.unlogged_cascades) for t in found.tables),
+        found.warnings,
+        found.facts.to_dict() if found.facts else {},
+        sink.errors,
+        sink.unchecked,
+    )
+    return Look(seen, {str(t.id): t.table for t in found.tables if t.table is not None})
+
+
+def current(resource: CdcSync, secrets: Path, question: Question | None = None) -> LogOffset:
+    """Where the source's binlog ends now."""
+    with connect(_source(resource, secrets, question)) as connection:
+        position = watermark.current(connection, read_facts(connection))
+    assert position.at is not None
+    return position.at
+
+
+def splits(
+    resource: CdcSync, secrets: Path, table: Table, frontier: Bound, question: Question | None = None
+) -> Generator[Split, None, None]:
+    """The chunk plan of a table from `frontier` on; the connection lives as long as the iterator.
+    The chunk plan of a table from `frontier` on; the connection lives as long as the iterator."""
+    with connect(_source(resource, secrets, question)) as connection:
+        yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
+
+
+def _source(resource: CdcSync, secrets: Path, question: Question | None) -> Source:
+    return replace(source_from_spec(resource.spec.source, secrets), question=question)
+
+
+CALLS = SourceCalls(look=look, current=current, splits=splits)

@@ -1,0 +1,118 @@
+"""The tables of a large sync beside its status: the worst ones in the status itself, all of them in
+shards.
+
+Why it exists: ten thousand entries in one document take seconds to write and nobody reads them
+(rule R7), and an API server takes documents of a megabyte: an entry is a few hundred bytes, or many
+thousands where the source's GTID set names many servers. Why it is right: shards are written before
+the document that counts on them, each whole; if they do not have as many tables as the document
+says, they are not its shards, and the status counts as lost, which the targets make good (rule R4).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from cdcsync_core.run import TablePhase
+from cdcsync_core.status import Status, TableStatus
+from cdcsync_operator.reconcile.files import write_atomically
+
+#: tables that a status shows in full
+SHOWN = 200
+#: tables of a shard
+SIZE = 500
+#: bytes of a shard's text, and of the tables that a status shows: half of what a ConfigMap may hold
+BYTES = 2**19
+#: what a reader wants to see first
+_WORST = (
+    TablePhase.FAILED,
+    TablePhase.SNAPSHOTTING,
+    TablePhase.CATCHING_UP,
+    TablePhase.PENDING,
+    TablePhase.UNASSIGNED,
+    TablePhase.STREAMING,
+    TablePhase.COMPLETED,
+)
+
+
+class TableShards:
+    """Shards in `folder`; unchanged ones are not written again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: dict[Path, str] = {}
+
+    def write(self, status: Status) -> Status:
+        """The status to be written: as it is, or with the worst tables only, all of them being in
+        shards."""
+        shown, shards = packed(status)
+        for number, text in enumerate(shards):
+            self._write(self._path(number), text)
+        for path in self._found()[len(shards) :]:
+            self._written.pop(path, None)
+            path.unlink()
+        return shown
+
+    def read(self, status: Status) -> Status:
+        """A written status with all its tables; with none where the shards are not its own."""
+        counts = status.tables
+        if counts.total + counts.unassigned == len(status.table_status):
+            return status
+        tables = [TableStatus.model_validate(entry) for path in self._found() for entry in _entries(path)]
+        complete = counts.total + counts.unassigned == len(tables)
+        return status.with_(table_status=tuple(tables) if complete else ())
+
+    def _write(self, path: Path, text: str) -> None:
+        if self._written.get(path) != text:
+            self._folder.mkdir(exist_ok=True)
+            write_atomically(path, text)
+            self._written[path] = text
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:05d}.json"
+
+    def _found(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json")) if self._folder.exists() else []
+
+
+def packed(status: Status) -> tuple[Status, list[str]]:
+    """The status to be written, and the texts of its shards: none where it has all its tables
+    itself."""
+    entries = {t.name: _text(t) for t in status.table_status}
+    if len(entries) <= SHOWN and _fits(entries.values()):
+        return status, []
+    return status.with_(table_status=_worst(status.table_status, entries)), _cut(list(entries.values()))
+
+
+def _cut(entries: list[str]) -> list[str]:
+    """JSON lists. All have one number of entries, halved until each fits: so one entry that grows
+    does not move all that follow."""
+    size = SIZE
+    while size > 1 and not all(_fits(entries[i : i + size]) for i in range(0, len(entries), size)):
+        size //= 2
+    return [f"[{', '.join(entries[i : i + size])}]" for i in range(0, len(entries), size)]
+
+
+def _worst(tables: tuple[TableStatus, ...], entries: dict[str, str]) -> tuple[TableStatus, ...]:
+    """The first `SHOWN` tables by need of attention, or half, a quarter ... of them where that is
+    too much, in order of names."""
+    chosen = sorted(tables, key=lambda t: (_WORST.index(t.phase), t.name))[:SHOWN]
+    while not _fits(entries[t.name] for t in chosen):
+        chosen = chosen[: len(chosen) // 2]
+    return tuple(sorted(chosen, key=lambda t: t.name))
+
+
+def _fits(entries: Iterable[str]) -> bool:
+    return sum(len(text.encode()) + 2 for text in entries) <= BYTES
+
+
+def _text(table: TableStatus) -> str:
+    return json.dumps(table.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
+
+
+def _entries(path: Path) -> list[dict[str, object]]:
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return []

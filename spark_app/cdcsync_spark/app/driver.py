@@ -1,0 +1,48 @@
+"""Runs the application that a `RunConfig` names, from the state of the targets."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from pyspark.sql import SparkSession
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_spark.app.jvm_exit import jvm_error
+from cdcsync_spark.run.context import Draining, RunContext, open_context
+from cdcsync_spark.run.progress import ControllerGone, Reports
+from cdcsync_spark.snapshot.run import run_snapshot
+from cdcsync_spark.stream.run import run_stream
+
+
+def run_application(
+    config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
+) -> CdcError | None:
+    """Runs to the end or until it is asked to stop; `starting` gives the Spark session.
+
+    Returns the error of the run as a whole: that of a table if none is left without one; None
+    otherwise. Raises CdcError likewise.
+    """
+    context = open_context(config, reporter, stopping, starting)
+    try:
+        _run(context)
+    except Draining:
+        return None
+    except (CdcError, ControllerGone):
+        raise
+    except Exception as e:
+        ended = jvm_error(starting.result()) if starting.done() and not starting.exception() else None
+        if ended is None:
+            raise
+        raise ended from e
+    if context.failed and len(context.failed) == len(config.tables):
+        return next(iter(context.failed.values()))
+    return None
+
+
+def _run(context: RunContext) -> None:
+    if context.config.kind is RunKind.SNAPSHOT:
+        run_snapshot(context)
+    else:
+        run_stream(context)

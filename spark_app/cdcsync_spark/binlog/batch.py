@@ -1,0 +1,121 @@
+"""What the reader of the log hands to the applier: a range of the log, table by table, as files of
+Arrow on local disk.
+
+Nothing large crosses the JVM: Spark carries one `LogBatch` as a line of JSON, the rows lie in Arrow
+IPC files that both processes of the driver see. A transaction that did not fit in memory is the
+same thing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cdcsync_core.errors import CdcError, from_json
+from cdcsync_core.gtid import Gtid
+from cdcsync_core.position import LogOffset, Position, TransactionId, position_from_dict
+from cdcsync_spark.wire.facts import FileLeft
+
+
+@dataclass(frozen=True)
+class TableBatch:
+    """Changes of one table (`database.table`).
+
+    `file` is an Arrow IPC file of `change.changes_schema`, "" where there are no rows; `rows`
+    counts the row images of the log that it stands for; `upto` is where the reader stood after the
+    last transaction of the batch that counts for this table: the batch's end, or where `stop`
+    stopped the table.
+    """
+
+    table: str
+    file: str
+    rows: int
+    nulled: int
+    upto: Position
+    stop: CdcError | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "file": self.file,
+            "rows": self.rows,
+            "nulled": self.nulled,
+            "upto": self.upto.to_dict(),
+            "stop": self.stop.to_json() if self.stop else None,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TableBatch:
+        stop = from_json(data["stop"]) if data["stop"] else None
+        return cls(**(data | {"upto": position_from_dict(data["upto"]), "stop": stop}))
+
+
+@dataclass(frozen=True)
+class LogBatch:
+    """The log between the positions `start` and `end`: whole transactions, in order.
+
+    `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats
+    came. `transactions` is a JSON file with the `[end, gtid]` of each (see `read_transactions`), ""
+    where there are none. `fatal` ends the run. `full` batches are those of a reader that is behind:
+    another one may wait. `left` is the file before the batch whose end was not seen: what it holds
+    at its end may be lost on the source. `changes` counts the transactions that change or stop a
+    table of ours, from the reader's start to the end of this batch. `appeared` counts what was met
+    of tables that are not the run's and might be captured (`binlog.new_tables`).
+    """
+
+    start: Position
+    end: Position
+    timestamp: float | None
+    transactions: str
+    tables: tuple[TableBatch, ...]
+    fatal: CdcError | None = None
+    full: bool = False
+    left: FileLeft | None = None
+    changes: int = 0
+    appeared: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "start": self.start.to_dict(),
+                "end": self.end.to_dict(),
+                "timestamp": self.timestamp,
+                "transactions": self.transactions,
+                "tables": [t.to_dict() for t in self.tables],
+                "fatal": self.fatal.to_json() if self.fatal else None,
+                "full": self.full,
+                "left": [self.left.file, self.left.next] if self.left else None,
+                "changes": self.changes,
+                "appeared": self.appeared,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> LogBatch:
+        data = json.loads(text)
+        return cls(
+            position_from_dict(data["start"]),
+            position_from_dict(data["end"]),
+            data["timestamp"],
+            data["transactions"],
+            tuple(TableBatch.from_dict(t) for t in data["tables"]),
+            from_json(data["fatal"]) if data["fatal"] else None,
+            data["full"],
+            FileLeft(*data["left"]) if data["left"] else None,
+            data["changes"],
+            data["appeared"],
+        )
+
+
+def write_transactions(path: str, transactions: list[TransactionId]) -> None:
+    with open(path, "w") as file:
+        file.write(json.dumps([[str(t.end), str(t.gtid) if t.gtid else None] for t in transactions]))
+
+
+def read_transactions(path: str) -> list[TransactionId]:
+    """The transactions that the `TRANSACTION` column of the batch's files counts."""
+    with open(path) as file:
+        return [
+            TransactionId(LogOffset.parse(end), Gtid.parse(gtid) if gtid else None) for end, gtid in json.load(file)
+        ]

@@ -1,0 +1,129 @@
+"""Sealed transactions to Arrow files, table by table, in bounded memory.
+
+A table whose rows cannot be decoded exactly stops; none of its rows of this batch are used, because
+its position must not pass what it does not have. The error names the end of the transaction that
+the rows are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from cdcsync_core.change import changes_schema
+from cdcsync_core.errors import CdcError, DecodeError
+from cdcsync_core.position import TransactionId
+from cdcsync_core.run import Decoder
+from cdcsync_core.table import Table, TableId
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.spool import Spooled, disk_error
+from cdcsync_spark.binlog.transactions import Sealed, Stop
+from cdcsync_spark.wire.facts import RowsEvent
+from cdcsync_spark.wire.rows import batches
+
+#: bytes of the log that are read at once; their columns are made in smaller parts
+_PIECE_BYTES = 8 << 20
+_PIECE_EVENTS = 20_000
+
+
+@dataclass
+class BatchWriter:
+    """Writes the batches of one reader into `folder`, under names that are not used twice. Without
+    `befores` those before images are left out that a fold by key does without."""
+
+    folder: Path
+    tables: Mapping[TableId, Table]
+    decoder: Decoder = Decoder.LOCKSTEP
+    befores: bool = True
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+
+    def write(self, sealed: Sealed) -> LogBatch:
+        """Raises CdcError where the disk fails; a table's own failure is in its `TableBatch.stop`.
+        Raises CdcError where the disk fails; a table's own failure is in its `TableBatch.stop`."""
+        number = next(self._numbers)
+        transactions = ""
+        batches = []
+        try:
+            if sealed.transactions:
+                transactions = str(self.folder / f"{number}.transactions.json")
+                write_transactions(transactions, sealed.transactions)
+            for index, table in enumerate(sorted(sealed.rows.keys() | sealed.stops.keys())):
+                path = self.folder / f"{number}-{index}.arrow"
+                batches.append(self._table(table, sealed, path))
+        except OSError as e:
+            raise disk_error(e, str(self.folder)) from e
+        return LogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches), left=sealed.left)
+
+    def _table(self, table: TableId, sealed: Sealed, path: Path) -> TableBatch:
+        stop = sealed.stops.get(table)
+        rows = sealed.rows.get(table, [])
+        try:
+            images, nulled = self._rows(self.tables[table], rows, sealed.transactions, path) if rows else (0, 0)
+        except CdcError as e:
+            path.unlink(missing_ok=True)
+            stop, images, nulled = Stop(e, sealed.start), 0, 0
+        upto = stop.upto if stop else sealed.end
+        return TableBatch(str(table), str(path) if images else "", images, nulled, upto, stop.error if stop else None)
+
+    def _rows(
+        self, table: Table, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path
+    ) -> tuple[int, int]:
+        schema = changes_schema(arrow_schema(table))
+        images = nulled = 0
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for indexes, events in _pieces(rows):
+                try:
+                    for decoded in batches(table, events, indexes, self.decoder, befores=self.befores):
+                        writer.write_batch(decoded.batch)
+                        images += decoded.images
+                        nulled += decoded.nulled
+                except DecodeError as e:
+                    at = transactions[indexes[self._first_bad(table, events)]].end
+                    raise e.placed(position=str(at)) from None
+        return images, nulled
+
+    def _first_bad(self, table: Table, events: list[RowsEvent]) -> int:
+        """Which of the events, not all of which can be decoded, is the first that cannot: found by
+        halves."""
+        low, high = 0, len(events)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._decodes(table, events[low:middle]):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _decodes(self, table: Table, events: list[RowsEvent]) -> bool:
+        try:
+            for _ in batches(table, events, [0] * len(events), self.decoder, befores=self.befores):
+                continue
+        except DecodeError:
+            return False
+        return True
+
+
+def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[RowsEvent]]]:
+    """Of about the same size: a small one costs as many steps as a large one."""
+    total = sum(item.size for _, item in rows)
+    enough = total // (total // _PIECE_BYTES + 1) + 1
+    indexes: list[int] = []
+    events: list[RowsEvent] = []
+    size = 0
+    for index, item in rows:
+        event = item.event()
+        indexes.append(index)
+        events.append(event)
+        size += len(event.body)
+        if size >= enough or len(events) >= _PIECE_EVENTS:
+            yield indexes, events
+            indexes, events, size = [], [], 0
+    if events:
+        yield indexes, events

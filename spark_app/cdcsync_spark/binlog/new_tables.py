@@ -1,0 +1,83 @@
+"""Which tables appear in the binlog that a run does not have and that `spec.tables` matches: a
+prompt for the controller, and no more.
+
+Why it exists: a table that is created or renamed into the patterns is captured at once, not when
+the catalog is next asked. Why it is right: nothing is decided here. The controller asks the
+catalog, which knows what there is, and asks it regularly in any case: a name that is missed here
+(in a statement that hides it) waits for that, and a wrong one costs a preflight. So names are read
+by simple patterns, and no table's rows depend on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from cdcsync_core.spec import Tables
+from cdcsync_core.table import TableId
+from cdcsync_spark.wire.facts import Statement
+
+#: names of tables without interest that are kept; with more of them some are matched again
+_KEPT_NAMES = 100_000
+#: of a statement's text; a list of columns may be long, and what follows is found by the catalog
+_LONGEST = 1 << 16
+_SPACE = r"(?:\s|/\*(?:(?!\*/).)*+\*/)"
+_WORD = r"`(?:[^`]|``)++`|\"(?:[^\"]|\"\")++\"|[\w$\x80-\U0010ffff]++"
+_NAME = rf"({_WORD})(?:{_SPACE}*\.{_SPACE}*({_WORD}))?"
+_CREATE = re.compile(
+    rf"\bCREATE{_SPACE}+(?:OR{_SPACE}+REPLACE{_SPACE}+)?TABLE{_SPACE}+(?:IF{_SPACE}+NOT{_SPACE}+EXISTS{_SPACE}+)?{_NAME}",
+    re.I | re.S,
+)
+_IS_RENAME = re.compile(r"\bRENAME\b", re.I)
+_RENAMED = re.compile(rf"\b(?:(?:RENAME{_SPACE}+)?(?:TO|AS)|RENAME){_SPACE}*=?{_SPACE}*{_NAME}", re.I | re.S)
+#: what may follow RENAME and is no name
+_WORDS = frozenset({"TABLE", "TABLES", "TO", "AS", "COLUMN", "INDEX", "KEY", "USER"})
+
+
+class NewTables:
+    """Counts what appears beside the `known` tables; without `patterns` nothing does."""
+
+    def __init__(self, known: Collection[TableId], patterns: Tables | None) -> None:
+        self._known, self._patterns = frozenset(known), patterns
+        self._met: set[TableId] = set()
+        self._count = 0
+
+    def met(self, table: TableId) -> bool:
+        """Rows of `table` follow; False, so that they are left out. Costs one look-up but for the
+        first time."""
+        if self._patterns is not None and table not in self._met:
+            if len(self._met) >= _KEPT_NAMES:
+                self._met.clear()
+            self._met.add(table)
+            self._count += self._is_new(table)
+        return False
+
+    def read(self, statement: Statement) -> None:
+        if self._patterns is not None and any(map(self._is_new, made_by(statement.sql, statement.database))):
+            self._count += 1
+
+    def take(self) -> int:
+        """How much has appeared since this was asked last."""
+        count, self._count = self._count, 0
+        return count
+
+    def _is_new(self, table: TableId) -> bool:
+        return self._patterns is not None and table not in self._known and self._patterns.captures(str(table))
+
+
+def made_by(sql: str, default_database: str) -> Iterator[TableId]:
+    """The tables that a statement may create, or rename something to."""
+    text = sql[:_LONGEST]
+    found = _CREATE.finditer(text) if not _IS_RENAME.search(text) else _RENAMED.finditer(text)
+    for match in found:
+        first, second = (_unquoted(word) for word in match.groups())
+        if second:
+            yield TableId(first, second)
+        elif first.upper() not in _WORDS:
+            yield TableId(default_database, first)
+
+
+def _unquoted(word: str | None) -> str:
+    if not word or word[0] not in '`"':
+        return word or ""
+    return word[1:-1].replace(word[0] * 2, word[0])

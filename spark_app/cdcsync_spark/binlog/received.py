@@ -1,0 +1,87 @@
+"""What the binlog reader has received so far, as the driver's process sees it while a batch is
+under way, or stuck.
+
+Why it exists: the reader lives in Spark's process for sources, and what it hands over comes through
+Spark and the sink. A sink that hangs would hide whether the source still sends. So the reader notes
+it in a file of the run's scratch folder, which both processes map. Why it is right: a record is
+written in one piece with a checksum, so one that is being written is recognised and read again.
+Times are those of the machine's monotonic clock, which all its processes share.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_RECORD = struct.Struct("<dddQ?")
+_CHECK = struct.Struct("<I")
+_BYTES = _RECORD.size + _CHECK.size
+_NEVER = -1.0
+#: a record that is being written is whole a moment later
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Received:
+    """`listens` is when the reader began to listen, `heard` when an event or heartbeat came last
+    (None: none yet), `end` when a heartbeat came at the end of the binlog after which nothing came
+    (None: something has). `changes` counts as in `LogBatch`. `blocked`: the reader does not listen,
+    because it waits until a full batch is taken, or searches for what the binlog refers to.
+    """
+
+    listens: float
+    heard: float | None = None
+    end: float | None = None
+    changes: int = 0
+    blocked: bool = False
+
+    def to_bytes(self) -> bytes:
+        times = (self.listens, _stored(self.heard), _stored(self.end))
+        record = _RECORD.pack(*times, self.changes, self.blocked)
+        return record + _CHECK.pack(zlib.crc32(record))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self | None:
+        """None for what is no whole record."""
+        record = data[: _RECORD.size]
+        if _CHECK.unpack(data[_RECORD.size :])[0] != zlib.crc32(record):
+            return None
+        listens, heard, end, changes, blocked = _RECORD.unpack(record)
+        return cls(listens, _read(heard), _read(end), changes, blocked)
+
+
+class ReceivedFile:
+    """A record that one process writes and another one reads."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < _BYTES:
+                os.ftruncate(descriptor, _BYTES)
+            self._map = mmap.mmap(descriptor, _BYTES)
+        finally:
+            os.close(descriptor)
+
+    def write(self, received: Received) -> None:
+        self._map[:] = received.to_bytes()
+
+    def read(self) -> Received | None:
+        """None before the first one was written."""
+        for _ in range(_ATTEMPTS):
+            found = Received.from_bytes(self._map[:])
+            if found is not None:
+                return found
+        return None
+
+
+def _stored(time: float | None) -> float:
+    return _NEVER if time is None else time
+
+
+def _read(stored: float) -> float | None:
+    return None if stored == _NEVER else stored

@@ -1,0 +1,399 @@
+"""Facts of the log to whole transactions, and to the tables that must stop. Pure but for the spool.
+
+Theory of operation. Rows are kept until their transaction ends. Then, and only then, it is known
+which transaction they belong to: a table that has it already (its snapshot's LOW, or its last
+commit, covers it) drops its rows, so that rows of an older definition of the table are never looked
+at. Savepoints and rollbacks drop rows before the end.
+
+What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML as
+a statement, an event that cannot be used. A stopped table keeps everything before the transaction
+that stopped it; the other tables flow on. An incident stops all of them.
+
+What an XA PREPARE brings is kept beside until its end: with XA COMMIT it counts as if it were a
+part of that transaction, at its position and for the tables that lack it; with XA ROLLBACK it never
+counts. The PREPARE's own position says nothing about its rows, because no SELECT sees them before
+the commit. A commit whose PREPARE was not read (it is before the start of this reader) asks for it
+by `PrepareNeeded` and changes nothing; the transaction is read again when `learn` has been called.
+Where the PREPARE is in no binlog file any more its rows may be anything, and every table stops.
+
+What is kept is bounded by `size`, which counts all that costs memory; a transaction without rows of
+ours leaves its GTID only, and those are joined to a set, thousands at a time.
+
+The place of the reader never goes back: with GTIDs the server begins a dump at the beginning of a
+file, and what is skipped there is in the set, so that everything before the furthest place stays
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.table import Table, TableId
+from cdcsync_spark.binlog.dml_check import may_change_reach
+from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
+from cdcsync_spark.binlog.stop_reasons import statement_error, xa_error
+from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.sql.dml import Dml, read_dml
+from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.statement import is_dml
+
+#: what a transaction with rows that are kept costs besides them: its id, its GTID, its place in
+#: lists
+TRANSACTION_BYTES = 400
+#: GTIDs that are joined to the set at a time
+_GTIDS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a table stops, and where the reader stood before the transaction that stopped it."""
+
+    error: CdcError
+    upto: Position
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Whole transactions between two positions. `rows` holds per table (index into `transactions`,
+    event).
+
+    `transactions` lists only those with rows that are kept. `left` is the file before the first of
+    them, whose end was not seen.
+    """
+
+    start: Position
+    end: Position
+    timestamp: float | None
+    transactions: list[TransactionId]
+    rows: dict[TableId, list[tuple[int, Spooled]]]
+    stops: dict[TableId, Stop]
+    left: facts.FileLeft | None = None
+
+
+class ReachNeeded(Exception):
+    """The transaction that ends at `end` has a change in statement format: can it reach a captured
+    table?"""
+
+    def __init__(self, dml: Dml, end: LogOffset) -> None:
+        super().__init__(dml)
+        self.dml, self.end = dml, end
+
+
+class PrepareNeeded(Exception):
+    """The transaction that ends at `end` commits the XA transaction `xid`, whose PREPARE this
+    reader has not read."""
+
+    def __init__(self, xid: str, end: LogOffset) -> None:
+        super().__init__(xid)
+        self.xid, self.end = xid, end
+
+
+class Assembly:
+    """Collects from `start`, which all `tables` have; `ahead` are the tables' own positions, where
+    they are further."""
+
+    def __init__(
+        self, tables: Mapping[TableId, Table], start: Position, ahead: Mapping[TableId, Position], spool: Spool
+    ) -> None:
+        self._tables = tables
+        self._spool = spool
+        self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
+        self._stopped: set[TableId] = set()
+        #: by what changes in statement format write, why they may reach a captured table; "" where
+        #: they cannot
+        self._reach: dict[Dml, str] = {}
+        #: what XA transactions prepared, or why it cannot be known
+        self._prepared: dict[str, OpenTransaction | str] = {}
+        self._sealed_at = start
+        #: grows with each step of the place, and with each word that it is still the same one
+        self.steps = 0
+        #: the transactions so far that change a table of ours, or stop one
+        self.changes = 0
+        #: whether the last fact was a heartbeat: the server had nothing else to send
+        self.waits = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._at: LogOffset | None = self._sealed_at.at
+        self._mark, self._created = _begun(self._sealed_at)
+        self._gtids: list[Gtid] = []
+        self._joined = GtidSet()
+        self._timestamp: float | None = None
+        self._transactions: list[TransactionId] = []
+        self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
+        self._stops: dict[TableId, Stop] = {}
+        self._left: facts.FileLeft | None = None
+        self._open = OpenTransaction()
+        #: the memory that was asked for since the last batch, in bytes: events as the log has them,
+        #: and what Python keeps of each
+        self.size = 0
+        self.moved = False
+
+    # -- what the reader asks
+
+    def wanted(self, table: TableId) -> bool:
+        return table in self._tables and table not in self._stopped
+
+    @property
+    def position(self) -> Position:
+        """After the last whole transaction: where a reader goes on after a lost connection."""
+        if isinstance(self._sealed_at, FilePosition):
+            return FilePosition(self._at, self._mark, self._created) if self._at else self._sealed_at
+        anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
+        gtids = self._sealed_at.gtids.union(self._joined).with_gtids(self._gtids)
+        return GtidPosition(gtids, self._at, anchor)
+
+    @property
+    def at(self) -> LogOffset | None:
+        """The place of `position`, which costs more to ask for where there are GTIDs."""
+        return self._at
+
+    def abandon(self) -> None:
+        """Drops the transaction that is being read: the connection is lost and it will come again.
+        Drops the transaction that is being read: the connection is lost and it will come again."""
+        self._open = OpenTransaction()
+        self._spool.rotate()
+
+    def seal(self) -> Sealed:
+        """Everything whole so far; a transaction that is being read goes to a later batch."""
+        end = self.position
+        sealed = Sealed(self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops, self._left)
+        self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}
+        self._sealed_at = end
+        self._spool.rotate()
+        still_open = self._open
+        self._reset()
+        self._open = still_open
+        return sealed
+
+    # -- facts
+
+    def feed(self, fact: facts.Fact) -> None:
+        """Raises CdcError for what stops all tables."""
+        _READERS[type(fact)](self, fact)
+
+    def _row_event(self, event: facts.RowsEvent) -> None:
+        self._open.add(event, self._spool)
+        self.size += event.size + EVENT_BYTES
+
+    def _begin(self, _: facts.TransactionBegin) -> None:
+        self._open = OpenTransaction()
+        self.waits = False
+
+    def _statement(self, statement: facts.Statement) -> None:
+        self._open.statements.append(statement)
+
+    def _xa_prepare(self, prepare: facts.XaPrepare) -> None:
+        self._open.prepared = prepare.xid
+
+    def _xa_end(self, end: facts.XaEnd) -> None:
+        self._open.ended.append(end)
+
+    def _incident(self, incident: facts.Incident) -> None:
+        raise PermanentError(
+            Reason.LOG_INCOMPLETE,
+            f"the server reports an incident in its log: {incident.text}",
+            needed="a log that holds every change",
+            remedy="read all tables again: spec.resnapshot",
+        )
+
+    def _end(self, end: facts.TransactionEnd) -> None:
+        self._sealed_at.covers(end.id)  # a transaction of the other kind is refused before anything of it is kept
+        self._check_prepared(self._open.ended, end.id)
+        self._check_reach(self._open, end.id)
+        done, self._open = self._open, OpenTransaction()
+        if done.prepared is None:
+            self._commit(done, end.id)
+        else:
+            self._hold(done.prepared, done)
+        if end.id.gtid:
+            self._add_gtid(end.id.gtid)
+        self._progress(end.id.end, end.timestamp)
+        self._mark = end.mark
+
+    def _commit(self, done: OpenTransaction, transaction: TransactionId) -> None:
+        """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""
+        prepared = [part for end in done.ended for part in self._settle(end, transaction)]
+        self.size += sum(part.size for part in prepared)
+        for statement in done.statements:
+            self._reach = {d: f for d, f in self._reach.items() if not may_change_reach(statement.sql, d)}
+        self._stop_tables([s for p in prepared for s in p.statements], transaction)
+        self._stop_tables([s for s in done.statements if self._fault(s) != ""], transaction)
+        self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction)
+
+    def _rollback(self, rollback: facts.TransactionRollback) -> None:
+        self._open = OpenTransaction()
+        if rollback.id is None:
+            return
+        if rollback.id.gtid:
+            self._add_gtid(rollback.id.gtid)
+        self._progress(rollback.id.end, rollback.timestamp)
+        self._mark = rollback.mark
+
+    def _savepoint(self, savepoint: facts.Savepoint) -> None:
+        self._open.set_savepoint(savepoint)
+
+    def _rollback_to(self, rollback: facts.RollbackTo) -> None:
+        self._open.roll_back_to(rollback)
+
+    def begin_file(self, created: int) -> None:
+        """The file that the reader stands in was begun at `created` (seconds since 1970), as its
+        first event says."""
+        self._created = created
+
+    def _stand(self, progress: facts.Progress) -> None:
+        self._progress(progress.at, progress.timestamp)
+        self.waits = progress.waits
+        if progress.mark is not None:
+            self._mark = progress.mark
+
+    def _leave(self, left: facts.FileLeft) -> None:
+        """The reader has sealed everything before."""
+        self._left = left
+        self.moved = True
+
+    def _progress(self, at: LogOffset, timestamp: float | None) -> None:
+        if self._at is None or at.covers(self._at):
+            if self._at is not None and self._at.file != at.file:
+                self._created = 0
+            self._at = at
+        self._timestamp = timestamp or self._timestamp
+        self.moved = True
+        self.steps += 1
+
+    def _add_gtid(self, gtid: Gtid) -> None:
+        self._gtids.append(gtid)
+        if len(self._gtids) >= _GTIDS_AT_ONCE:
+            self._joined, self._gtids = self._joined.with_gtids(self._gtids), []
+
+    def _keep_rows(self, rows: list[Spooled], transaction: TransactionId) -> None:
+        index = len(self._transactions)
+        kept: TableId | None = None
+        for item in rows:
+            table = item.head.table
+            if (self._stopped and table in self._stopped) or (self._ahead and self._has(table, transaction)):
+                continue
+            if item.head.defect is not None:
+                self._stop(table, item.head.defect)
+                continue
+            if table is not kept:
+                kept, found = table, self._rows.setdefault(table, [])
+            found.append((index, item))
+        if kept is not None:
+            self._transactions.append(transaction)
+            self.size += TRANSACTION_BYTES
+            self.changes += 1
+
+    def _has(self, table: TableId, transaction: TransactionId) -> bool:
+        ahead = self._ahead.get(table)
+        return ahead is not None and ahead.covers(transaction)
+
+    # -- stops
+
+    def _stop(self, table: TableId, error: CdcError) -> None:
+        """`position` is still before the transaction at hand, and none of its rows are kept yet for
+        this table."""
+        index = len(self._transactions)
+        self._rows[table] = [r for r in self._rows.get(table, []) if r[0] != index]
+        self._stopped.add(table)
+        self.changes += 1
+        self._stops[table] = Stop(error, self.position)
+
+    def _stop_tables(self, statements: list[facts.Statement], transaction: TransactionId) -> None:
+        for statement in statements:
+            for table in self._flowing(transaction):
+                if may_change(statement, self._tables[table]):
+                    self._stop(table, statement_error(statement, table, self._fault(statement)))
+
+    def _flowing(self, transaction: TransactionId) -> list[TableId]:
+        return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+
+    # -- changes in statement format
+
+    def learn_reach(self, dml: Dml, fault: str) -> None:
+        """The answer to `ReachNeeded`: why a change like this may reach a captured table, empty
+        where it cannot."""
+        self._reach[dml] = fault
+
+    def _check_reach(self, done: OpenTransaction, transaction: TransactionId) -> None:
+        """Raises ReachNeeded while everything is still as it was. What was prepared (XA) was
+        written at another time: it stops."""
+        for statement in done.statements if done.prepared is None else ():
+            dml = read_dml(statement) if is_dml(statement.sql) else None
+            known = dml is None or dml in self._reach or any(dml.written.means(t) for t in self._tables)
+            if dml is not None and not known and self._flowing(transaction):
+                raise ReachNeeded(dml, transaction.end)
+
+    def _fault(self, statement: facts.Statement) -> str | None:
+        """Why the change may reach a captured table, "" where it cannot; None where nothing was
+        asked."""
+        if not self._reach or not is_dml(statement.sql):
+            return None
+        dml = read_dml(statement)
+        return None if dml is None else self._reach.get(dml)
+
+    # -- XA
+
+    def learn(self, xid: str, prepared: OpenTransaction | str) -> None:
+        """The answer to `PrepareNeeded`; a text says why there is none, which stops the tables at
+        the commit."""
+        if isinstance(prepared, str):
+            self._prepared[xid] = prepared
+        else:
+            self._hold(xid, prepared)
+
+    def _hold(self, xid: str, prepared: OpenTransaction) -> None:
+        """Until its end. After a crash of the server an application may prepare again what the log
+        has as prepared."""
+        self._drop(xid)
+        prepared.rows = self._spool.hold(prepared.rows)
+        self._prepared[xid] = prepared
+
+    def _drop(self, xid: str) -> OpenTransaction | str | None:
+        found = self._prepared.pop(xid, None)
+        if isinstance(found, OpenTransaction):
+            self._spool.release(found.rows)
+        return found
+
+    def _check_prepared(self, ended: list[facts.XaEnd], transaction: TransactionId) -> None:
+        """Raises PrepareNeeded while everything is still as it was."""
+        for end in ended:
+            if end.committed and end.xid not in self._prepared and self._flowing(transaction):
+                raise PrepareNeeded(end.xid, transaction.end)
+
+    def _settle(self, end: facts.XaEnd, transaction: TransactionId) -> list[OpenTransaction]:
+        """What counts now, and is prepared no more."""
+        found = self._drop(end.xid)
+        if isinstance(found, str) and end.committed:
+            for table in self._flowing(transaction):
+                self._stop(table, xa_error(end.xid, found, table))
+        return [found] if isinstance(found, OpenTransaction) and end.committed else []
+
+
+_READERS: dict[type, Callable[[Assembly, Any], None]] = {
+    facts.RowsEvent: Assembly._row_event,
+    facts.TransactionBegin: Assembly._begin,
+    facts.TransactionEnd: Assembly._end,
+    facts.TransactionRollback: Assembly._rollback,
+    facts.Statement: Assembly._statement,
+    facts.Progress: Assembly._stand,
+    facts.FileLeft: Assembly._leave,
+    facts.Savepoint: Assembly._savepoint,
+    facts.RollbackTo: Assembly._rollback_to,
+    facts.XaPrepare: Assembly._xa_prepare,
+    facts.XaEnd: Assembly._xa_end,
+    facts.Incident: Assembly._incident,
+}
+
+
+def _begun(position: Position) -> tuple[str, int]:
+    """What a position knows of its own place: the GTID mark, and when its file was begun."""
+    if isinstance(position, FilePosition):
+        return position.mark, position.created
+    return "", position.anchor.created if position.anchor and position.anchor.at == position.at else 0

@@ -1,0 +1,212 @@
+"""Finds in the binlog what an XA transaction prepared, for its XA COMMIT that a reader meets
+without it.
+
+Theory of operation. The PREPARE of a commit may be before the place where a reader began: a run
+restarted between them, or a snapshot was taken there. Nothing records it but the binlog, so that is
+searched, backwards file by file. An xid is prepared at most once at a time; so in the binlog before
+its commit the last PREPARE of that xid is the one, and if the last word there is an end of it there
+is none. The server keeps the metadata locks of a prepared transaction, also when it is restarted,
+so no DDL lies between: its rows fit the definition that their TABLE_MAP is compared with, as any
+others.
+
+Why it is bounded: what was read of a file does not change any more, so it is kept, and each part of
+the binlog is read at most once by a reader. That reading looks at no row; the rows of the one
+transaction that is committed are then read from their own place.
+
+Why it disturbs nothing: the dumps have replica id 0, as those of mysqlbinlog, for which the server
+ends no other dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.table import TableId
+from cdcsync_mysql.connection import Source, connect, fetch
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import read_facts
+from cdcsync_spark.binlog.client import BinlogClient
+from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.spool import Spool
+from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.parser import EventParser
+
+_HEARTBEAT_SECONDS = 10.0
+_FIRST_EVENT = 4
+
+
+@dataclass(frozen=True)
+class PreparePlace:
+    """The transaction that ends at `end` with an XA PREPARE; a dump from `begin` brings it whole.
+    The transaction that ends at `end` with an XA PREPARE; a dump from `begin` brings it whole."""
+
+    begin: LogOffset
+    end: LogOffset
+
+
+class Known(Enum):
+    ENDED = auto()
+
+
+@dataclass
+class FileXa:
+    """What one file, up to a place, has last of each XA transaction: where it was prepared, or that
+    it ended. Pure."""
+
+    file: str
+    upto: LogOffset | None = None
+    last: dict[str, PreparePlace | Known] = field(default_factory=dict)
+    #: the file was left; a transaction ends behind `upto`, which is left to a later reading
+    closed: bool = False
+    beyond: bool = False
+
+    def __post_init__(self) -> None:
+        #: the end of the last whole transaction that was read
+        self.whole = LogOffset(self.file, _FIRST_EVENT)
+        self._said: list[facts.XaPrepare | facts.XaEnd] = []
+
+    def feed(self, fact: facts.Fact) -> None:
+        match fact:
+            case facts.TransactionBegin():
+                self._said = []
+            case facts.XaPrepare() | facts.XaEnd():
+                self._said.append(fact)
+            case facts.Progress(at=at):
+                self._reach(at)
+            case facts.TransactionEnd(id=id):
+                self._end(id.end)
+            case facts.TransactionRollback(id=TransactionId(end=end)):
+                self._reach(end)
+
+    def _end(self, end: LogOffset) -> None:
+        self.beyond = self.upto is not None and not self.upto.covers(end)
+        if self.beyond:
+            return
+        for said in self._said:
+            prepared = isinstance(said, facts.XaPrepare)
+            self.last[said.xid] = PreparePlace(self.whole, end) if prepared else Known.ENDED
+        self._reach(end)
+
+    def _reach(self, place: LogOffset) -> None:
+        if place.file == self.file:
+            self.whole = place
+        else:
+            self.closed = True
+
+    @property
+    def done(self) -> bool:
+        return self.closed or self.beyond or (self.upto is not None and self.whole.covers(self.upto))
+
+
+class Stopped(Exception):
+    """The reader that searches is asked to end."""
+
+
+@dataclass
+class XaSearch:
+    """Searches the log named `log`. `stopping` is asked while it reads; it then raises `Stopped`.
+    Searches the log named `log`. `stopping` is asked while it reads; it then raises `Stopped`."""
+
+    source: Source
+    log: str
+    stopping: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self._seen: dict[str, FileXa] = {}
+
+    def last(self, xid: str, upto: LogOffset) -> PreparePlace | Known | None:
+        """What the log up to `upto` (inclusive) says last of `xid`; None where no file names it.
+        Raises CdcError, Stopped."""
+        for file in reversed(self._files(upto)):
+            found = self._read(file, upto).last.get(xid)
+            if found is not None:
+                return found
+        return None
+
+    def prepared(
+        self, xid: str, commit: LogOffset, wanted: Callable[[TableId], bool], spool: Spool
+    ) -> OpenTransaction | None:
+        """What the XA COMMIT that ends at `commit` commits; None where no file has its PREPARE.
+        Raises CdcError, Stopped."""
+        place = self.last(xid, LogOffset(commit.file, commit.offset - 1))
+        return self._transaction(place, wanted, spool) if isinstance(place, PreparePlace) else None
+
+    def since(self, place: LogOffset) -> Iterator[facts.Fact]:
+        """What is not rows, from `place` to the end of the binlog. Raises CdcError, Stopped."""
+        return self._facts(place, lambda _: False)
+
+    def _transaction(self, place: PreparePlace, wanted: Callable[[TableId], bool], spool: Spool) -> OpenTransaction:
+        transaction = OpenTransaction()
+        for fact in self._facts(place.begin, wanted):
+            if isinstance(fact, facts.TransactionBegin):
+                transaction = OpenTransaction()
+            elif isinstance(fact, facts.TransactionEnd) and fact.id.end.covers(place.end):
+                if fact.id.end == place.end:
+                    return transaction
+                break
+            else:
+                _collect(fact, transaction, spool)
+        raise fail(
+            Reason.POSITION_LOST,
+            f"no transaction of the binlog from {place.begin} on ends at {place.end}",
+            needed="the binlog in which it was found a moment ago",
+            remedy="read the tables again (spec.resnapshot)",
+        )
+
+    def _files(self, upto: LogOffset) -> Sequence[str]:
+        with connect(self.source) as connection:
+            prove(connection, read_facts(connection), self.log, None)
+            listed = [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
+        return [file for file in listed if LogOffset(file, _FIRST_EVENT).number <= upto.number]
+
+    def _read(self, file: str, upto: LogOffset) -> FileXa:
+        found = self._seen.get(file)
+        if found is None or not upto.covers(found.whole):
+            found = FileXa(file)
+        found.upto, found.beyond = upto if file == upto.file else None, False
+        if not found.done:
+            self._read_on(found)
+        self._seen[file] = found
+        return found
+
+    def _read_on(self, found: FileXa) -> None:
+        for fact in self._facts(found.whole, lambda _: False):
+            found.feed(fact)
+            if found.done:
+                return
+
+    def _facts(self, start: LogOffset, wanted: Callable[[TableId], bool]) -> Iterator[facts.Fact]:
+        """To the end of the log. A connection of its own, which is closed with the iterator."""
+        connection = connect(self.source)
+        flavor = read_facts(connection).flavor
+        client = BinlogClient(
+            connection,
+            flavor=flavor,
+            start=FilePosition(start),
+            replica_id=0,
+            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            nonblocking=True,
+        )
+        parser = EventParser(flavor, file=start.file, wanted=wanted)
+        with client:
+            for arrived in client.arrivals():
+                if self.stopping():
+                    raise Stopped
+                for event in arrived:
+                    yield from parser.feed(event)
+
+
+def _collect(fact: facts.Fact, transaction: OpenTransaction, spool: Spool) -> None:
+    match fact:
+        case facts.RowsEvent():
+            transaction.add(fact, spool)
+        case facts.Statement():
+            transaction.statements.append(fact)
+        case facts.Savepoint():
+            transaction.set_savepoint(fact)
+        case facts.RollbackTo():
+            transaction.roll_back_to(fact)

@@ -1,0 +1,77 @@
+"""What every application of a run works with: the resource, the source as it is reached, the sink,
+the way to report."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunConfig
+from cdcsync_core.spec import CdcSync
+from cdcsync_mysql.connection import Source, connect, source_from_spec
+from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_spark.run.progress import Reports, failed_entry
+from cdcsync_spark.sinks import refuse_unready, sink_from_spec
+from cdcsync_spark.sinks.base import Sink
+
+#: how long a run that waits says nothing
+_SILENT_SECONDS = 5.0
+
+
+class Draining(Exception):
+    """The run was asked to stop while it waited."""
+
+
+@dataclass
+class RunContext:
+    """`starting` gives the Spark session; `failed` collects the errors of single tables by name;
+    the others flow on."""
+
+    config: RunConfig
+    resource: CdcSync
+    source: Source
+    facts: ServerFacts
+    sink: Sink
+    reporter: Reports
+    stopping: threading.Event
+    starting: Future[SparkSession]
+    failed: dict[str, CdcError] = field(default_factory=dict)
+    _said_at: float = float("-inf")
+
+    @property
+    def sync(self) -> str:
+        return self.resource.full_name
+
+    def refuse(self, table: str, error: CdcError) -> None:
+        """The table takes no part in this run any more."""
+        self.failed[table] = error
+        self.reporter.report(tables=[failed_entry(table, error)])
+
+    def wait(self, seconds: float) -> None:
+        """Raises Draining when the run is asked to stop, and what a report raises: who says nothing
+        does not learn that nobody listens."""
+        if self.stopping.wait(seconds):
+            raise Draining
+        if time.monotonic() - self._said_at >= _SILENT_SECONDS:
+            self._said_at = time.monotonic()
+            self.reporter.report()
+
+
+def open_context(
+    config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
+) -> RunContext:
+    """Reaches sink and source once; raises CdcError."""
+    resource = CdcSync.model_validate(config.resource)
+    secrets = Path(config.secrets_dir)
+    source = source_from_spec(resource.spec.source, secrets)
+    refuse_unready(resource.spec.sink, secrets)
+    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name)
+    with connect(source) as connection:
+        facts = read_facts(connection)
+    return RunContext(config, resource, source, facts, sink, reporter, stopping, starting)

@@ -1,0 +1,129 @@
+"""Numbers of one driver for Prometheus: what it reports to its controller, shown as it is said.
+
+Names are an interface: see docs/operator.md. Why it is right: nothing is counted here, so what is
+shown and what is reported cannot differ; a metric of which nothing was said yet is left out. A page
+that cannot be served costs the run nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdcsync_core.run import RunConfig, TablePhase
+from cdcsync_core.status import unix_time
+from cdcsync_kube.pages import exposition, family, serve
+from cdcsync_spark.run.progress import Reports
+
+#: where to serve: a port on all addresses (in a pod), or ADDRESS:PORT; nothing is served without it
+VARIABLE = "CDCSYNC_METRICS"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`value` takes what was said so far: the parts of `Report`, each as it was said last."""
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[Mapping[str, Any]], float | None]
+
+
+def _of(part: str, name: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda said: (said.get(part) or {}).get(name)
+
+
+def _ago(said: Mapping[str, Any], name: str) -> float | None:
+    """A time of an age in `flow`. Before the run has received anything, no age is that of something
+    received."""
+    flow = said.get("flow") or {}
+    age = flow.get(name)
+    return None if age is None or (name == "silence" and not flow["heard"]) else said["at"] - age
+
+
+OF_RUN = (
+    Metric("cdcsync_driver_epoch", "gauge", "the run's epoch: each start of a driver has a higher one", lambda s: s.get("epoch")),
+    Metric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver last had news", lambda s: s.get("at")),
+    Metric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source", lambda s: s.get("lag_seconds")),
+    Metric(
+        "cdcsync_driver_received_timestamp_seconds", "gauge", "when an event or heartbeat of the source came last",
+        lambda s: _ago(s, "silence"),
+    ),
+    Metric("cdcsync_driver_committed_timestamp_seconds", "gauge", "when the stream last committed", lambda s: _ago(s, "commit")),
+    Metric("cdcsync_driver_waiting_seconds", "gauge", "how long the oldest received change waits", _of("flow", "waiting")),
+    Metric(
+        "cdcsync_driver_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
+        lambda s: unix_time((s.get("position") or {}).get("timestamp")),
+    ),
+    Metric("cdcsync_driver_rows_total", "counter", "rows read by the snapshot, or upserted and deleted by the stream", _of("done", "rows")),
+    Metric("cdcsync_driver_commits_total", "counter", "commits to targets", _of("done", "commits")),
+    Metric("cdcsync_driver_snapshot_splits", "gauge", "splits of the snapshot as far as planned", _of("snapshot", "splitsTotal")),
+    Metric("cdcsync_driver_snapshot_splits_finished", "gauge", "splits read", _of("snapshot", "splitsFinished")),
+    Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of upkeep of the targets", _of("maintenance", "steps")),
+    Metric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on upkeep", _of("maintenance", "seconds")),
+    Metric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by upkeep", _of("maintenance", "bytes")),
+    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "dead files removed by upkeep", _of("maintenance", "filesRemoved")),
+)  # fmt: skip
+
+
+@dataclass
+class DriverMetrics:
+    """The page of one run; thread safe. `labels` are on every line."""
+
+    labels: Mapping[str, str]
+    _said: dict[str, Any] = field(default_factory=dict)
+    _phases: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, parts: Mapping[str, Any], now: float) -> None:
+        """The parts of a `Report`, said at `now` (unix seconds)."""
+        with self._lock:
+            # a lag of None says that the log is silent; of another part it says nothing
+            self._said |= {k: v for k, v in parts.items() if v is not None or k == "lag_seconds"} | {"at": now}
+            self._phases |= {entry["name"]: str(entry["phase"]) for entry in parts.get("tables", [])}
+
+    def text(self) -> str:
+        """The whole page."""
+        with self._lock:
+            said, phases = dict(self._said), Counter(self._phases.values())
+        families = []
+        for metric in OF_RUN:
+            value = metric.value(said)
+            known = [] if value is None else [(self.labels, value)]
+            families.append(family(metric.name, metric.kind, metric.help, known))
+        tables = [({**self.labels, "phase": p.value}, float(phases[p.value])) for p in TablePhase]
+        families.append(family("cdcsync_driver_tables", "gauge", "tables of the run by their phase", tables))
+        return exposition(families)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A reporter whose reports are also shown."""
+
+    reporter: Reports
+    metrics: DriverMetrics
+
+    def report(self, **parts: Any) -> None:
+        self.metrics.take(parts, time.time())
+        self.reporter.report(**parts)
+
+
+def shown(config: RunConfig, reporter: Reports) -> Reports:
+    """`reporter`, with a page of its reports where the environment asks for one."""
+    address, _, port = os.environ.get(VARIABLE, "").rpartition(":")
+    if not port:
+        return reporter
+    about = config.resource["metadata"]
+    labels = {"namespace": about.get("namespace", "default"), "name": about["name"], "kind": config.kind.value}
+    metrics = DriverMetrics(labels)
+    try:
+        serve(int(port), {"/metrics": lambda: (200, metrics.text())}, address)
+    except (OSError, ValueError, OverflowError) as error:
+        sys.stderr.write(f"no metrics are served at {VARIABLE}={address}:{port}: {error}\n")
+    return Shown(reporter, metrics)

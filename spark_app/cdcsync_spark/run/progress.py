@@ -1,0 +1,78 @@
+"""What a driver tells its controller while it works: reports, one JSON object a line.
+
+The pipe belongs to one run, so a report can never be taken for another run's; when its reader is
+gone the driver has lost its controller and drains.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.position import Position
+from cdcsync_core.run import Report, TablePhase
+from cdcsync_core.state import TableState
+
+
+class ControllerGone(Exception):
+    """Nobody reads the reports any more."""
+
+
+class Reports(Protocol):
+    """Where an application's news go."""
+
+    def report(self, **parts: Any) -> None:
+        """The parts of `Report`; raises ControllerGone. Thread safe."""
+
+
+class Reporter:
+    """Writes reports of run `run` to descriptor `fd` (-1: nowhere). Thread safe."""
+
+    def __init__(self, run: str, fd: int) -> None:
+        self._run = run
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def report(self, **parts: Any) -> None:
+        """The parts of `Report`; raises ControllerGone."""
+        if self._fd < 0:
+            return
+        line = (Report(self._run, **parts).to_json() + "\n").encode()
+        try:
+            with self._lock:
+                while line:
+                    line = line[os.write(self._fd, line) :]
+        except BrokenPipeError as e:
+            raise ControllerGone("the controller no longer reads this run's reports") from e
+
+
+def table_entry(name: str, phase: TablePhase, state: TableState | None, **more: Any) -> dict[str, Any]:
+    """An entry of `status.tableStatus`. `more` adds splitsTotal and splitsFinished, or replaces the
+    position."""
+    entry: dict[str, Any] = {"name": name, "phase": phase.value, "reason": "", "message": ""}
+    if state is not None:
+        entry |= {
+            "finished": state.finished.to_list(),
+            "low": state.low.to_dict() if state.low else None,
+            "high": state.high.to_dict() if state.high else None,
+            "rows": state.rows,
+            "nulledDates": state.nulled,
+            "nonce": state.nonce,
+            "position": state.position.to_dict() if state.position else None,
+        }
+    return entry | more
+
+
+def failed_entry(name: str, error: CdcError, state: TableState | None = None) -> dict[str, Any]:
+    """The entry of a table that was stopped."""
+    return table_entry(name, TablePhase.FAILED, state) | {"reason": error.reason.value, "message": error.message}
+
+
+def position_entry(position: Position, timestamp: float | None) -> dict[str, Any]:
+    """`status.position`: the reader's place; `timestamp` comes in unix seconds and goes out as RFC
+    3339."""
+    text = "" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")
+    return position.to_dict() | {"timestamp": text}

@@ -1,0 +1,59 @@
+"""Spark starts in a thread while the driver imports its other parts and opens the targets: each
+takes seconds on a core of its own.
+
+Why it is right: nothing of the session is used before `result` gave it, and an error of its start
+is raised there. The thread is a daemon: a driver that ends before has no use for the session, and
+the JVM ends with the pipe that its parent held. Executors cost a cluster more than a second thread
+costs a driver, so a session that has some waits until the source has answered.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_core.spec import CdcSync
+from cdcsync_spark.session.start import start_session
+
+
+def begin(config: RunConfig) -> Future[SparkSession]:
+    """The session of this run, with its executors if it has some, as soon as it is there."""
+    session: Future[SparkSession] = Future()
+    threading.Thread(target=_start, args=(config, session), name="spark-start", daemon=True).start()
+    return session
+
+
+def _start(config: RunConfig, session: Future[SparkSession]) -> None:
+    try:
+        session.set_result(_session(config))
+    except BaseException as e:  # noqa: BLE001 (raised again where the session is asked for)
+        session.set_exception(e)
+
+
+def _session(config: RunConfig) -> SparkSession:
+    resource = CdcSync.model_validate(config.resource)
+    if config.spark:
+        _reach(resource, config)
+    tasks = resource.spec.snapshot.parallelism if config.kind is RunKind.SNAPSHOT else 2
+    return start_session(
+        f"cdcsync {resource.full_name} {config.kind}",
+        cores=min(tasks, os.cpu_count() or 1),
+        memory=f"{resource.spec.driver.memory >> 20}m",
+        scratch_dir=config.scratch_dir,
+        extra=resource.spec.spark_conf,
+        cluster=config.spark,
+    )
+
+
+def _reach(resource: CdcSync, config: RunConfig) -> None:
+    """A session of a cluster asks for executors as it starts: not for a source that cannot be
+    reached. Raises CdcError."""
+    from cdcsync_mysql.connection import connect, source_from_spec
+
+    with connect(source_from_spec(resource.spec.source, Path(config.secrets_dir))):
+        pass

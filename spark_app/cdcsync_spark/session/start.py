@@ -1,0 +1,146 @@
+"""The Spark session: the one place that knows the Spark version and its settings.
+
+The settings are the measured ones: Python workers over Unix sockets, and a checkpoint file manager
+that does not fork a shell for each of the two log writes of a micro-batch. Checkpoints live in the
+run's scratch folder and are never read by another run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from cdcsync_spark.session import delta_jars
+
+_MANAGER = "FileSystemBasedCheckpointFileManager"
+#: the class moved with 4.1
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    # plans of a few rows, most of them run once: compiled code would cost more than it saves
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "cdcsync_spark.app.worker_preload",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.log.level": "WARN",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+#: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
+#: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
+#: and would wait for them for ever: it ends.
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
+#: the bytes of a socket's path at most, and of the name that Spark gives it
+_SOCKET_PATH, _SOCKET_NAME = 107, len("/.01234567-0123-0123-0123-0123456789ab.sock")
+
+
+def checkpoint_manager() -> str:
+    """The class name of the file-system based checkpoint manager in the installed Spark."""
+    major, minor = (int(n) for n in pyspark.__version__.split(".")[:2])
+    return f"{_STREAMING}.{'checkpointing.' if (major, minor) >= (4, 1) else ''}{_MANAGER}"
+
+
+def _socket_dir(scratch_dir: str) -> str:
+    """The run's scratch folder, or a short one where a socket in it would have too long a path (107
+    bytes on Linux, unix(7))."""
+    if len(os.fsencode(scratch_dir)) + _SOCKET_NAME <= _SOCKET_PATH:
+        return scratch_dir
+    folder = tempfile.mkdtemp(prefix="cdcsync-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def archive_path() -> Path | None:
+    """Where the class archive of this Spark and this Java lies, made by
+    `cdcsync_spark.session.class_archive`; None without a Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    binary = Path(java).resolve()
+    made_with = f"{binary} {binary.stat().st_mtime_ns} {spark_home()}"
+    version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
+    return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
+
+
+def spark_home() -> Path:
+    """Where Spark is started from if `cdcsync_spark.session.class_archive` made it: PySpark's
+    programs and jars without the zip of its Python part, which comes first on the path of Python's
+    processes otherwise, and each compiles anew what it imports from it."""
+    return Path(sys.prefix) / "share" / "cdcsync" / "spark"
+
+
+def _set_environment() -> None:
+    """What Spark's launcher and its JVM read there."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # there is none to be asked for data sources that are installed: ours are registered
+    os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
+    os.environ["SPARK_LAUNCHER_OPTS"] = _JVM
+    if (spark_home() / "jars").exists():
+        os.environ.setdefault("SPARK_HOME", str(spark_home()))
+
+
+def _archive_option() -> str:
+    path = archive_path()
+    return f"-XX:SharedArchiveFile={path}" if path is not None and path.exists() else ""
+
+
+def _jars(extra: Mapping[str, str]) -> dict[str, str]:
+    """Delta's jars beside the user's: classes that are loaded only if a table asks for Spark
+    (`sinks.delta.delta_spark`)."""
+    jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, delta_jars.installed())]
+    return {"spark.jars": ",".join(jars)} if jars else {}
+
+
+def start_session(
+    name: str,
+    *,
+    cores: int,
+    memory: str,
+    scratch_dir: str,
+    extra: Mapping[str, str],
+    cluster: Mapping[str, str] | None = None,
+    jvm_options: str = "",
+) -> SparkSession:
+    """A `local[cores]` session, or one with executors where `cluster` has their settings.
+
+    `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what
+    makes the cluster.
+    """
+    _set_environment()
+    settings = {
+        **_SETTINGS,
+        **({} if cluster else _LOCAL),
+        "spark.driver.memory": memory,
+        "spark.local.dir": scratch_dir,
+        "spark.python.unix.domain.socket.dir": _socket_dir(scratch_dir),
+        "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
+        "spark.driver.extraJavaOptions": " ".join(
+            (
+                _JVM,
+                f"-Djava.io.tmpdir={scratch_dir}",
+                jvm_options or _archive_option(),
+            )
+        ).strip(),
+        **extra,
+        **({} if cluster else _jars(extra)),
+        **(cluster or {}),
+    }
+    builder = SparkSession.builder.master(settings.pop("spark.master", f"local[{cores}]")).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,216 @@
+"""Commits by Spark, for tables whose features delta-rs does not write, and where it would rewrite
+too much.
+
+Spark changes the rows in a shadow of the table (`sinks.delta.shadow`) in whatever way the table's
+features ask for, by deletion vectors where it has them; the entry that comes of it is completed and
+entered by `DeltaWriter`. The batch is broadcast, because it is small beside the table. Before
+anybody sees it the counts of a MERGE must add up, as for delta-rs (`sinks.delta.merge`), and so
+must the live rows of every file that went or came; Spark must have made one commit, not more.
+
+Extensions belong to a session: Delta's are in one of its own beside the driver's, made when it is
+first needed.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from functools import lru_cache
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
+from cdcsync_spark.sinks.delta.home import DeltaHome
+from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
+from cdcsync_spark.sinks.delta.shadow import Shadow, new_paths, shadowed
+from cdcsync_spark.sinks.delta.strategy import spark_may
+from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+#: an error class of Delta, or of the analyser about a column or a type
+_NAMED = re.compile(r"\[(DELTA_|UNRESOLVED_COLUMN|DATATYPE_MISMATCH|INCOMPATIBLE_DATA)|AnalysisException")
+_VALUES = re.compile(r" (?:by row )?with values?\b")
+_SETTINGS = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # here Spark works on many rows
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    # one task would hold a large table's touched rows at once and run out of memory [measured]
+    "spark.sql.shuffle.partitions": "32",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # the source is a table in memory: nothing can change while it is read twice
+    "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # whatever the resource's sparkConf says: a file that cannot be read must not become fewer rows,
+    # and rows are counted by statistics
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.databricks.delta.stats.collect": "true",
+    # every shadow is a table of its own, used once
+    "spark.databricks.delta.delta.log.cacheSize": "1",
+}
+
+
+def driver_session() -> SparkSession | None:
+    """This process's Spark if it runs and has the jars of `delta_jars`."""
+    spark = SparkSession._instantiatedSession
+    if spark is None or spark.sparkContext._jsc is None:
+        return None
+    return spark if "delta-spark" in spark.sparkContext.getConf().get("spark.jars", "") else None
+
+
+@lru_cache(maxsize=1)
+def delta_session(spark: SparkSession) -> SparkSession:
+    """A session that knows Delta on the same Spark; the driver's stays as it was."""
+    jvm = spark._jvm
+    assert jvm is not None
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    default, active = sessions.getDefaultSession(), sessions.getActiveSession()
+    builder = sessions.builder().withExtensions(getattr(jvm, _EXTENSION)())
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    made = SparkSession(spark.sparkContext, builder.create())
+    if default.isDefined():
+        sessions.setDefaultSession(default.get())
+    if active.isDefined():
+        sessions.setActiveSession(active.get())
+    return made
+
+
+def serves(home: DeltaHome, view: TableView) -> bool:
+    """Whether Spark can make a commit to the table now."""
+    return home.place.local and spark_may(view) and driver_session() is not None
+
+
+def work(home: DeltaHome, view: TableView, commit: Commit) -> tuple[list[Action], list[str]]:
+    """Spark's actions for `commit` on top of `view`, and the files that it wrote for them, durable
+    in the table."""
+    spark = driver_session()
+    assert spark is not None
+    root = Path(home.lake.root, home.root)
+    if isinstance(commit.change, Append | Replace):
+        home.refuse_missing(commit.change.files)
+    with shadowed(Path(home.place.root), view.version) as shadow:
+        gained = _change(delta_session(spark), shadow, root, commit)
+        actions = shadow.committed()
+        _check_rows(view, commit, actions, gained)
+        paths = new_paths(view, actions)
+        shadow.publish(paths)
+    return actions, paths
+
+
+def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> int:
+    """The rows that a MERGE adds or, below zero, takes away. Staged files are relative to `root`.
+    The rows that a MERGE adds or, below zero, takes away. Staged files are relative to `root`."""
+    change, table, gained = commit.change, commit.state.table, 0
+    try:
+        if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
+            gained = _merge(session, str(shadow.folder), table, change)
+        if not shadow.committed():
+            # also where a MERGE met no row: the state must follow even so
+            _write(session, shadow, root, commit)
+    except (PySparkException, Py4JJavaError) as error:
+        raise spark_error(str(error), table) from None
+    return gained
+
+
+def _check_rows(view: TableView, commit: Commit, actions: list[Action], gained: int) -> None:
+    """Raises InternalError where the table would not hold the rows that it should: those of `view`,
+    changed as `commit` says."""
+    change = commit.change
+    added = sum(f.rows for f in change.files) if isinstance(change, Append | Replace) else gained
+    gone = [f for a in actions if "remove" in a and (f := view.files.get(a["remove"]["path"])) is not None]
+    wanted = added if isinstance(change, Replace) else added + _live(gone)
+    found = _live([LiveFile(a["add"]) for a in actions if "add" in a])
+    if not actions or (found != wanted and all(f.rows is not None for f in gone)):
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"Spark's commit has {len(actions)} actions and leaves {found} rows in the files that it touched",
+            needed=f"{wanted} rows, in one commit",
+            remedy="see the driver's log; report it",
+            table=str(commit.state.table.id),
+        )
+
+
+def _live(files: list[LiveFile]) -> int:
+    return sum((f.rows or 0) - f.deleted_rows for f in files)
+
+
+def _merge(session: SparkSession, folder: str, table: Table, change: Merge) -> int:
+    """Rows inserted less those deleted."""
+    schema = arrow_schema(table)
+    marker = unused_name(schema.names)
+    source = merge_source(change, schema, table, marker)
+    rows = session.createDataFrame(source, from_arrow_schema(source.schema, prefer_timestamp_ntz=True))
+    view = f"changes_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    deleted = f"s.{_quoted(marker)}"
+    names = ", ".join(_quoted(n) for n in schema.names)
+    try:
+        counts = session.sql(
+            f"MERGE INTO delta.{_quoted(folder)} t USING (SELECT /*+ BROADCAST({view}) */ * FROM {view}) s"
+            f" ON {' AND '.join(f't.{_quoted(k)} = s.{_quoted(k)}' for k in table.key)}"
+            f" WHEN MATCHED AND {deleted} THEN DELETE"
+            f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{_quoted(n)} = s.{_quoted(n)}' for n in schema.names)}"
+            f" WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({names})"
+            f" VALUES ({', '.join(f's.{_quoted(n)}' for n in schema.names)})"
+        ).collect()[0]
+    finally:
+        session.catalog.dropTempView(view)
+    kinds = ("inserted", "updated", "deleted")
+    check_counts(table, change, {f"num_target_rows_{k}": counts[f"num_{k}_rows"] for k in kinds})
+    return int(counts["num_inserted_rows"]) - int(counts["num_deleted_rows"])
+
+
+def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> None:
+    """Staged rows, or none; with a transaction, without which Spark commits no write of nothing."""
+    change, state = commit.change, commit.state
+    files = change.files if isinstance(change, Append | Replace) else ()
+    writer = _staged(session, root, state.table, files).write.format("delta")
+    writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.number)
+    if isinstance(change, Replace):
+        writer = writer.mode("overwrite").option("overwriteSchema", "true")
+    else:
+        writer = writer.mode("append")
+    writer.save(str(shadow.folder))
+
+
+def _staged(session: SparkSession, root: Path, table: Table, files: tuple[StagedFile, ...]) -> DataFrame:
+    schema = from_arrow_schema(arrow_schema(table), prefer_timestamp_ntz=True)
+    if not files:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*(str(root / f.path) for f in files))
+
+
+def spark_error(text: str, table: Table) -> CdcError:
+    """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry
+    may cure. The values of a row that breaks a rule are left out."""
+    flat = _VALUES.split(" ".join(text.split()))[0]
+    named = _NAMED.search(flat)
+    if named is None:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"Spark failed to change the target: {flat[:500]}",
+            remedy="see the driver's log; give it more memory (spec.driver.memory)",
+            table=str(table.id),
+        )
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"Spark refused to change the target: {flat[named.start() :][:500]}",
+        needed="a table whose rules the changes keep",
+        remedy=f"take the rule from the target table, {RUN_AGAIN}",
+        table=str(table.id),
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

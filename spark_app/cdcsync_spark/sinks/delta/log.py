@@ -1,0 +1,181 @@
+"""The log of a Delta table as the place of our state.
+
+Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never
+changes, so the state as of a version is found by reading entries downwards from it until one is
+ours: nearly always the first. Entries of other programs (OPTIMIZE, compaction, VACUUM) have no
+state and change no row's value, so they are looked past. Files are read here directly and not
+through delta-rs' `history()`, which mixes in commits newer than the handle.
+
+Entries are kept as long as they are needed: the table is made with
+`delta.enableExpiredLogCleanup=false`, which stops every program's automatic clean-up, and we clean
+up ourselves right after a commit of our own, before a checkpoint that is older than it
+(`sinks.delta.maintenance`). However long a table rests, its newest state stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
+from cdcsync_core.state import STATE_VERSION, TableState
+
+#: the key in `commitInfo`
+STATE_KEY = "cdcsync"
+_ENGINE = "cdcsync"
+_MOST_FOREIGN_COMMITS = 10_000
+#: where nothing says whose table it is, nobody is to be asked to remove it
+OWN_TABLE = "where the table is this sync's own, move its folder away"
+
+
+#: what parsers raise of content that is not what it should be: too deep, too large, of other types
+_BROKEN = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    OSError,
+    pa.ArrowException,
+)
+
+
+class LostRace(Exception):
+    """Another commit came first; start again at "open"."""
+
+
+def entry_name(version: int) -> str:
+    """Relative to the table."""
+    return f"_delta_log/{version:020d}.json"
+
+
+class TornFile(PermanentError):
+    """A file of the log that cannot be parsed."""
+
+
+@contextmanager
+def parsing(path: str) -> Iterator[None]:
+    """Around what parses the whole content of the file at `path`: one that was cut stops its table,
+    and no other."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except _BROKEN as broken:
+        raise TornFile(
+            Reason.SINK_CONFLICT,
+            f"the file {path} cannot be read: {' '.join(str(broken).split())[:200] or type(broken).__name__}",
+            needed="a whole log",
+            remedy=f"restore the file; or, {OWN_TABLE}, {RUN_AGAIN}",
+        ) from None
+
+
+@dataclass(frozen=True)
+class Log:
+    """The `_delta_log` of the table in `folder`, relative to `files`; `read` gives a whole file
+    there, None for none, `has` says whether there is one, `listed` has the names in a folder;
+    `linked` is whether a path below the table goes through a symbolic link."""
+
+    files: pafs.FileSystem
+    folder: str
+    read: Callable[[str], bytes | None]
+    has: Callable[[str], bool]
+    listed: Callable[[str], Iterable[str]]
+    linked: Callable[[str], bool] = lambda _: False
+
+    def names(self) -> list[str]:
+        """The files in the log; none where there is no log."""
+        return list(self.listed(f"{self.folder}/_delta_log"))
+
+    def entry(self, version: int) -> str | None:
+        """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may
+        hold U+0085); None where it is not there."""
+        found = self.read(self.entry_path(version))
+        if found is None:
+            return None
+        with parsing(self.entry_path(version)):
+            if not found.strip():
+                # a commit says something: it was named before it was durable
+                raise ValueError("it is empty")
+            return found.decode()
+
+    def has_entry(self, version: int) -> bool:
+        return self.has(self.entry_path(version))
+
+    def entry_path(self, version: int) -> str:
+        return f"{self.folder}/{entry_name(version)}"
+
+    def state_at(self, version: int) -> TableState | None:
+        """The newest own state at or before `version`; None where no entry that is left holds one.
+        The newest own state at or before `version`; None where no entry that is left holds one."""
+        for earlier in range(version, max(-1, version - _MOST_FOREIGN_COMMITS), -1):
+            entry = self.entry(earlier)
+            if entry is None:
+                return None
+            with parsing(self.entry_path(earlier)):
+                found = own_state(entry)
+            if found is not None:
+                return found
+        return None
+
+
+def own_state(entry: str) -> TableState | None:
+    """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a
+    newer program's form."""
+    for line in entry.split("\n"):
+        if line.startswith('{"commitInfo"'):
+            text = json.loads(line)["commitInfo"].get(STATE_KEY)
+            return None if text is None else _parse(text)
+    return None
+
+
+def _parse(text: str) -> TableState:
+    data = json.loads(text)
+    if data["v"] != STATE_VERSION:
+        raise _unknown_form(data)
+    return TableState.from_dict(data)
+
+
+def written(state: TableState) -> str:
+    """The state as its commit carries it."""
+    return json.dumps(state.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+
+def _unknown_form(data: dict[str, Any]) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the target's state has version {data['v']}",
+        needed=f"version {STATE_VERSION}",
+        remedy="run the release that wrote it, or a newer one",
+        table=data.get("identity", {}).get("table", ""),
+    )
+
+
+def head(state: TableState, operation: str, now: int) -> list[dict[str, Any]]:
+    """What begins every entry of ours: the whole state (rule R4) and the transaction."""
+    info = {
+        "timestamp": now,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": _ENGINE,
+        STATE_KEY: written(state),
+    }
+    txn = {"appId": state.identity.app_id, "version": state.number, "lastUpdated": now}
+    return [{"commitInfo": info}, {"txn": txn}]
+
+
+def completed(actions: list[dict[str, Any]], state: TableState, now: int) -> list[dict[str, Any]]:
+    """Another program's entry with our state and transaction in it, its own transaction of that
+    name replaced."""
+    info, txn = head(state, "", now)
+    app = txn["txn"]["appId"]
+    theirs: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    kept = [a for a in actions if "commitInfo" not in a and a.get("txn", {}).get("appId") != app]
+    return [{"commitInfo": {**theirs, STATE_KEY: info["commitInfo"][STATE_KEY]}}, txn, *kept]

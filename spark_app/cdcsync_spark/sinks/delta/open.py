@@ -1,0 +1,152 @@
+"""Opening a Delta table by its log: the newest checkpoint, then every entry after it.
+
+Only checkpoints in one file or in numbered parts are read (the Delta protocol, "Classic
+Checkpoint"); tables with others name the feature `v2Checkpoint`, which is not one of ours. An entry
+that is missing between the checkpoint and the newest one stops the table: without it nobody knows
+what the table holds. So does one that cannot be parsed; a checkpoint that cannot is passed over
+where an older one, or none, has all entries after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import structlog
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
+from cdcsync_spark.sinks.delta.paths import foreign_path, inside
+from cdcsync_spark.sinks.delta.view import Action, TableView
+
+_ENTRY = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
+_ACTIONS = ("protocol", "metaData", "add", "remove", "sidecar")
+#: what Spark's checkpoints say twice, with values that an entry cannot hold
+_PARSED = ("stats_parsed", "partitionValues_parsed")
+#: version and files
+_Checkpoint = tuple[int, list[str]]
+#: before the first entry
+_NOTHING: _Checkpoint = (-1, [])
+
+_log = structlog.get_logger()
+
+
+def open_view(log: Log) -> TableView | None:
+    """The newest version; None where there is no table. Raises `SinkConflict` for a log with gaps,
+    or with a file that cannot be parsed and is needed."""
+    names = log.names()
+    versions = sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m)
+    checkpoints = _checkpoints(names)
+    if not checkpoints and not versions:
+        return None
+    view = _begun(log, versions, checkpoints)
+    begun = view.version
+    catch_up(log, view)
+    if view.state is None and begun >= 0:
+        view.state = log.state_at(begun)
+    if view.version < max([view.version, *versions]) or not view.metadata:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the log of {log.folder} has no entry {view.version + 1} and goes to {versions[-1]}",
+            needed="every entry since the newest checkpoint",
+            remedy=f"restore the Delta log; or, {OWN_TABLE}, {RUN_AGAIN}",
+        )
+    return view
+
+
+def catch_up(log: Log, view: TableView) -> int:
+    """Brings `view` to the newest version; the number of entries that were read."""
+    count = 0
+    while (text := log.entry(view.version + 1)) is not None:
+        with parsing(log.entry_path(view.version + 1)):
+            view.entry(view.version + 1, text)
+        count += 1
+    _refuse_foreign(log, view)
+    return count
+
+
+def _refuse_foreign(log: Log, view: TableView) -> None:
+    """New files that still are live must be the table's own; a view with another one is not used.
+    New files that still are live must be the table's own; a view with another one is not used."""
+    for file in filter(None, map(view.files.get, view.named)):
+        for path in filter(None, (file.path, file.vector.path if file.vector else "")):
+            if not inside(path):
+                raise foreign_path(path, "is outside of the table")
+            if log.linked(path):
+                raise foreign_path(path, "is a symbolic link, or below one")
+    view.named.clear()
+
+
+def _begun(log: Log, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
+    """The table as of the newest checkpoint that can be read; an older one serves only with all
+    entries after it."""
+    first: TornFile | None = None
+    for checkpoint in [*checkpoints, _NOTHING]:
+        if first is None or _followed(checkpoint[0], max(checkpoints[0][0], *versions, 0), versions):
+            try:
+                return _at(log, checkpoint)
+            except TornFile as unreadable:
+                _log.warning("a checkpoint is passed over: remove it, readers stumble", error=unreadable.found)
+                first = first or unreadable
+    assert first is not None
+    raise first
+
+
+def _followed(version: int, newest: int, versions: list[int]) -> bool:
+    """Whether all entries from `version` to `newest` are there."""
+    return set(range(version + 1, newest + 1)) <= set(versions)
+
+
+def _at(log: Log, checkpoint: _Checkpoint) -> TableView:
+    view = TableView()
+    view.version = view.checkpoint = checkpoint[0]
+    for name in checkpoint[1]:
+        path = f"{log.folder}/_delta_log/{name}"
+        content = log.read(path)
+        if content is None:
+            raise FileNotFoundError(path)
+        with parsing(path):
+            for action in _checkpointed(content):
+                if "sidecar" in action:
+                    raise _elsewhere(path)
+                view.take(action)
+                if "remove" in action:
+                    view.left(action["remove"])
+    return view
+
+
+def _checkpoints(names: Iterable[str]) -> list[_Checkpoint]:
+    """All whose files are there, the newest first."""
+    parts: dict[tuple[int, int], list[str]] = {}
+    for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
+        parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(match[0])
+    whole = [(version, sorted(files)) for (version, count), files in parts.items() if len(files) == count]
+    return sorted(whole, reverse=True)
+
+
+def _checkpointed(content: bytes) -> Iterator[Action]:
+    parquet = pq.ParquetFile(pa.BufferReader(content))
+    wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
+    for batch in parquet.iter_batches(columns=wanted):
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            yield {k: _plain(v) for k, v in row.items() if v is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Parquet's empty fields left out, as JSON leaves them out."""
+    if not isinstance(value, dict):
+        return value
+    return {k: _plain(v) for k, v in value.items() if v is not None and k not in _PARSED}
+
+
+def _elsewhere(path: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the checkpoint {path} has its files in sidecars",
+        needed="a checkpoint that is whole",
+        remedy=f"take the feature v2Checkpoint from the target table; or, {OWN_TABLE}, {RUN_AGAIN}",
+    )

@@ -1,0 +1,90 @@
+"""The properties and features that a Delta table of ours has, and why.
+
+- `delta.enableExpiredLogCleanup=false`: the newest entry with our state must stay (see
+  `sinks.delta.log`).
+- `delta.logRetentionDuration`, `delta.deletedFileRetentionDuration`: shorter than Delta's 30 and 7
+  days, because a stream commits every second, each commit takes files and vectors away, and a
+  checkpoint lists what was taken away within the retention (see `sinks.delta.maintenance`). Users
+  may change them.
+- which columns have statistics: delta-rs writes those of decimals through a double or a 64-bit
+  integer, so that 2^64-1 becomes 2^63-1; a MERGE, or anybody's query, would then skip a file that
+  holds the row [measured: a delete was lost]. Decimals of more than 15 digits, BIGINT UNSIGNED
+  among them, are therefore left out of the statistics that a MERGE or an OPTIMIZE collects. Staged
+  files have their own (see `statistics`).
+- the `timestampNtz` feature where a column needs it: delta-rs adds it to a new table by itself, not
+  to one whose columns change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, TableFeatures
+
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.delta.merge import unused_name
+from cdcsync_spark.sinks.lake.statistics import INDEXED_COLUMNS, has_safe_form
+
+_LISTED = "delta.dataSkippingStatsColumns"
+_COUNTED = "delta.dataSkippingNumIndexedCols"
+#: the decimal digits that a double always holds
+_EXACT_DIGITS = 15
+_LISTABLE = re.compile(r"[\w .$-]+")
+_BASE = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 2 days",
+    "delta.deletedFileRetentionDuration": "interval 2 hours",
+}
+
+
+def new_table(table: Table) -> dict[str, str]:
+    """The properties with which a table is made."""
+    return _BASE | (_listed(table) if _needs_list(table) else {})
+
+
+def adapt(handle: DeltaTable, table: Table) -> bool:
+    """Gives an existing target what the new columns of `table` need, by a commit without rows;
+    False: it had everything."""
+    schema = Schema.from_arrow(arrow_schema(table))
+    if "timestamp_ntz" in schema.to_json() and "timestampNtz" not in (handle.protocol().writer_features or ()):
+        handle.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+        return True
+    missing = adapted(handle.metadata().configuration, table)
+    if missing:
+        handle.alter.set_table_properties(missing)
+    return bool(missing)
+
+
+def adapted(has: Mapping[str, str], table: Table) -> dict[str, str]:
+    """The properties that a table with the properties `has` lacks for the columns of `table`."""
+    wanted = _listed(table) if _needs_list(table) or has.keys() & {_LISTED, _COUNTED} else {}
+    return {name: value for name, value in wanted.items() if has.get(name) != value}
+
+
+def _needs_list(table: Table) -> bool:
+    return any(not _exact(f.type) for f in _candidates(table))
+
+
+def _listed(table: Table) -> dict[str, str]:
+    """Statistics for the columns whose bounds survive; a name that cannot stand in the list has
+    none."""
+    names = [f.name for f in _candidates(table) if has_safe_form(f.type) and _exact(f.type)]
+    plain = [f"`{n}`" for n in names if _LISTABLE.fullmatch(n)]
+    return {_LISTED: ",".join(plain)} if plain else {_LISTED: f"`{_nothing(table)}`"}
+
+
+def _candidates(table: Table) -> list[Any]:
+    return [f for i, f in enumerate(arrow_schema(table)) if i < INDEXED_COLUMNS or f.name in table.key]
+
+
+def _exact(t: pa.DataType) -> bool:
+    return not pa.types.is_decimal(t) or t.precision <= _EXACT_DIGITS
+
+
+def _nothing(table: Table) -> str:
+    """A column that is not there, because an empty list is not one."""
+    return unused_name([c.name for c in table.columns])

@@ -1,0 +1,144 @@
+"""Tables of the lake as Delta tables, written by entries of our own in their logs: no JVM, no
+Spark, one process.
+
+How a commit is made is in `sinks.delta.commit`; here is where tables lie, how they are made, and
+how they are read. A table's first entry, with its first state, is written like any other: only if
+nobody has written it.
+
+A side target lies in `_resnapshot-<nonce>/` below its table and is a Delta table of its own; its
+publication is one commit of the main table that names the side's files where they lie.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdcsync_core.gates import gate
+from cdcsync_core.state import TableState
+from cdcsync_core.table import Table, TableId
+from cdcsync_spark.sinks.base import Build, StagedFile, refuse_other_identity
+from cdcsync_spark.sinks.delta import properties as delta_properties
+from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
+from cdcsync_spark.sinks.delta.home import SIDE, DeltaHome, delta_schema
+from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
+from cdcsync_spark.sinks.delta.view import Action, LiveFile, entry_text
+from cdcsync_spark.sinks.lake.staging import stage
+from cdcsync_spark.sinks.lake.store import Place
+
+
+@dataclass(frozen=True)
+class DeltaSink:
+    """The lake at `place`, for the sync `namespace/name`; `vectors` false: tables without deletion
+    vectors, whose files every MERGE rewrites."""
+
+    place: Place
+    sync: str
+    vectors: bool = True
+
+    def target(self, table: TableId, *, side: int | None = None) -> DeltaTarget:
+        folder = "" if side is None else f"{SIDE}{side}"
+        return DeltaTarget(DeltaHome(self.place, self.sync, table, folder, self.vectors))
+
+    def discard(self, table: TableId, side: int) -> None:
+        """Only the side's log goes once its files have been published: they belong to the table
+        then."""
+        main, beside = self.target(table).home, self.target(table, side=side).home
+        with self.place.failing_clearly(str(table), "removing a side target"):
+            view = main.view()
+            # a file that has left the table since may be read by whoever opened the version before
+            paths = [*(f.path for f in view.files.values()), *view.gone] if view else []
+            published = any(path.startswith(beside.prefix) for path in paths)
+            self.place.delete_folder(f"{beside.folder}/_delta_log" if published else beside.folder)
+
+
+@dataclass(frozen=True)
+class DeltaTarget:
+    """One table's place."""
+
+    home: DeltaHome
+
+    @property
+    def uri(self) -> str:
+        return self.home.place.uri
+
+    def prepare(self, state: TableState) -> TableState:
+        with self.home.failing_clearly("making the table"):
+            view = self.home.view()
+            if view is None:
+                self.home.refuse_other_files()
+                self._create(state)
+                gate("table-created")
+                view = self.home.view()
+        if view is None or view.state is None:
+            raise self.home.not_ours()
+        refuse_other_identity(view.state, state)
+        return view.state
+
+    def _create(self, state: TableState) -> None:
+        """Whoever comes second finds the table made."""
+        self.home.place.make_folder("_delta_log")
+        self.home.place.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
+
+    def _first_entry(self, state: TableState) -> list[Action]:
+        now, schema = time.time_ns() // 1_000_000, delta_schema(state.table)
+        vectors = {VECTORS_ENABLED: "true"} if self.home.vectors else {}
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": [],
+            "createdTime": now,
+            "configuration": {**delta_properties.new_table(state.table), **vectors},
+        }
+        protocol = protocol_for(schema, vectors=self.home.vectors)
+        return [*head(state, "CREATE TABLE", now), protocol, {"metaData": metadata}]
+
+    def last_commit(self) -> TableState | None:
+        return self.writer().last_commit()
+
+    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
+        with self.home.failing_clearly("staging rows"):
+            files = stage(self.home.lake.below(self.home.root), self.home.side, table, batches, name)
+        gate("staged")
+        return files
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        writer = self.writer()
+        state = writer.commit(epoch, build)
+        writer.tend()
+        return state
+
+    def writer(self, scratch: Path | None = None) -> DeltaWriter:
+        return DeltaWriter(self.home, scratch or Path(tempfile.gettempdir()))
+
+    def staged_files(self) -> tuple[StagedFile, ...]:
+        with self.home.failing_clearly("listing staged files"):
+            view = self.home.view()
+            return tuple(_staged(self.home.prefix, file) for file in view.files.values()) if view else ()
+
+    def open_snapshot(self) -> DeltaSnapshot:
+        with self.home.failing_clearly("opening the table"):
+            view = self.home.view()
+            if view is None:
+                raise self.home.not_ours()
+            self.home.refuse_unreadable(view)
+            return self.home.snapshot(view)
+
+    def scan(
+        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        return self.open_snapshot().scan(columns, key_filter)
+
+
+def _staged(prefix: str, file: LiveFile) -> StagedFile:
+    return StagedFile(prefix + file.path, file.size, file.rows or 0, str(file.add.get("stats") or ""))

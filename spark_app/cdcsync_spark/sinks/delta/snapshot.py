@@ -1,0 +1,185 @@
+"""Reading one version of a Delta table, range by range, with bounded memory.
+
+Row groups are skipped by the bounds of the leading key column in the Parquet footers, which are
+read once per snapshot and never by the log's statistics. Deleted rows are left out by their number
+in the file, which is why a row group is always read whole and in order. The rest is filtered after
+the batches have the table's own types: delta-rs marks its strings as views, which Arrow's filters
+cannot compare inside a file scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyroaring import BitMap
+
+from cdcsync_core.state import TableState
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, ReadRange, load
+from cdcsync_spark.sinks.lake.store import Place
+
+_FOOTERS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class DeltaSnapshot:
+    """Version `version` of the table at `place`, with the state that it carries; `files` has its
+    files' paths, relative to `place`, and which of their rows are deleted."""
+
+    place: Place
+    version: int
+    state: TableState
+    files: tuple[tuple[str, Descriptor | None], ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.state.table)
+
+    def scan(
+        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        """See `TargetSnapshot.scan`; raises `SinkUnreachable` from the reader."""
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(n) for n in names])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(schema, key_filter))
+
+    def _batches(self, schema: pa.Schema, key_filter: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        needed = [
+            f
+            for f in self.schema
+            if f.name in schema.names or (key_filter is not None and f.name in self.state.table.key)
+        ]
+        with self.place.failing_clearly(str(self.state.table.id), "reading rows"):
+            for part in self._parts(key_filter):
+                for typed in part.batches(self.schema, needed):
+                    kept = typed if key_filter is None else typed.filter(key_filter)
+                    if kept.num_rows:
+                        yield kept.select(schema.names)
+
+    def _parts(self, key_filter: pc.Expression | None) -> Iterator[_Part]:
+        """The row groups that may hold a wanted key."""
+        if key_filter is None:
+            yield from self._groups.values()
+            return
+        files = self.place.files()
+        dataset = ds.FileSystemDataset(
+            [g.fragment for g in self._groups.values()], self.schema, ds.ParquetFileFormat(), files
+        )
+        for fragment in dataset.get_fragments(key_filter):
+            yield self._groups[fragment.path, fragment.row_groups[0].id]
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, int], _Part]:
+        files, key = self.place.files(), self.schema.field(self.state.table.key[0])
+        read = partial(read_range, files)
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
+            found = pool.map(
+                lambda file: list(_row_groups(files, file[0], key, deleted_rows(file[1], read))), self.files
+            )
+            return {(p.fragment.path, p.fragment.row_groups[0].id): p for parts in found for p in parts}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A row group: its first row's number in the file, its rows, and the file's deleted rows."""
+
+    fragment: ds.ParquetFileFragment
+    first: int
+    rows: int
+    deleted: BitMap
+
+    def batches(self, table: pa.Schema, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
+        """Its live rows, with the columns `fields` of the table's schema."""
+        row = self.first
+        for batch in typed_batches(self.fragment, table, fields):
+            yield without(batch, row, self.deleted)
+            row += batch.num_rows
+        if row != self.first + self.rows:
+            raise OSError(f"{self.fragment.path} gave {row - self.first} of {self.rows} rows")
+
+
+def typed_batches(
+    fragment: ds.ParquetFileFragment, table: pa.Schema, fields: Sequence[pa.Field]
+) -> Iterator[pa.RecordBatch]:
+    """All rows in physical order, with the columns `fields` of the table's schema."""
+    schema = pa.schema(fields)
+    for batch in fragment.to_batches(schema=table, columns=schema.names, batch_readahead=2):
+        yield batch.cast(schema)
+
+
+def without(batch: pa.RecordBatch, first: int, deleted: BitMap) -> pa.RecordBatch:
+    """The rows of a batch that begins at row `first` of its file, without the deleted ones."""
+    gone = deleted & BitMap(range(first, first + batch.num_rows)) if deleted else None
+    if not gone:
+        return batch
+    kept = np.ones(batch.num_rows, bool)
+    kept[np.frombuffer(gone.to_array(), np.uint32) - first] = False
+    return batch.filter(pa.array(kept))
+
+
+def live_rows(
+    files: pafs.FileSystem, path: str, table: pa.Schema, deleted: BitMap, first: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """The live rows among rows `first` to `end` of a data file, in their order, with all columns of
+    the table's schema."""
+    for part in _row_groups(files, path, None, deleted):
+        if part.first < end and first < part.first + part.rows:
+            row = part.first
+            for batch in typed_batches(part.fragment, table, list(table)):
+                start, stop = max(first - row, 0), min(end - row, batch.num_rows)
+                if start < stop:
+                    yield without(batch.slice(start, stop - start), row + start, deleted)
+                row += batch.num_rows
+
+
+def deleted_rows(vector: Descriptor | None, read: ReadRange) -> BitMap:
+    return BitMap() if vector is None else load(vector, read)
+
+
+def read_range(files: pafs.FileSystem, path: str, offset: int, size: int) -> bytes:
+    with files.open_input_file(path) as file:
+        return bytes(file.read_at(size, offset))
+
+
+def file_batches(
+    files: pafs.FileSystem, path: str, table: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a data file in physical order, deleted ones included, with the columns `columns`
+    of the table's schema."""
+    fragment = ds.ParquetFileFormat().make_fragment(path, files)
+    return typed_batches(fragment, table, [table.field(name) for name in columns])
+
+
+def _row_groups(files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap) -> Iterator[_Part]:
+    """Each row group of a file as a fragment that knows the bounds of `key`."""
+    with files.open_input_file(path) as opened:
+        footer = pq.read_metadata(opened)
+    first = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        fragment = ds.ParquetFileFormat().make_fragment(
+            path, files, partition_expression=_bounds(group, key) if key else None, row_groups=[number]
+        )
+        yield _Part(fragment, first, group.num_rows, deleted)
+        first += group.num_rows
+
+
+def _bounds(group: pq.RowGroupMetaData, key: pa.Field) -> pc.Expression | None:
+    chunks = map(group.column, range(group.num_columns))
+    found = next((c.statistics for c in chunks if c.path_in_schema == key.name), None)
+    if found is None or not found.has_min_max or found.null_count:
+        return None
+    try:
+        low, high = (pa.scalar(value, key.type) for value in (found.min, found.max))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+    return (pc.field(key.name) >= low) & (pc.field(key.name) <= high)

@@ -1,0 +1,143 @@
+"""One SELECT through the binary protocol, on a connection that PyMySQL opened.
+
+PyMySQL does what is hard to get right (handshake, TLS, authentication, session); a result's bytes
+are read past it, from its socket, because a Python object for each packet and cell costs ten times
+what decoding whole columns costs (`wire.binaryrow`).
+
+Why a short read never passes: rows end with the server's end packet alone. A closed or silent
+connection is the same lost connection that PyMySQL would report, an error packet the same error,
+wherever in the result it comes.
+
+Text comes as it is stored: without `character_set_results` the server converts nothing. So bytes
+that are no character are read as they are read from the binlog; converted, they would be question
+marks. The columns' definitions prove it: they name their own character sets. Source: MySQL source
+documentation, "COM_STMT_PREPARE", "COM_STMT_EXECUTE".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Self, cast
+
+import pymysql
+from pymysql.constants import CR
+
+from cdcsync_core.table import Table, quote
+from cdcsync_mysql.connection import Connection
+from cdcsync_spark.wire.binaryrow import Decoded, RowDecoder
+from cdcsync_spark.wire.packets import Packets, Payloads
+from cdcsync_spark.wire.resultset import Definition, ResultSet
+
+_PREPARE, _EXECUTE, _CLOSE = 0x16, 0x17, 0x19
+_DEPRECATE_EOF = 1 << 24
+#: after this silence what came is looked at: a result's end may be among it
+_PAUSE_SECONDS = 0.05
+
+
+def select_list(table: Table) -> str:
+    """Every captured column by name: invisible and generated ones are left out of a `*`."""
+    return ", ".join(quote(c.name) for c in table.captured)
+
+
+def read_select(connection: Connection, table: Table, sql: str) -> Iterator[Decoded]:
+    """The rows of `sql`, whose columns are `table`'s captured ones, in batches of a few MiB.
+
+    The connection is idle again at the end; if that is not reached it must be closed. Raises
+    CdcError and pymysql's errors.
+    """
+    connection.query("SET character_set_results = NULL")
+    statement = _prepare(connection, sql)
+    cast(Any, connection)._execute_command(_EXECUTE, struct.pack("<IBI", statement, 0, 1))
+    with _Response(connection) as response:
+        decoder = RowDecoder(table, response.definitions())
+        while not response.ended:
+            yield from decoder.decode(response.rows())
+    cast(Any, connection)._execute_command(_CLOSE, struct.pack("<I", statement))
+    connection.query("SET character_set_results = utf8mb4")
+
+
+def _prepare(connection: Connection, sql: str) -> int:
+    """The statement's id. The response describes the columns, too; those of the result count, as
+    they come with the rows."""
+    pymysql_connection = cast(Any, connection)
+    pymysql_connection._execute_command(_PREPARE, sql)
+    _, statement, columns, parameters = struct.unpack_from("<BIHH", pymysql_connection._read_packet().get_all_data())
+    for count in (parameters, columns):
+        for _ in range(count + (count > 0 and not _deprecates_eof(connection))):
+            pymysql_connection._read_packet()
+    return int(statement)
+
+
+def _deprecates_eof(connection: Connection) -> bool:
+    """Whether both sides agreed on that; PyMySQL does not ask for it."""
+    both = cast(Any, connection)
+    return bool(both.client_flag & both.server_capabilities & _DEPRECATE_EOF)
+
+
+class _Response:
+    """A result set from a connection's socket. Use as a context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Any = cast(Any, connection)
+        self._packets = Packets()
+        self._result = ResultSet(self._packets, deprecate_eof=_deprecates_eof(connection))
+        self._timeout: float = self._connection._read_timeout or float("inf")
+        self._silence = 0.0
+        #: bytes came since the result was looked at
+        self._news = False
+
+    def __enter__(self) -> Self:
+        self._connection._sock.settimeout(_PAUSE_SECONDS)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._connection._sock is not None:
+            # PyMySQL remembers what it set, to set it once
+            self._connection._sock.settimeout(self._connection._read_timeout)
+            self._connection._current_timeout = self._connection._read_timeout
+
+    @property
+    def ended(self) -> bool:
+        return self._result.ended
+
+    def definitions(self) -> list[Definition]:
+        while (found := self._result.definitions()) is None:
+            self._raise_error()
+            self._receive()
+        return found
+
+    def rows(self) -> Payloads:
+        """As many as the buffer holds, fewer where the server pauses or has no more."""
+        while not self._packets.full and not (self._news and self._result.may_have_ended):
+            if not self._receive():
+                break
+        self._news = False
+        rows = self._result.rows()
+        self._raise_error()
+        return rows
+
+    def _raise_error(self) -> None:
+        if self._result.error:
+            pymysql.err.raise_mysql_exception(self._result.error)
+
+    def _receive(self) -> bool:
+        """False after a pause without a byte."""
+        try:
+            count = self._connection._sock.recv_into(self._packets.room())
+        except TimeoutError as e:
+            self._silence += _PAUSE_SECONDS
+            if self._silence < self._timeout:
+                return False
+            raise self._lost(e) from e
+        except OSError as e:
+            raise self._lost(e) from e
+        if not count:
+            raise self._lost("the server closed it")
+        self._silence, self._news = 0.0, True
+        self._packets.filled(count)
+        return True
+
+    def _lost(self, why: object) -> pymysql.err.OperationalError:
+        self._connection._force_close()
+        return pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({why})")

@@ -1,0 +1,265 @@
+"""The snapshot application: waves of splits between watermarks, each published by one commit per
+table.
+
+Why it is right. LOW is taken before a wave's first task and HIGH after its last (R1): all that LOW
+covers is visible to every SELECT of the wave, all that is visible HIGH covers. A wave's commit
+carries the finished intervals, the meet of all LOWs and the furthest HIGH in the same transaction
+as its files (R4); what the target says is finished is not read again, whatever `status` or the plan
+say. Files of a wave that was not committed are orphans that no reader sees.
+
+A table that fails for good is left out, wherever that is: in planning, reading, staging, committing
+or publishing; the others go on. A failure that is transient, or concerns no table alone, ends the
+run: at most one wave is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.run import TableAssignment
+from cdcsync_core.state import TableState
+from cdcsync_mysql import watermark
+from cdcsync_mysql.connection import connect
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import read_facts
+from cdcsync_spark.run.context import RunContext
+from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
+from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
+from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.plan_reader import PlanFeed
+from cdcsync_spark.snapshot.progress import SnapshotProgress
+from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.table import SnapshotTable, open_table
+from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_wave
+
+#: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
+#: lose
+_WAVE_FACTOR = 2
+#: what the source refuses to the run, whichever table meets it first
+_OF_THE_RUN = frozenset({Reason.AUTHENTICATION_FAILED})
+
+
+@dataclass(frozen=True)
+class WaveSplit:
+    """One split of a wave and the number of its table in the run."""
+
+    table: int
+    split: Split
+
+
+def run_snapshot(context: RunContext) -> None:
+    """Opens the targets, reads what they do not have, publishes it. Errors of single tables are in
+    `context.failed`."""
+    tables = [t for t in (_open(context, i, a) for i, a in enumerate(context.config.tables)) if t]
+    epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
+    progress = SnapshotProgress(tables, context.reporter)
+    progress.begin(epoch)
+    if any(not t.state.snapshot_complete for t in tables):
+        with session_of(context.starting, context.config) as spark:
+            executors = executors_of(spark, context.config, context.stopping)
+            SnapshotRun(context, spark, executors, tables, epoch, progress).run()
+    if not context.stopping.is_set():
+        for table in tables:
+            _publish(context, table, epoch, progress)
+        progress.finished()
+
+
+def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: SnapshotProgress) -> None:
+    """Content that the log no longer leads on from must not replace what flows (R6)."""
+    if table.published or not table.state.snapshot_complete:
+        return
+    try:
+        with connect(context.source) as connection:
+            prove(connection, read_facts(connection), table.state.identity.log, table.state.low)
+        table.publish(epoch)
+    except PermanentError as e:
+        _refuse(context, progress, table, e)
+
+
+def _refuse(context: RunContext, progress: SnapshotProgress, table: SnapshotTable, error: CdcError) -> None:
+    """The table takes no part in this run any more; raises `error` where it concerns more than this
+    table."""
+    if _ends_the_run(error):
+        raise error
+    context.failed[table.name] = error
+    progress.failed(table, error)
+
+
+def _ends_the_run(error: CdcError) -> bool:
+    """What is transient, what a newer run did, and what the source refuses to all."""
+    if isinstance(error, Superseded) or not isinstance(error, PermanentError):
+        return True
+    return error.reason in _OF_THE_RUN
+
+
+def _open(context: RunContext, index: int, assignment: TableAssignment) -> SnapshotTable | None:
+    """None for a table that is refused."""
+    folder, chunk_size = Path(context.config.plan_dir), context.resource.spec.snapshot.chunk_size
+    feed = PlanFeed(context.source, folder, index, assignment.table, chunk_size, context.wait)
+    try:
+        return open_table(assignment, context.sink, context.sync, context.facts.log, context.config.epoch, feed)
+    except PermanentError as e:
+        context.refuse(str(assignment.table.id), e)
+        return None
+
+
+@dataclass
+class SnapshotRun:
+    """Reads what the open `tables` do not have, wave by wave, in the name of run epoch `epoch`."""
+
+    context: RunContext
+    spark: SparkSession
+    executors: Executors
+    tables: list[SnapshotTable]
+    epoch: int
+    progress: SnapshotProgress
+
+    def __post_init__(self) -> None:
+        self._lows = LowMark(self.context.source, self.context.facts)
+
+    def run(self) -> None:
+        """Ends when every table is complete, failed for good, or the run was asked to stop; raises
+        TransientError."""
+        for wave in self._waves():
+            self._run_wave(wave)
+            if self.context.stopping.is_set():
+                return
+
+    def _waves(self) -> Iterator[list[WaveSplit]]:
+        """Splits of the tables one after the other; a wave may hold the end of one and the
+        beginning of the next."""
+        size = _WAVE_FACTOR * self.context.resource.spec.snapshot.parallelism
+        wave: list[WaveSplit] = []
+        for number, table in enumerate(self.tables):
+            for split in self._unread_splits(table):
+                if table.name in self.context.failed:
+                    break
+                wave.append(WaveSplit(number, split))
+                if len(wave) == size:
+                    yield wave
+                    wave = []
+            wave = self._without_failed(wave)
+        if wave:
+            yield wave
+
+    def _unread_splits(self, table: SnapshotTable) -> Iterator[Split]:
+        """They end where the table cannot be planned any further."""
+        try:
+            yield from table.unread_splits()
+        except PermanentError as e:
+            self._refuse(table, [e])
+
+    def _without_failed(self, wave: list[WaveSplit]) -> list[WaveSplit]:
+        return [w for w in wave if self.tables[w.table].name not in self.context.failed]
+
+    def _run_wave(self, wave: list[WaveSplit]) -> None:
+        wave = self._resumable(wave)
+        if not wave:
+            return
+        tables = {w.table: self.tables[w.table] for w in wave}
+        low = self._lows.take()
+        gate("low-taken")
+        with self.executors.reading():
+            results = run_wave(self.spark, self._tasks(wave, low), self._running)
+        high = self._high(low)
+        gate("wave-read")
+        for number, table in tables.items():
+            mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
+            self._commit(table, mine, low, high)
+            gate("wave-committed")
+        self.progress.committed()
+
+    def _running(self, counts: Counts) -> None:
+        self.progress.running(counts)
+        self.executors.look()
+
+    def _resumable(self, wave: list[WaveSplit]) -> list[WaveSplit]:
+        """Without the tables whose earlier LOW the log does not reach any more: the wave would be
+        read in vain (R6)."""
+        with connect(self.context.source) as connection:
+            facts = read_facts(connection)
+            for table in [self.tables[number] for number in sorted({w.table for w in wave})]:
+                try:
+                    prove(connection, facts, table.state.identity.log, table.state.low)
+                except PermanentError as e:
+                    self._refuse(table, [e])
+        return self._without_failed(wave)
+
+    def _tasks(self, wave: list[WaveSplit], low: Position) -> list[SplitTask]:
+        seconds = self.context.resource.spec.snapshot.max_split_seconds
+        tasks = []
+        for number, item in enumerate(wave):
+            table = self.tables[item.table]
+            reader = SplitReader(
+                self.context.source,
+                self.context.facts.log,
+                self.context.resource.spec.tables.as_read(table.state.table),
+                item.split,
+                low,
+                seconds,
+                self.context.config.decoder,
+            )
+            tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
+        return tasks
+
+    def _high(self, low: Position) -> LogOffset:
+        with connect(self.context.source) as connection:
+            facts = read_facts(connection)
+            prove(connection, facts, self.context.facts.log, low)
+            return watermark.high(connection, facts)
+
+    def _commit(
+        self, table: SnapshotTable, read: list[tuple[Split, SplitResult]], low: Position, high: LogOffset
+    ) -> None:
+        errors = [result.error for _, result in read if result.error]
+        if errors:
+            self._refuse(table, errors)
+            return
+        after = table.state.after_wave(
+            [split for split, _ in read],
+            low,
+            high,
+            rows=sum(r.rows for _, r in read),
+            nulled=sum(r.nulled for _, r in read),
+        )
+        change = Append(tuple(f for _, result in read for f in result.files))
+        gate("wave-staged")
+        build = _wave_commit(table.state, replace(after, epoch=self.epoch), change)
+        try:
+            table.state = table.target.commit(self.epoch, build)
+        except PermanentError as e:
+            self._refuse(table, [e])
+            return
+        self.progress.commits += 1
+
+    def _refuse(self, table: SnapshotTable, errors: list[CdcError]) -> None:
+        """One of them that ends the run goes before what is the table's own."""
+        error = next(filter(_ends_the_run, errors), errors[0])
+        _refuse(self.context, self.progress, table, error)
+
+
+def _wave_commit(before: TableState, after: TableState, change: Append) -> Build:
+    """The decision on the state that the target has when the wave is to be published."""
+
+    def build(found: TableState) -> Commit | None:
+        if found.finished == after.finished:
+            return None
+        if found.finished != before.finished:
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                "another run committed a wave meanwhile",
+                needed="the finished intervals that this wave continues",
+                remedy="none: the next run goes on from the target's state",
+                table=before.identity.table,
+            )
+        return Commit(replace(after, number=found.number + 1), change)
+
+    return build

@@ -1,0 +1,147 @@
+"""Reads one split: in a Spark task, on its own connection, in bounded memory.
+
+Why the rows are right: the connection proves that it reaches the log of LOW (R6), the session
+profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transaction, and before that
+ends the table's definition is read in it again and must say of rows what the planned one says. A
+result without its end packet raises, whichever protocol it came by. The transaction, and with it
+the metadata lock, ends with the last row: rows go to a local file first, staging to a store follows
+later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pymysql
+from pymysql.cursors import SSCursor
+
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.position import Position
+from cdcsync_core.run import Decoder
+from cdcsync_core.table import Table
+from cdcsync_mysql.catalog import same_definition
+from cdcsync_mysql.connection import Source, connect, map_error
+from cdcsync_mysql.history import prove
+from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.splitquery import where
+from cdcsync_spark.snapshot import binary_select as preparedselect
+from cdcsync_spark.snapshot import text_select as textrows
+from cdcsync_spark.snapshot.key_query import condition
+from cdcsync_spark.snapshot.text_select import Cell
+from cdcsync_spark.wire.binaryrow import Decoded
+
+_ROWS = 2_000
+_BYTES = 8 << 20
+_KEYS_A_QUERY = 200
+Row = tuple[Cell, ...]
+
+
+@dataclass
+class SplitReader:
+    """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read."""
+
+    source: Source
+    log: str
+    table: Table
+    split: Split
+    low: Position
+    max_seconds: int
+    decoder: Decoder = Decoder.LOCKSTEP
+    rows: int = field(default=0, init=False)
+    nulled: int = field(default=0, init=False)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
+        them may be kept."""
+        with connect(self.source, max_seconds=self.max_seconds, stream=True) as connection:
+            prove(connection, read_facts(connection), self.log, self.low)
+            try:
+                connection.query("START TRANSACTION READ ONLY")
+                yield from self._select(connection)
+                gate("split-read")
+                self._same_definition(connection)
+                connection.query("COMMIT")
+            except pymysql.MySQLError as e:
+                raise map_error(e, f"reading {self.table.id}") from e
+
+    def _conditions(self) -> Iterator[str]:
+        """The WHERE clauses of the SELECTs that together read the rows."""
+        yield where(self.table, self.split)
+
+    def _select(self, connection: pymysql.Connection) -> Iterator[pa.RecordBatch]:
+        read = READERS[self.decoder]
+        for rows in self._conditions():
+            for decoded in read(connection, self.table, f"FROM {self.table.id.quoted} WHERE {rows}"):
+                self.rows += decoded.batch.num_rows
+                self.nulled += decoded.nulled
+                yield decoded.batch
+
+    def _same_definition(self, connection: pymysql.Connection) -> None:
+        if not same_definition(connection, self.table):
+            raise fail(
+                Reason.SCHEMA_CHANGE_REFUSED,
+                "the table's definition changed while it was read",
+                needed="the definition of the plan",
+                remedy=f"read the table again: spec.resnapshot: [{{table: {self.table.id}, nonce: N+1}}]",
+                table=str(self.table.id),
+            )
+
+
+@dataclass
+class KeyReader(SplitReader):
+    """The rows of `keys`, and those of keys that the server holds for equal to one of them; `split`
+    is the whole table."""
+
+    keys: pa.Table = field(kw_only=True)
+
+    def _conditions(self) -> Iterator[str]:
+        for start in range(0, self.keys.num_rows, _KEYS_A_QUERY):
+            yield condition(self.table, self.keys.slice(start, _KEYS_A_QUERY))
+
+
+def _read_in_step(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:
+    return preparedselect.read_select(connection, table, f"SELECT {preparedselect.select_list(table)} {rest}")
+
+
+def _read_plain(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:
+    with _raw(connection), SSCursor(connection) as cursor:
+        cursor.execute(f"SELECT {textrows.select_list(table)} {rest}")
+        for rows in pieces(iter(cursor.fetchone, None)):
+            yield textrows.decode(table, rows)
+
+
+READERS: dict[Decoder, Callable[[pymysql.Connection, Table, str], Iterator[Decoded]]] = {
+    Decoder.LOCKSTEP: _read_in_step,
+    Decoder.PLAIN: _read_plain,
+}
+
+
+@contextmanager
+def _raw(connection: pymysql.Connection) -> Iterator[None]:
+    """Cells are the bytes of the wire meanwhile."""
+    kept = connection.use_unicode, connection.decoders
+    connection.use_unicode, connection.decoders = False, {}
+    try:
+        yield
+    finally:
+        connection.use_unicode, connection.decoders = kept
+
+
+def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows by the thousand, or fewer where they are wide: a piece exceeds 8 MiB by one row at most.
+    Rows by the thousand, or fewer where they are wide: a piece exceeds 8 MiB by one row at most."""
+    piece: list[Row] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += sum(map(len, filter(None, row)))
+        if size >= _BYTES or len(piece) == _ROWS:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

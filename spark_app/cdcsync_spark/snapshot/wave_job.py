@@ -1,0 +1,121 @@
+"""One wave as one Spark job: a task per split, which reads it, stages it and hands back a manifest.
+
+Rows never pass through the driver. A `CdcError` comes back as a result, so that Spark does not
+repeat what cannot succeed; any other exception is Spark's to retry, which is harmless: file names
+are unique per attempt and only the manifest of the attempt that counts is committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import SparkSession
+
+from cdcsync_core.errors import CdcError, from_json
+from cdcsync_spark.sinks.base import StagedFile, Target
+from cdcsync_spark.snapshot.split_read import SplitReader
+
+#: per table of the run: (finished splits, rows) of the wave so far
+Counts = dict[int, tuple[int, int]]
+_PROGRESS_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """What travels to a task: the number of the table in the run, what to read, where to stage it,
+    a name for the files."""
+
+    table: int
+    reader: SplitReader
+    target: Target
+    name: str
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """What comes back: the staged files with their rows, or the error."""
+
+    files: tuple[StagedFile, ...] = ()
+    rows: int = 0
+    nulled: int = 0
+    error: CdcError | None = None
+
+
+def run_wave(spark: SparkSession, tasks: Sequence[SplitTask], progress: Callable[[Counts], None]) -> list[SplitResult]:
+    """Results in the order of `tasks`; `progress` is called about twice a second from this thread;
+    if it raises, the job ends."""
+    counts = spark.sparkContext.accumulator({}, _CountsSum())
+    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(
+        _task_function(list(tasks), counts), "number long, result string"
+    )
+    with ThreadPoolExecutor(1) as background:
+        job = background.submit(rows.collect)
+        while not wait([job], _PROGRESS_SECONDS).done:
+            try:
+                progress(counts.value)
+            except BaseException:
+                _cancel(spark, job)
+                raise
+    by_number = {row["number"]: _parse(row["result"]) for row in job.result()}
+    return [by_number[i] for i in range(len(tasks))]
+
+
+def _cancel(spark: SparkSession, job: Future[Any]) -> None:
+    """Ends `job`, which else might wait for executors that never come. Again and again, because a
+    job that is still being planned is not there to be cancelled; a context that has stopped
+    refuses, and its job ends by itself."""
+    while not job.done():
+        with suppress(Exception):
+            spark.sparkContext.cancelAllJobs()
+        wait([job], _PROGRESS_SECONDS)
+
+
+def _task_function(
+    tasks: list[SplitTask], counts: Any
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                task = tasks[number]
+                result = _run_task(task)
+                counts.add({task.table: (1, task.reader.rows)})
+                yield pa.RecordBatch.from_pydict({"number": [number], "result": [json.dumps(result)]})
+
+    return run
+
+
+def _run_task(task: SplitTask) -> dict[str, Any]:
+    try:
+        files = task.target.stage(task.reader.table, task.reader.batches(), task.name)
+    except CdcError as e:
+        return {"error": e.to_json()}
+    return {"files": [f.to_dict() for f in files], "rows": task.reader.rows, "nulled": task.reader.nulled}
+
+
+def _parse(text: str) -> SplitResult:
+    data = json.loads(text)
+    if "error" in data:
+        return SplitResult(error=from_json(data["error"]))
+    return SplitResult(tuple(StagedFile.from_dict(f) for f in data["files"]), data["rows"], data["nulled"])
+
+
+class _CountsSum(AccumulatorParam):
+    """Adds counts table by table."""
+
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        """A new sum each time: the driver looks at the old one while another thread adds."""
+        total = dict(value1)
+        for table, (splits, rows) in value2.items():
+            had = total.get(table, (0, 0))
+            total[table] = (had[0] + splits, had[1] + rows)
+        return total

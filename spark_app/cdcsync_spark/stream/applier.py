@@ -1,0 +1,287 @@
+"""Applies batches of the log to the targets: exactly once, table by table, whole transactions.
+
+Why it is right. A commit opens the table and finds its state (R8). What its position covers is
+skipped, by membership or by offset (R5); the rest is folded to the last image per key (R2) and
+committed together with the new position (R4). So a batch that was applied half before a crash, or
+that a run before applied in part, is applied to the end and never twice. A table that does not go
+on from what this run knows of it was read again or taken over by another run: it is left alone,
+because the gap is not here to be filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from cdcsync_core.change import TRANSACTION, fold
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.position import LogOffset, Position, furthest
+from cdcsync_core.state import TableState
+from cdcsync_spark.binlog.batch import LogBatch, TableBatch, read_transactions
+from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
+from cdcsync_spark.stream.crash_repair import Piece, Repair
+from cdcsync_spark.wire.facts import FileLeft
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class StreamTable:
+    """A table of the run: the writer of its target, its last known state, whether this run has
+    written it, why it stopped.
+
+    `committed` is the time of its last commit on the applier's clock. Nobody knows it at first: the
+    first batch stamps what it leaves idle.
+    """
+
+    name: str
+    target: Writer
+    state: TableState
+    committed: float = float("-inf")
+    wrote: bool = False
+    stop: CdcError | None = None
+    released: bool = False
+
+    @property
+    def flowing(self) -> bool:
+        return self.stop is None and not self.released
+
+
+@dataclass
+class Applier:
+    """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` counts seconds and
+    never goes back.
+
+    `repair` compares with the source what a crash of it may have taken back. `commits` and `rows`
+    are its work so far, `committed` the time of the last commit.
+    """
+
+    tables: dict[str, StreamTable]
+    epoch: int
+    reader: Position
+    clock: Callable[[], float]
+    repair: Repair | None = None
+    commits: int = 0
+    rows: int = 0
+    committed: float | None = None
+    _merging: int = 0
+    _untended: dict[str, StreamTable] = field(default_factory=dict)
+    #: the tables that are being repaired
+    _doubtful: frozenset[str] = frozenset()
+
+    def apply(self, batch: LogBatch) -> None:
+        """Raises TransientError; a permanent error stops its table only."""
+        self._check_no_gap(batch)
+        if batch.left is not None:
+            self._repair(batch, batch.left)
+        for part in batch.tables:
+            table = self.tables[part.table]
+            if not table.flowing:
+                continue
+            with self._stopping_alone(table):
+                self._apply_table(table, part, batch)
+            gate("table-applied")
+        self.reader = batch.end
+
+    @contextmanager
+    def _stopping_alone(self, table: StreamTable) -> Iterator[None]:
+        """A permanent error stops the table; one that was read again meanwhile has a newer owner
+        and is left to it. Where this run has written, a refusal is one of keys that change: it ends
+        the run, and stops the table if the next one meets it."""
+        try:
+            yield
+        except PermanentError as e:
+            if e.reason is Reason.PRIVILEGE_MISSING and table.wrote:
+                raise fail(Reason.SINK_UNREACHABLE, e.found, needed=e.needed, remedy=e.remedy, table=e.table) from None
+            if e.reason is Reason.SINK_CONFLICT and _read_again(table):
+                table.released = True
+            else:
+                table.stop = e
+
+    def _check_no_gap(self, batch: LogBatch) -> None:
+        if not self.reader.includes(batch.start):
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                f"the log from {self.reader} to {batch.start} was left out",
+                needed="batches without gaps",
+            )
+
+    def position(self, table: StreamTable) -> Position:
+        """What the table has: its committed position, and all that the reader passed without
+        changes for it.
+
+        May be asked for while a batch is applied: a table stops before the reader passes that
+        place, so the reader is looked at first.
+        """
+        position, reader = table.state.position, self.reader
+        assert position is not None
+        return position.join(reader) if table.flowing else position
+
+    def consistent(self, table: StreamTable) -> bool:
+        """Without the joined position, which is large where the source's GTID set is."""
+        position, high = table.state.position, table.state.high
+        if position is None or high is None or table.name in self._doubtful:
+            return False
+        return position.reached(high) or (self.reader.reached(high) and table.flowing)
+
+    def stamp(self, older_than: float) -> None:
+        """Commits the position of flowing tables whose last commit is older than this (on our
+        clock), or than their target lets it be."""
+        now = self.clock()
+        for table in self.tables.values():
+            if table.flowing and table.committed < max(older_than, now - table.target.rest_seconds):
+                gate("before-stamp")
+                with self._stopping_alone(table):
+                    self._commit(table, partial(self._stamp, table))
+                # also where there was nothing to commit: it is not opened again for each batch
+                table.committed = self.clock()
+
+    def tend(self, until: float) -> None:
+        """One step of upkeep for the tables with commits, in turns, and more steps while the clock
+        is before `until`."""
+        while self._untended:
+            name = next(iter(self._untended))
+            table = self._untended.pop(name)
+            if table.flowing and table.target.tend():
+                self._untended[name] = table
+                if self.clock() >= until:
+                    return
+
+    # -- after a crash of the source
+
+    def _repair(self, batch: LogBatch, left: FileLeft) -> None:
+        """Before anything behind the file's end is applied. A table that has passed the end was
+        repaired, or read later."""
+        place = LogOffset(left.next, 4)
+        tables = {t.state.table.id: t for t in self.tables.values() if t.flowing and not _has_passed(t, place)}
+        self._doubtful = frozenset(t.name for t in tables.values())
+        if not tables:
+            return
+        assert self.repair is not None, "an applier of a stream has one"
+        found = self.repair.keys(left, {i: t.state.table for i, t in tables.items()})
+        gate("crash-tail-read")
+        passed = self.repair.passed(batch.start, place) if found else batch.start
+        for table_id, keys in found.items():
+            with self._stopping_alone(tables[table_id]):
+                self._repair_table(self.repair, tables[table_id], keys, passed)
+        self._doubtful = frozenset()
+
+    def _repair_table(self, repair: Repair, table: StreamTable, keys: pa.Table | CdcError, passed: Position) -> None:
+        """The last piece moves the position behind the file's end; until then the next run begins
+        the repair again."""
+        if isinstance(keys, CdcError):
+            raise keys
+        _log.warning("the source crashed: keys are read again", table=table.name, keys=keys.num_rows)
+        for piece in repair.pieces(table.state.table, keys, passed):
+            self._commit(table, partial(self._repaired, table, piece, passed))
+            gate("crash-repaired")
+
+    def _repaired(self, table: StreamTable, piece: Piece, passed: Position, state: TableState) -> Commit | None:
+        if not self._continues(table, state):
+            return None
+        assert state.position is not None
+        folded = fold(piece.changes, state.table.key)
+        high = furthest([piece.high, *([state.high] if state.high else [])])
+        after = state.after_batch(passed if piece.last else state.position, piece.nulled)
+        self._merging = folded.upserts.num_rows + folded.deletes.num_rows
+        return Commit(replace(after, high=high, epoch=self.epoch), Merge(folded.upserts, folded.deletes))
+
+    def _stamp(self, table: StreamTable, state: TableState) -> Commit | None:
+        if not self._continues(table, state) or state.position is None:
+            return None
+        if state.position.join(self.reader) == state.position:
+            return None
+        return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), Stamp())
+
+    def _apply_table(self, table: StreamTable, part: TableBatch, batch: LogBatch) -> None:
+        if part.file:
+            with pa.memory_map(part.file) as source:
+                changes = pa.ipc.open_file(source).read_all()
+                self._commit(table, lambda state: self._merge(table, state, part, batch, changes))
+        elif part.stop is not None:
+            self._commit(table, lambda state: self._stop_commit(table, state, part, batch))
+        if part.stop is not None and table.stop is None and not table.released:
+            table.stop = part.stop
+
+    def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
+        before, self._merging = table.state.number, 0
+        table.state = table.target.commit(self.epoch, build)
+        if table.state.number != before:
+            table.wrote = True
+            table.committed = self.committed = self.clock()
+            self._untended[table.name] = table
+            self.commits += 1
+            self.rows += self._merging
+
+    def _merge(
+        self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch, changes: pa.Table
+    ) -> Commit | None:
+        if not self._continues(table, state):
+            return None
+        assert state.position is not None
+        if state.position.includes(part.upto):
+            return None
+        missing = _missing(changes, state.position, batch)
+        folded = fold(missing, state.table.key)
+        after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
+        self._merging = folded.upserts.num_rows + folded.deletes.num_rows
+        return Commit(after, Merge(folded.upserts, folded.deletes))
+
+    def _stop_commit(self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch) -> Commit | None:
+        """A table that stops without rows keeps the place where it stopped."""
+        if not self._continues(table, state) or state.position is None:
+            return None
+        if state.position.join(part.upto) == state.position:
+            return None
+        return Commit(replace(state.after_batch(part.upto), epoch=self.epoch), Stamp())
+
+    def _continues(self, table: StreamTable, state: TableState) -> bool:
+        """Whether the table is still this run's; raises TransientError where the target lost what
+        this run knows of.
+
+        The reader passed nothing of this table between the position known and the batch, so a
+        position that includes the known one has no gap before the batch, even where it was
+        committed long ago: an idle table's position is stamped only now and then.
+        """
+        known, position = table.state.position, state.position
+        if state.nonce != table.state.nonce:
+            table.released = True
+        elif position is None or known is None or not position.includes(known):
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                f"the target went back from {known} to {position}",
+                needed="a target that keeps what was committed",
+                remedy="none: the next run goes on from the target's position",
+                table=table.name,
+            )
+        return not table.released
+
+
+def _has_passed(table: StreamTable, place: LogOffset) -> bool:
+    return table.state.position is not None and table.state.position.reached(place)
+
+
+def _read_again(table: StreamTable) -> bool:
+    """Whether the target has a newer reading than this run knows of; a target that cannot be asked
+    is no reason to end the run."""
+    try:
+        found = table.target.last_commit()
+    except PermanentError:
+        return False
+    return found is not None and found.nonce > table.state.nonce
+
+
+def _missing(changes: pa.Table, position: Position, batch: LogBatch) -> pa.Table:
+    """The changes of transactions that `position` does not cover."""
+    transactions = read_transactions(batch.transactions)
+    covered = [i for i, t in enumerate(transactions) if position.covers(t)]
+    if not covered:
+        return changes
+    return changes.filter(pc.invert(pc.is_in(changes[TRANSACTION], pa.array(covered, pa.int32()))))

@@ -1,0 +1,92 @@
+"""The stream's source in Spark: hands over whole batches of the log, one row of JSON each.
+
+`spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a
+file of the run's scratch folder. The reader lives in Spark's one long-lived source process; a
+batch's rows stay in files beside it. A run's checkpoint is never read by another run, so an offset
+only counts.
+
+Spark imports this module in a process that only makes the source, too, and waits for it; so what
+reads the log is imported where it reads.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from cdcsync_core.errors import Reason, fail
+
+if TYPE_CHECKING:
+    from cdcsync_spark.binlog.collector import QuietCollector
+    from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+
+FORMAT = "cdcsync_log"
+
+
+class LogSource(DataSource):
+    """One column `batch`: a `LogBatch` as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return "batch string"
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+        return LogStreamReader(str(self.options["settings"]))
+
+
+class LogStreamReader(SimpleDataSourceStreamReader):
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+        self._reader: LogReader | None = None
+        self._collector: QuietCollector | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"v": 1, "batch": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[str]], dict[str, int]]:
+        batch = self._running().take()
+        if self._collector is not None:
+            self._collector.between_batches()
+        if batch is None:
+            return iter([]), start
+        return iter([(batch.to_json(),)]), {"v": 1, "batch": start["batch"] + 1}
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[str]]:
+        if start == end:
+            return iter([])  # Spark begins with an empty batch where there is nothing yet
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"Spark asks for the batches {start} to {end} of an earlier run",
+            needed="a fresh checkpoint for every run",
+            remedy="remove the run's scratch folder",
+        )
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to keep: the targets know what they have."""
+
+    def _running(self) -> LogReader:
+        if self._reader is None:
+            from cdcsync_spark.binlog.collector import QuietCollector
+            from cdcsync_spark.binlog.reader import LogReader
+
+            self._collector = QuietCollector()
+            self._reader = LogReader(load_settings(self._settings))
+            self._reader.start()
+        return self._reader
+
+
+def save_settings(settings: ReaderSettings, path: Path) -> None:
+    path.write_bytes(pickle.dumps(settings))
+
+
+def load_settings(path: str) -> ReaderSettings:
+    settings: ReaderSettings = pickle.loads(Path(path).read_bytes())  # noqa: S301 (this run's own file)
+    return settings
