@@ -111,7 +111,7 @@ def test_a_status_that_was_wiped_loses_nothing(sync: PlayedSync) -> None:
     driver = PodReporter(sync.api, sync.namespace, old.id, sync.tables, REPORT_TABLES)
     sync.gone(old.pod)
     sync.until(controller, lambda _: old.pod not in sync.pods())
-    controller.look()
+    controller.reconcile()
     with pytest.raises(ControllerGone):
         driver.report(exit={"code": 0, "reason": "", "message": ""})
 
@@ -198,17 +198,17 @@ def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: PlayedS
 def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: PlayedSync) -> None:
     """Two operators by mistake: neither acts on what the other has not seen."""
     first, second = sync.create().operator(), sync.operator()
-    first.look()
-    second.look()
+    first.reconcile()
+    second.reconcile()
     deadline = time.monotonic() + 20
     while not sync.pods() and time.monotonic() < deadline:
-        first.look()
-        second.look()
+        first.reconcile()
+        second.reconcile()
     live = [p for p in sync.pods().values() if "deletionTimestamp" not in p["metadata"]]
     named = {ref.pod for kind in RunKind if (ref := sync.stored.runs.get(kind))}
     for _ in range(4):
-        first.look()
-        second.look()
+        first.reconcile()
+        second.reconcile()
     live = [p["metadata"]["name"] for p in sync.pods().values() if "deletionTimestamp" not in p["metadata"]]
     named = {ref.pod for kind in RunKind if (ref := sync.stored.runs.get(kind))}
     assert len(live) <= 1
@@ -217,9 +217,9 @@ def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: PlayedSync) -
 
 def test_a_deleted_resource_ends_its_controller(sync: PlayedSync) -> None:
     controller = sync.create().operator()
-    controller.look()
+    controller.reconcile()
     sync.api.delete(f"{sync.syncs}/shop")
-    assert controller.look() is None
+    assert controller.reconcile() is None
 
 
 def test_two_thousand_tables_stay_small(sync: PlayedSync) -> None:
@@ -232,7 +232,7 @@ def test_two_thousand_tables_stay_small(sync: PlayedSync) -> None:
     sync.until(controller, lambda s: s.tables.catching_up == 2000)
     assert len(json.dumps(sync.api.get(f"{sync.syncs}/shop")["status"])) < 256 * 1024
     again = sync.operator()
-    again.look()
+    again.reconcile()
     assert sum(t.phase == "CatchingUp" for t in again.status.table_status) == 2000
 
 
@@ -254,7 +254,7 @@ def test_an_api_server_that_fails_is_waited_for(sync: PlayedSync, monkeypatch: p
 
     with monkeypatch.context() as patched:
         patched.setattr(sync.api, "_call", refuse)
-        assert [controller.look() for _ in range(4)] == [1, 2, 4, 8]
+        assert [controller.reconcile() for _ in range(4)] == [1, 2, 4, 8]
     sync.flow(sync.driver(RunKind.STREAM), offset=500)
     after = sync.until(controller, lambda s: s.position and s.position["offset"] == 500)
     assert after.runs == before.runs.model_copy(update={"stream": after.runs.stream})

@@ -69,7 +69,7 @@ def test_the_next_operator_goes_on(
         sync.until(second, lambda s: s.runs.stream and s.runs.stream.pod in sync.pods())
     sync.flow(sync.driver(RunKind.STREAM))
     status = sync.until(second, lambda s: s.condition("Ready").status == "True")
-    second.look()
+    second.reconcile()
 
     assert status.runs.stream
     assert list(sync.pods()) == [status.runs.stream.pod], "one driver"

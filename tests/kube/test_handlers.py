@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_operator.cluster.operator import watched
+from cdcsync_operator.cluster.operator import list_syncs
 from support.apiserver import kubeconfig
 from support.played_sync import PlayedSync
 
@@ -98,10 +98,10 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
 
 
 def test_the_syncs_that_there_are_can_be_listed(sync: PlayedSync) -> None:
-    assert watched(sync.api, (sync.namespace,)) == []
+    assert list_syncs(sync.api, (sync.namespace,)) == []
     sync.create(state="paused")
-    assert watched(sync.api, (sync.namespace,)) == [(sync.namespace, "shop")]
-    assert (sync.namespace, "shop") in watched(sync.api, ())
+    assert list_syncs(sync.api, (sync.namespace,)) == [(sync.namespace, "shop")]
+    assert (sync.namespace, "shop") in list_syncs(sync.api, ())
 
 
 def test_a_second_operator_waits_and_takes_over(

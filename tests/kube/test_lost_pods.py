@@ -72,7 +72,7 @@ def test_a_pod_that_was_evicted_and_drained(sync: PlayedSync) -> None:
     (pod,) = sync.pods()
     sync.bind(pod, "drained")
     sync.api.delete(f"{sync.base}/pods/{pod}")
-    controller.look()
+    controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "it drains"
     sync.driver(RunKind.STREAM).report(exit=json.loads(DRAINED))
     sync.end(RunKind.STREAM, message=DRAINED)
@@ -89,7 +89,7 @@ def test_a_pod_on_a_node_that_does_not_answer(sync: PlayedSync, monkeypatch: pyt
         RunKind.STREAM, **disrupted("DeletionByTaintManager", "deleting due to NoExecute taint") | {"phase": "Running"}
     )
     sync.api.delete(f"{sync.base}/pods/{pod}", {"gracePeriodSeconds": 1})
-    controller.look()
+    controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "it has its grace"
     monkeypatch.setattr(pod_outcome, "GONE_PATIENCE", -10.0)
     told(sync, controller, Reason.DRIVER_LOST, "its node does not answer (DeletionByTaintManager")
@@ -107,7 +107,7 @@ def test_a_pod_that_no_node_takes(sync: PlayedSync, monkeypatch: pytest.MonkeyPa
         "message": "0/3 nodes are available",
     }
     sync.show(RunKind.SNAPSHOT, phase="Pending", conditions=[refused])
-    controller.look()
+    controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "the cluster may grow"
     monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_PATIENCE", -1.0)
     status = sync.until(controller, lambda s: s.restarts.reason)

@@ -103,7 +103,7 @@ class PlayedSync:
         """Looks again and again until the stored status is as wanted."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            controller.look()
+            controller.reconcile()
             if wanted(self.stored):
                 return self.stored
             time.sleep(0.02)

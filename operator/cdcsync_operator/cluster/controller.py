@@ -81,14 +81,14 @@ class KubeController:
         self._files.close()
         self.calls.give_up(self._files.folder)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The next look starts from what is stored."""
         self._reconciler = None
 
-    def look(self) -> float | None:
+    def reconcile(self) -> float | None:
         """Looks once; returns the seconds to the next look, None if the resource is gone."""
         try:
-            again = self._look()
+            again = self._reconcile()
         except StatusTakenOver:
             self._reconciler = None
             return 0.0
@@ -105,7 +105,7 @@ class KubeController:
         self.failures = 0
         return again
 
-    def _look(self) -> float | None:
+    def _reconcile(self) -> float | None:
         resource, stored = self.store.load()
         if self.store.deleting:
             return None
@@ -113,14 +113,14 @@ class KubeController:
         decision = self._current(resource, stored).reconcile()
         gate("looked")
         self.status = decision.status
-        self._events.tell(resource, before, decision)
+        self._events.post_changes(resource, before, decision)
         return _pause(decision, refused=bool(self.store.refusal()))
 
     def _current(self, resource: CdcSync, stored: Status) -> Reconciler:
         if self._reconciler is None:
             if _was_refused(stored):  # by the operator's policy, which has changed, or by a spec of another generation
                 stored = stored.with_(observed_generation=-1)
-            self._loaded = _Loaded(self.store, resource, stored)
+            self._loaded = _CachedStore(self.store, resource, stored)
             self._reconciler = Reconciler(
                 self._loaded, self._drivers, self._source, self.clock, lambda: secrets.token_hex(2)
             )
@@ -155,7 +155,7 @@ class KubeController:
 
 
 @dataclass
-class _Loaded:
+class _CachedStore:
     """The port `Store` for one look: what was loaded before it, and the status to begin from."""
 
     store: KubeStore

@@ -81,16 +81,16 @@ class KubeDrivers:
     _planners: dict[str, Planner] = field(default_factory=dict)
     _failed: dict[str, tuple[StartRun, Exit]] = field(default_factory=dict)
     #: run -> the number of its last report, and when it was first seen
-    _heard: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _last_reports: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     # -- the port
 
     def seen(self, status: Status) -> tuple[RunSeen, ...]:
         self._found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
-        self._heard = {run: self._hearing(run) for run in self._found}
-        runs = [self._judged(run) for run in self._found.values()]
+        self._last_reports = {run: self._last_report(run) for run in self._found}
+        runs = [self._classify(run) for run in self._found.values()]
         traceless = self._failed.keys() - self._found.keys()
-        return (*runs, *(self._given_up(run) for run in sorted(traceless)))
+        return (*runs, *(self._failed_start(run) for run in sorted(traceless)))
 
     def merged(self, status: Status) -> Status:
         now = self.clock()
@@ -100,7 +100,7 @@ class KubeDrivers:
             ref, unknown = status.runs.get(run.kind), self._found[run.id].unknown
             if unknown and ref is not None and not ref.report:  # later they are in the status with what the driver said
                 status = merge_report(status, Report(run.id, tables=unknown), owned[run.id])
-            report = self._found[run.id].news(ref.report) if ref else None
+            report = self._found[run.id].report_since(ref.report) if ref else None
             if report is None:
                 continue
             status = merge_report(status, report, run.names, run.names - owned[run.id])
@@ -171,8 +171,8 @@ class KubeDrivers:
         uid = {"preconditions": {"uid": pod["metadata"]["uid"]}} if pod and "uid" in pod["metadata"] else {}
         self.api.delete(f"{self._base}/pods/{run}-driver", {**uid, **(body or {})} or None)
 
-    def _hearing(self, run: str) -> tuple[int, float]:
-        number, before = self._found[run].head.get("number", 0), self._heard.get(run)
+    def _last_report(self, run: str) -> tuple[int, float]:
+        number, before = self._found[run].head.get("number", 0), self._last_reports.get(run)
         return before if before and before[0] == number else (number, self.clock())
 
     def _timed(self, run: FoundRun) -> RunSeen:
@@ -181,9 +181,9 @@ class KubeDrivers:
         seen = run.seen(self.clock())
         if seen.reported_at is None:
             return seen
-        return replace(seen, reported_at=min(seen.reported_at, self._heard[run.id][1]))
+        return replace(seen, reported_at=min(seen.reported_at, self._last_reports[run.id][1]))
 
-    def _judged(self, run: FoundRun) -> RunSeen:
+    def _classify(self, run: FoundRun) -> RunSeen:
         seen = self._timed(run)
         planner = self._planners.get(run.id)
         if planner is not None and planner.error is not None and not seen.stop_asked and seen.live:
@@ -194,10 +194,10 @@ class KubeDrivers:
             self.stop(StopRun(seen.kind, run.id))
             return _draining(seen)
         if run.id in self._failed:
-            return _draining(seen) if seen.live else self._given_up(run.id)
+            return _draining(seen) if seen.live else self._failed_start(run.id)
         return seen
 
-    def _given_up(self, run: str) -> RunSeen:
+    def _failed_start(self, run: str) -> RunSeen:
         """A run that failed here, for the reason that is known here."""
         action, why = self._failed[run]
         return RunSeen(
@@ -281,18 +281,18 @@ class KubeDrivers:
         answer was lost can be repeated."""
         path = where if where.startswith("/") else f"{self._base}/{where}"
         try:
-            return _patiently(lambda: self.api.create(path, body))
+            return _with_retry(lambda: self.api.create(path, body))
         except ApiError as error:
             if not (error.conflict and error.reason == "AlreadyExists"):
                 raise
         if where != "configmaps":
             return body
-        return _patiently(lambda: self.api.get(f"{path}/{body['metadata']['name']}"))
+        return _with_retry(lambda: self.api.get(f"{path}/{body['metadata']['name']}"))
 
     def _annotate(self, run: str, name: str) -> None:
         try:
             body = {"metadata": {"annotations": {name: str(int(self.clock()))}}}
-            _patiently(lambda: self.api.merge(f"{self._base}/configmaps/{run}-report-0", body))
+            _with_retry(lambda: self.api.merge(f"{self._base}/configmaps/{run}-report-0", body))
         except ApiError as error:
             if not error.gone:
                 raise
@@ -332,17 +332,17 @@ class _PlanMaps:
 
     def finish(self) -> None:
         self._flush(last=True)
-        with _as_error():
+        with translating_api_errors():
             self.drivers._annotate(self.run, PLANNED)
 
     def _flush(self, *, last: bool) -> None:
         body = run_objects.plan_map(self.resource, self.run, self._number, self._waiting, last=last)
-        with _as_error():
+        with translating_api_errors():
             self.drivers._create("configmaps", body)
         self._waiting, self._number, self._flushed_at = [], self._number + 1, self.drivers.clock()
 
 
-def _patiently(call: Callable[[], _T]) -> _T:
+def _with_retry(call: Callable[[], _T]) -> _T:
     """What may be asked for twice is, where the API server cannot do it just then or its answer is
     lost. Raises ApiError."""
     for pause in _PAUSES:
@@ -355,7 +355,7 @@ def _patiently(call: Callable[[], _T]) -> _T:
     return call()
 
 
-class _as_error:
+class translating_api_errors:
     """Turns a refusal of the API server into the product's error."""
 
     def __enter__(self) -> None:

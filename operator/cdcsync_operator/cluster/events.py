@@ -26,10 +26,10 @@ _MAX = 1000
 #: why a live stream is not ready
 _FLOW = frozenset({SILENT, SINK_SLOW, SOURCE_SILENT})
 _EXPECTED = frozenset({ROLLING_OUT, STARTING})
-Told = tuple[str, str, str]
+EventText = tuple[str, str, str]
 
 
-def news(before: Status, after: Status) -> Iterator[Told]:
+def events_between(before: Status, after: Status) -> Iterator[EventText]:
     """(type, reason, message) of what changed."""
     for kind in RunKind:
         old, new = before.runs.get(kind), after.runs.get(kind)
@@ -52,14 +52,14 @@ def news(before: Status, after: Status) -> Iterator[Told]:
     yield from _turns(before, after)
 
 
-def replaced(decision: Decision) -> Iterator[Told]:
+def replaced(decision: Decision) -> Iterator[EventText]:
     """The runs that are drained because something else is asked for."""
     for action in decision.actions:
         if isinstance(action, StopRun) and action.why:
             yield ("Normal", "RunReplaced", f"{action.kind.value} run {action.id}: {action.why}")
 
 
-def _turns(before: Status, after: Status) -> Iterator[Told]:
+def _turns(before: Status, after: Status) -> Iterator[EventText]:
     """Ready and Consistent where they turn, and why a stream that lives is not ready; Secrets that
     are missing."""
     for kind in ("Ready", "Consistent"):
@@ -77,7 +77,7 @@ def _turns(before: Status, after: Status) -> Iterator[Told]:
         yield ("Warning", now.reason, now.message)
 
 
-def _tables(before: Status, after: Status) -> Iterator[Told]:
+def _tables(before: Status, after: Status) -> Iterator[EventText]:
     """What came and went by itself: those of another spec, or of a status that was lost, are no
     news."""
     if not before.table_status or before.observed_generation != after.observed_generation:
@@ -98,15 +98,15 @@ class EventPoster:
     api: Api
     identity: str
 
-    def tell(self, resource: CdcSync, before: Status, decision: Decision) -> None:
+    def post_changes(self, resource: CdcSync, before: Status, decision: Decision) -> None:
         about = resource.metadata
-        for kind, reason, message in (*replaced(decision), *news(before, decision.status)):
+        for kind, reason, message in (*replaced(decision), *events_between(before, decision.status)):
             self._post(about.namespace, about.name, about.uid, (kind, reason, message))
 
     def refused(self, store: KubeStore, error: CdcError) -> None:
         self._post(store.namespace, store.name, "", ("Warning", error.reason.value, error.message))
 
-    def _post(self, namespace: str, name: str, uid: str, told: Told) -> None:
+    def _post(self, namespace: str, name: str, uid: str, told: EventText) -> None:
         now = datetime.now(UTC)
         stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
         kind, reason, message = told

@@ -48,22 +48,24 @@ class Metrics:
     """Counters of the operator itself; thread safe."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    looks: int = 0
-    failed_looks: int = 0
-    look_seconds: float = 0.0
+    reconciliations: int = 0
+    failed: int = 0
+    seconds: float = 0.0
 
-    def looked(self, seconds: float, *, failed: bool) -> None:
+    def reconciled(self, seconds: float, *, failed: bool) -> None:
         with self._lock:
-            self.looks += 1
-            self.failed_looks += failed
-            self.look_seconds += seconds
+            self.reconciliations += 1
+            self.failed += failed
+            self.seconds += seconds
 
     def text(self, syncs: Mapping[tuple[str, str], Status], *, calls: int, leading: bool) -> str:
         """The whole page."""
         families = [
-            family("cdcsync_reconcile_total", "counter", "looks at a sync", [({}, self.looks)]),
-            family("cdcsync_reconcile_errors_total", "counter", "looks that failed", [({}, self.failed_looks)]),
-            family("cdcsync_reconcile_seconds_total", "counter", "time spent looking", [({}, self.look_seconds)]),
+            family("cdcsync_reconcile_total", "counter", "reconciliations of all syncs", [({}, self.reconciliations)]),
+            family("cdcsync_reconcile_errors_total", "counter", "reconciliations that failed", [({}, self.failed)]),
+            family(
+                "cdcsync_reconcile_seconds_total", "counter", "seconds spent in reconciliations", [({}, self.seconds)]
+            ),
             family("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
             family("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
         ]

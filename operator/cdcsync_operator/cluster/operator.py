@@ -60,7 +60,7 @@ class KubeOperator:
         self.queue.add((namespace, name))
 
     def start(self) -> None:
-        self._threads.append(self._begin("lease", self._keep_lease))
+        self._threads.append(self._start_thread("lease", self._keep_lease))
 
     def stop(self) -> None:
         """Looks under way are finished, under the lease; drivers are left alone."""
@@ -90,19 +90,19 @@ class KubeOperator:
 
     # -- threads
 
-    def _begin(self, name: str, work: Callable[[], None]) -> threading.Thread:
+    def _start_thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
         def run() -> None:
             try:
                 work()
             except Exception:  # noqa: BLE001 (whatever it was, nobody does its work any more)
                 _log.exception("a thread failed", thread=name)
-                self._leave()
+                self._shut_down()
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
         return thread
 
-    def _leave(self) -> None:
+    def _shut_down(self) -> None:
         """Nothing is begun any more."""
         self.queue.close()
         self.lost()
@@ -114,12 +114,14 @@ class KubeOperator:
             if held and not self.leading:
                 self.leading = True
                 _log.info("leading", identity=self.settings.identity)
-                self._threads.append(self._begin("list", self._list))
+                self._threads.append(self._start_thread("list", self._list))
                 with self._leading:
-                    self._workers += [self._begin(f"worker {n}", self._work) for n in range(self.settings.workers)]
+                    self._workers += [
+                        self._start_thread(f"worker {n}", self._work) for n in range(self.settings.workers)
+                    ]
             elif self.leading and not held:
                 _log.error("the lease is lost", lease=self.settings.lease)
-                self._leave()
+                self._shut_down()
                 return
             self._stopping.wait(lease.pause if lease else None)
         if lease is not None and self.leading:
@@ -133,7 +135,7 @@ class KubeOperator:
         """Finds the syncs that nobody told of."""
         while not self._stopping.is_set():
             try:
-                for key in set(watched(self.api, self.settings.namespaces)) - self.statuses().keys():
+                for key in set(list_syncs(self.api, self.settings.namespaces)) - self.statuses().keys():
                     self.queue.add(key)
             except ApiError as error:
                 _log.warning("the syncs could not be listed", error=str(error))
@@ -143,21 +145,21 @@ class KubeOperator:
         me = threading.current_thread().name
         while (key := self.queue.take()) is not None:
             self._working[me] = began = time.monotonic()
-            again = self._look(key, began)
+            again = self._reconcile(key, began)
             del self._working[me]
             self.queue.done(key, again)
 
-    def _look(self, key: Key, began: float) -> float | None:
+    def _reconcile(self, key: Key, began: float) -> float | None:
         try:
             controller = self._controller(key)
-            again, failed = controller.look(), controller.failures > 0
+            again, failed = controller.reconcile(), controller.failures > 0
             if again is None:
                 self._drop(key)
         except Exception:  # noqa: BLE001 (a fault of one sync must not end the others)
-            self._begin_anew(key)
+            self._reset(key)
             _log.exception("a look failed", sync="/".join(key))
             again, failed = _AFTER_ERROR, True
-        self.metrics.looked(time.monotonic() - began, failed=failed)
+        self.metrics.reconciled(time.monotonic() - began, failed=failed)
         return again
 
     def _controller(self, key: Key) -> KubeController:
@@ -168,9 +170,9 @@ class KubeOperator:
                 )
             return self._controllers[key]
 
-    def _begin_anew(self, key: Key) -> None:
+    def _reset(self, key: Key) -> None:
         if key in self._controllers:
-            self._controllers[key].begin_anew()
+            self._controllers[key].reset()
 
     def _drop(self, key: Key) -> None:
         with self._lock:
@@ -178,7 +180,7 @@ class KubeOperator:
         controller.close()
 
 
-def watched(api: Api, namespaces: tuple[str, ...]) -> list[Key]:
+def list_syncs(api: Api, namespaces: tuple[str, ...]) -> list[Key]:
     """All syncs that there are now. Raises ApiError."""
     base = "/apis/cdcsync.io/v1alpha1"
     paths = [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]

@@ -103,13 +103,13 @@ def _is_silent(pod: Object, now: float) -> bool:
 def _ended(status: Object, reported: Exit | None) -> Exit:
     terminated = next(_terminated(status), {})
     code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
-    words = reported or _last_words(str(terminated.get("message", "")))
+    words = reported or _termination_message(str(terminated.get("message", "")))
     if reason == "OOMKilled" and (words is None or words.reason in _UNEXPLAINED):
         last = f" (its last word: {words.message})" if words else ""
         return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; raise spec.driver.memory{last}")
     if words is not None and words.code != ExitCode.DONE:
         return words
-    if taken := _taken(status):
+    if taken := _evicted(status):
         return _retry(Reason.DRIVER_LOST, taken)
     if words is not None or status.get("phase") == "Succeeded" or code == ExitCode.DONE:
         return words or Exit(ExitCode.DONE)
@@ -119,7 +119,7 @@ def _ended(status: Object, reported: Exit | None) -> Exit:
     return _retry(Reason.DRIVER_LOST, f"the driver {how} without a last word; see its log")
 
 
-def _taken(status: Object) -> str:
+def _evicted(status: Object) -> str:
     """The cluster's own word of why the pod failed: evicted, refused by its node, its node shut
     down or lost; else empty.
 
@@ -149,7 +149,7 @@ def _disruption_condition(status: Object) -> Object:
     return next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {})
 
 
-def _last_words(message: str) -> Exit | None:
+def _termination_message(message: str) -> Exit | None:
     """A driver leaves its exit as JSON in its termination message; anything else there is the end
     of its log."""
     try:

@@ -24,8 +24,8 @@ from typing import Any
 
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync, Spec
+from cdcsync_operator.cluster import restricted_pod
 from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_pod
-from cdcsync_operator.cluster.restricted_pod import violations
 from cdcsync_operator.cluster.source_networks import refused_hosts
 from cdcsync_operator.decision.observed import StartRun
 
@@ -120,35 +120,37 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
 
 
-def refusals(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
+def violations(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
     """A phrase for each thing that this cluster does not allow; `image` is what the operator's own
     pods run."""
     spec = resource.spec
     templates = {"driver": spec.driver.pod_template, "executors": spec.executors.pod_template}
     found = [
-        f"spec.{part}.podTemplate: {fault}"
+        f"spec.{part}.podTemplate: {violation}"
         for part, template in templates.items()
-        for fault in _template_faults(template, policy)
+        for violation in _template_violations(template, policy)
     ]
     if not found:  # only a template of the right form can be merged
-        found = [f"spec.{part}.podTemplate: {fault}" for part, fault in _pod_faults(resource, policy, image)]
-    found += _account_faults(spec, policy)
+        found = [
+            f"spec.{part}.podTemplate: {violation}" for part, violation in _pod_violations(resource, policy, image)
+        ]
+    found += _account_violations(spec, policy)
     found += [
         f"spec.sparkConf: {key} is not one of the keys that the operator's policy allows (policy.allowedSparkConf)"
         for key in spec.spark_conf
         if not policy.allows_conf(key)
     ]
-    return [*found, *refused_hosts(spec, policy.refused_source_networks), *_path_faults(spec)]
+    return [*found, *refused_hosts(spec, policy.refused_source_networks), *_path_violations(spec)]
 
 
-def _account_faults(spec: Spec, policy: Policy) -> Iterator[str]:
+def _account_violations(spec: Spec, policy: Policy) -> Iterator[str]:
     wanted = spec.driver.service_account_name
     if wanted and not policy.allowed_service_accounts & {wanted, "*"}:
         allowed = ", ".join(sorted(policy.allowed_service_accounts)) or "none"
         yield f"spec.driver.serviceAccountName: {wanted} is not one of the operator's allowed ones ({allowed})"
 
 
-def _path_faults(spec: Spec) -> Iterator[str]:
+def _path_violations(spec: Spec) -> Iterator[str]:
     """A folder is each pod's own: the stream would not find what the snapshot wrote, and the
     snapshot would begin again forever."""
     path = spec.sink.delta.path
@@ -174,7 +176,7 @@ def _mounts(template: Object, path: str) -> bool:
 # ---- what a template may say
 
 
-def _template_faults(template: Object, policy: Policy) -> Iterator[str]:
+def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
     if not template:
         return
     if not policy.allow_pod_template:
@@ -197,14 +199,14 @@ def _template_faults(template: Object, policy: Policy) -> Iterator[str]:
     for name in sorted(pod.keys() - _POD_FIELDS):
         yield from _refused(f"spec.{name}", _BY_WORD.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
-        yield from _volume_faults(volume, policy)
+        yield from _volume_violations(volume, policy)
     for toleration in _dicts(pod.get("tolerations")):
         if toleration.get("key") not in _LOST_NODE:
             yield from _refused(f"a toleration of {toleration.get('key') or 'everything'}", "tolerations", policy)
     for kind in ("containers", "initContainers"):
         for container in _dicts(pod.get(kind)):
             name = container.get("name")
-            yield from (f"container {name}: {fault}" for fault in _container_faults(container, policy))
+            yield from (f"container {name}: {violation}" for violation in _container_violations(container, policy))
 
 
 def _refused(what: str, word: str, policy: Policy) -> Iterator[str]:
@@ -215,7 +217,7 @@ def _refused(what: str, word: str, policy: Policy) -> Iterator[str]:
         yield f"{what} is refused without {word!r} in the operator's policy.allowedInPodTemplate"
 
 
-def _volume_faults(volume: Object, policy: Policy) -> Iterator[str]:
+def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
     name = str(volume.get("name"))
     if name in ("config", "auth") or name.startswith("secret-"):
         yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
@@ -226,12 +228,12 @@ def _volume_faults(volume: Object, policy: Policy) -> Iterator[str]:
         elif kind == "secret":
             yield from _refused(what, "secrets", policy)
         elif kind == "projected":
-            yield from _projected_faults(what, volume[kind], policy)
+            yield from _projected_violations(what, volume[kind], policy)
         else:
             yield from _refused(what, f"volumes/{kind}", policy)
 
 
-def _projected_faults(what: str, projected: Any, policy: Policy) -> Iterator[str]:
+def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator[str]:
     words = {"configMap": None, "downwardAPI": None, "secret": "secrets", "serviceAccountToken": "tokens"}
     for source in _dicts((projected or {}).get("sources")):
         for kind in source:
@@ -240,7 +242,7 @@ def _projected_faults(what: str, projected: Any, policy: Policy) -> Iterator[str
                 yield from _refused(f"{what} of {kind}", word, policy)
 
 
-def _container_faults(container: Object, policy: Policy) -> Iterator[str]:
+def _container_violations(container: Object, policy: Policy) -> Iterator[str]:
     for name in sorted(container.keys() - _CONTAINER_FIELDS):
         yield from _refused(name, "commands" if name in _COMMANDS else "", policy)
     for variable in _dicts(container.get("env")):
@@ -250,10 +252,10 @@ def _container_faults(container: Object, policy: Policy) -> Iterator[str]:
         if "secretRef" in source:
             yield from _refused("envFrom of a Secret", "secrets", policy)
     if container.get("name") in _OURS:
-        yield from _code_faults(container, policy)
+        yield from _code_violations(container, policy)
 
 
-def _code_faults(container: Object, policy: Policy) -> Iterator[str]:
+def _code_violations(container: Object, policy: Policy) -> Iterator[str]:
     """What would make a container of ours run other code than its image's."""
     for variable in _dicts(container.get("env")):
         if _ENVIRONMENT_OF_CODE.fullmatch(str(variable.get("name"))):
@@ -269,7 +271,7 @@ def _code_faults(container: Object, policy: Policy) -> Iterator[str]:
 # ---- what the pod then is
 
 
-def _pod_faults(resource: CdcSync, policy: Policy, image: Image) -> Iterator[tuple[str, str]]:
+def _pod_violations(resource: CdcSync, policy: Policy, image: Image) -> Iterator[tuple[str, str]]:
     action = StartRun(RunKind.SNAPSHOT, f"{resource.metadata.name}-0000-1", 1, (), "")
     pods = {
         "driver": driver_pod(resource, action, image, action.id, []),
@@ -287,7 +289,7 @@ def _pod_faults(resource: CdcSync, policy: Policy, image: Image) -> Iterator[tup
                     ),
                 )
         if not policy.allows("securityContext"):
-            yield from ((part, violation) for violation in violations(pod, _OURS))
+            yield from ((part, violation) for violation in restricted_pod.violations(pod, _OURS))
 
 
 def _dicts(value: Any) -> list[Object]:

@@ -114,7 +114,7 @@ class FoundRun:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, words)
         return replace(ended, message=words)
 
-    def news(self, since: int) -> Report | None:
+    def report_since(self, since: int) -> Report | None:
         """What the driver said after its report number `since`; None where that is nothing."""
         head = self.head
         if head.get("number", 0) <= since:

@@ -24,7 +24,7 @@ from cdcsync_operator.reconcile import source_calls
 from cdcsync_operator.reconcile.preflight import Look, SourceCalls
 
 #: a preflight of ten thousand tables takes a tenth of it on an idle machine
-_LOOK_SECONDS = 300.0
+_PREFLIGHT_SECONDS = 300.0
 #: to find where the binlog ends
 _POSITION_SECONDS = 60.0
 #: more than the statement may take by itself
@@ -37,7 +37,7 @@ class ClusterSource:
 
     def __init__(self, refused_networks: tuple[str, ...] = ()) -> None:
         self._refused = refused_networks
-        self._looks, self._plans = Shares(), Shares()
+        self._preflights, self._plans = Shares(), Shares()
         self._asked: dict[Path, set[Question]] = {}
         self._lock = threading.Lock()
 
@@ -46,13 +46,13 @@ class ClusterSource:
         return SourceCalls(look=self.look, current=self.current, splits=self.splits, give_up=self.give_up)
 
     def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> Look:
-        with self._question(secrets) as question, self._looks.held(resource.metadata.namespace):
-            return source_calls.look_from_cluster(resource, secrets, unread, question, _LOOK_SECONDS)
+        with self._question(secrets) as question, self._preflights.held(resource.metadata.namespace):
+            return source_calls.look_from_cluster(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         with (
             self._question(secrets) as question,
-            self._looks.held(resource.metadata.namespace),
+            self._preflights.held(resource.metadata.namespace),
             question.within(_POSITION_SECONDS),
         ):
             return source_calls.current(resource, secrets, question)

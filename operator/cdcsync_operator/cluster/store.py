@@ -27,7 +27,7 @@ from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, refusals
+from cdcsync_operator.cluster.pod_policy import Policy, violations
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.reconcile.table_shards import packed
 
@@ -81,7 +81,7 @@ class KubeStore:
     def refusal(self) -> str:
         """By the operator's policy."""
         assert self._resource is not None
-        found = refusals(self._resource, self._policy, self._image)
+        found = violations(self._resource, self._policy, self._image)
         if not found:
             return ""
         return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message

@@ -134,7 +134,7 @@ def look_until(controller: KubeController, what: Callable[[], object]) -> None:
     deadline = time.monotonic() + 30
     while not what():
         assert time.monotonic() < deadline
-        controller.look()
+        controller.reconcile()
         time.sleep(0.01)
 
 
@@ -154,14 +154,14 @@ def test_another_resource_of_the_name_is_looked_at_with_new_eyes(cluster: Cluste
     of the old one was looked at."""
     cluster.create("old")
     controller = start()
-    controller.look()
+    controller.reconcile()
     if not looking:
         look_until(controller, lambda: cluster.looked_at and controller._source.outcome())
     for path in [p for p in cluster.api.objects if "/secrets/" not in p]:
         del cluster.api.objects[path]
     cluster.create("new", tables={"include": [r"shop\.b"]})
     cluster.woken.clear()
-    assert controller.look() is None
+    assert controller.reconcile() is None
     assert cluster.woken.is_set(), "the new one is looked at at once"
     controller = start()
     look_until(controller, cluster.pods)
@@ -217,7 +217,7 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     found["metadata"]["generation"] = 3
     del cluster.api.objects[pod]
     look_until(controller, lambda: not cluster.status.runs.stream)
-    controller.look()
+    controller.reconcile()
     assert cluster.pods() == []
     cluster.policy = Policy()
     look_until(start(), cluster.pods)
@@ -239,11 +239,11 @@ def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
     look_until(controller, cluster.pods)
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.refuse("PUT", "/status", status)
-    controller.look()
+    controller.reconcile()
     assert controller.failures == 1
     for number in (1, 2):
         cluster.report(number, "shop.a")
-        start().look()
+        start().reconcile()
     found = {t.name: (t.phase, t.reason) for t in cluster.status.table_status}
     assert found == {"shop.a": (TablePhase.STREAMING, ""), "shop.b": (TablePhase.FAILED, "NoSuchTable")}
     assert cluster.status.condition("Stalled").status == "True"
@@ -261,7 +261,7 @@ def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
     (old,) = cluster.pods()
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.report(1, "shop.a", "shop.b")
-    controller.look()
+    controller.reconcile()
     found = cluster.api.objects[SYNC]
     found["spec"]["restartNonce"] = 1
     found["metadata"]["generation"] = 2
@@ -293,7 +293,7 @@ def test_a_closed_sync_asks_nothing_more_of_its_source() -> None:
     cluster = Cluster()
     cluster.create()
     controller = cluster.operator()
-    controller.look()
+    controller.reconcile()
     controller.close()
     (folder,) = cluster.given_up
     assert not folder.exists()

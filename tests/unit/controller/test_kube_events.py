@@ -5,24 +5,24 @@ from __future__ import annotations
 
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, RunRef, Status, TableStatus, with_condition
-from cdcsync_operator.cluster.events import news
+from cdcsync_operator.cluster.events import events_between
 
 BEFORE = Status(phase=Phase.STREAMING)
 
 
 def test_nothing_new_is_nothing_told() -> None:
-    assert list(news(BEFORE, BEFORE.with_(lag_seconds=3.0))) == []
+    assert list(events_between(BEFORE, BEFORE.with_(lag_seconds=3.0))) == []
 
 
 def test_a_run_a_phase_a_failure_and_a_stop_are_told() -> None:
     started = BEFORE.with_(runs=BEFORE.runs.put(RunKind.STREAM, RunRef(id="r", epoch=1, pod="r-driver")))
-    assert list(news(BEFORE, started)) == [("Normal", "RunStarted", "stream driver r-driver")]
-    assert list(news(BEFORE, BEFORE.with_(phase=Phase.PAUSED))) == [("Normal", "Paused", "was Streaming")]
+    assert list(events_between(BEFORE, started)) == [("Normal", "RunStarted", "stream driver r-driver")]
+    assert list(events_between(BEFORE, BEFORE.with_(phase=Phase.PAUSED))) == [("Normal", "Paused", "was Streaming")]
     failed = BEFORE.with_(restarts=Restarts(consecutive=1, reason="OutOfMemory", next_attempt_at="later"))
-    assert list(news(BEFORE, failed)) == [("Warning", "OutOfMemory", "; next attempt at later")]
+    assert list(events_between(BEFORE, failed)) == [("Warning", "OutOfMemory", "; next attempt at later")]
     stalled = with_condition(BEFORE, "Stalled", True, "PositionLost", "purged", 0.0)
-    assert list(news(BEFORE, stalled)) == [("Warning", "PositionLost", "purged")]
-    assert list(news(stalled, stalled)) == []
+    assert list(events_between(BEFORE, stalled)) == [("Warning", "PositionLost", "purged")]
+    assert list(events_between(stalled, stalled)) == []
 
 
 def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
@@ -31,19 +31,19 @@ def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
     gone = TableStatus(name="s.a", phase=TablePhase.UNASSIGNED, reason="NoSuchTable", message="s.a: dropped")
     unfit = TableStatus(name="s.b", phase=TablePhase.UNASSIGNED, reason="NoPrimaryKey", message="s.b: no key")
     after = before.with_(table_status=(gone, unfit, TableStatus(name="s.c"), TableStatus(name="s.d")))
-    assert list(news(before, after)) == [
+    assert list(events_between(before, after)) == [
         ("Normal", "TablesAdded", "appeared and match, are read beside the stream: s.c, s.d"),
         ("Warning", "TablesNotCaptured", "s.a: dropped\ns.b: no key"),
     ]
-    assert list(news(after, after)) == []
-    assert list(news(Status(observed_generation=1), after)) == [("Normal", "Streaming", "was Pending")]
-    assert list(news(before, after.with_(observed_generation=2))) == []
+    assert list(events_between(after, after)) == []
+    assert list(events_between(Status(observed_generation=1), after)) == [("Normal", "Streaming", "was Pending")]
+    assert list(events_between(before, after.with_(observed_generation=2))) == []
 
 
 def turned(kind: str, reason: str, message: str = "", *, value: bool = False) -> list[tuple[str, str, str]]:
     """What is told when this condition turns, from what it was before: True, or False."""
     before = with_condition(BEFORE, kind, not value, "Streaming", "", 0.0)
-    return list(news(before, with_condition(before, kind, value, reason, message, 1.0)))
+    return list(events_between(before, with_condition(before, kind, value, reason, message, 1.0)))
 
 
 def test_ready_and_consistent_are_told_where_they_turn() -> None:
@@ -54,12 +54,17 @@ def test_ready_and_consistent_are_told_where_they_turn() -> None:
     assert turned("Ready", "SinkSlow", "for 61 s") == [("Warning", "SinkSlow", "for 61 s")]
     assert turned("Ready", "RollingOut", "image") == [("Normal", "RollingOut", "image")]
     silent = with_condition(BEFORE, "Ready", False, "SourceSilent", "for 61 s", 0.0)
-    assert list(news(silent, with_condition(silent, "Ready", False, "SourceSilent", "for 71 s", 1.0))) == []
+    assert list(events_between(silent, with_condition(silent, "Ready", False, "SourceSilent", "for 71 s", 1.0))) == []
 
 
 def test_a_missing_secret_is_told_once_although_runs_go_on() -> None:
     assert turned("SourceReady", "SpecInvalid", "no Secret login") == [("Warning", "SpecInvalid", "no Secret login")]
     missing = with_condition(BEFORE, "SourceReady", False, "SpecInvalid", "no Secret login", 0.0)
     assert (
-        list(news(missing, with_condition(missing, "SourceReady", False, "SpecInvalid", "no Secret login", 1.0))) == []
+        list(
+            events_between(
+                missing, with_condition(missing, "SourceReady", False, "SpecInvalid", "no Secret login", 1.0)
+            )
+        )
+        == []
     )

@@ -103,7 +103,7 @@ def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pyt
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(kube_operator, "watched", fail)
+    monkeypatch.setattr(kube_operator, "list_syncs", fail)
     cluster.operator.start()
     assert cluster.lost.wait(120)
 
@@ -111,14 +111,14 @@ def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pyt
 def test_the_lease_is_kept_until_the_last_look_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), lease="lake/lock", identity="me")
     looking, go_on = threading.Event(), threading.Event()
-    look = KubeController.look
+    reconcile = KubeController.reconcile
 
     def slow(controller: KubeController) -> float | None:
         looking.set()
         assert go_on.wait(120)
-        return look(controller)
+        return reconcile(controller)
 
-    monkeypatch.setattr(KubeController, "look", slow)
+    monkeypatch.setattr(KubeController, "reconcile", slow)
     cluster.add("one")
     cluster.operator.start()
     assert looking.wait(120)

@@ -104,7 +104,7 @@ def controller(api: FakeApi) -> Iterator[KubeController]:
     first.save(many())
     calls = SourceCalls(_look, lambda r, s: LogOffset("b.000001", 1), lambda r, s, t, b: iter(()))
     made = KubeController(api, OperatorSettings(Image("x"), Policy()), "lake", "shop", calls, lambda: 0.0, lambda: None)
-    made.look()
+    made.reconcile()
     yield made
     made.close()
 
@@ -114,10 +114,10 @@ def test_an_error_of_the_api_server_makes_nobody_forget_tables(
     api: FakeApi, controller: KubeController, status: int
 ) -> None:
     api.refuse = lambda method, path: ApiError(status, "", "not now") if "secrets" in path or "pods" in path else None
-    controller.look()
+    controller.reconcile()
     assert controller.failures == 1
     api.refuse = lambda method, path: None
-    controller.look()
+    controller.reconcile()
     assert controller.failures == 0
     assert (controller.status.tables.total, len(controller.status.table_status)) == (MANY, MANY)
     assert len(store(api).load()[1].table_status) == MANY
@@ -127,7 +127,7 @@ def test_a_refused_spec_is_said_and_keeps_every_table(api: FakeApi, controller: 
     about = api.objects[f"{SYNCS}/shop"]
     about["metadata"]["generation"] = 2
     about["spec"]["driver"] = {"serviceAccountName": "cloud"}
-    controller.look()
+    controller.reconcile()
     found = store(api)
     found.refresh()
     assert found.status().condition("Stalled").reason == "SpecInvalid"

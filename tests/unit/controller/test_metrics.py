@@ -19,7 +19,7 @@ def page() -> str:
     status = with_condition(Status(phase=Phase.STREAMING), "Ready", True, "Streaming", "", 0.0)
     status = status.with_(lag_seconds=0.8, tables=TableCounts(total=3, streaming=2, unassigned=1))
     metrics = Metrics()
-    metrics.looked(0.5, failed=True)
+    metrics.reconciled(0.5, failed=True)
     return metrics.text({("ns", "shop"): status}, calls=7, leading=True)
 
 

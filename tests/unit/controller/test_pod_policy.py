@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, refusals
+from cdcsync_operator.cluster.pod_policy import Policy, violations
 from unit.controller.world import resource
 
 OURS = Image("registry.example/cdcsync-spark:1")
@@ -16,7 +16,7 @@ PARTS = {"driver": "driver", "executors": "executor"}
 
 
 def refused(policy: Policy | None = None, **spec: Any) -> list[str]:
-    return refusals(resource(**spec), policy or Policy(), OURS)
+    return violations(resource(**spec), policy or Policy(), OURS)
 
 
 def template(part: str, pod: dict[str, Any]) -> dict[str, Any]:

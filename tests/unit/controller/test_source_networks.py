@@ -6,7 +6,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, refusals
+from cdcsync_operator.cluster.pod_policy import Policy, violations
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
 from unit.controller.world import resource
@@ -17,7 +17,7 @@ REQUIRED = {"CDCSYNC_DRIVER_IMAGE": "x"}
 def _refused(host: str, endpoint: str = "", networks: tuple[str, ...] = DEFAULT_REFUSED) -> list[str]:
     source = {"host": host, "credentialsSecretRef": {"name": "login"}}
     sink = {"delta": {"path": "s3://lake/cdc", "options": {"endpoint": endpoint}}}
-    return refusals(resource(source=source, sink=sink), Policy(refused_source_networks=networks), Image("x"))
+    return violations(resource(source=source, sink=sink), Policy(refused_source_networks=networks), Image("x"))
 
 
 @pytest.mark.parametrize(

@@ -84,13 +84,13 @@ def test_progress_is_written_every_few_seconds_and_phases_at_once() -> None:
 def test_what_is_new_since_a_number_is_found_and_nothing_else() -> None:
     reporter, server, _ = made()
     reporter.report(epoch=4, tables=[entry("s.t0"), entry("s.t2")])
-    first = server.found().news(0)
+    first = server.found().report_since(0)
     assert first is not None
     assert (first.epoch, [t["name"] for t in first.tables]) == (4, ["s.t0", "s.t2"])
     number = server.found().head["number"]
-    assert server.found().news(number) is None
+    assert server.found().report_since(number) is None
     reporter.report(tables=[entry("s.t2", "Failed")])
-    second = server.found().news(number)
+    second = server.found().report_since(number)
     assert second is not None
     assert [(t["name"], t["phase"]) for t in second.tables] == [("s.t2", "Failed")]
 
@@ -99,12 +99,12 @@ def test_a_log_that_fell_silent_leaves_no_lag() -> None:
     reporter, server, _ = made()
     reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=10800.0)
     reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=None)
-    news = server.found().news(0)
+    news = server.found().report_since(0)
     assert news is not None
     assert news.lag_seconds is None
     reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=0.5)
     reporter.report(epoch=1, tables=[entry("s.t0")])
-    news = server.found().news(0)
+    news = server.found().report_since(0)
     assert news is not None
     assert news.lag_seconds == 0.5, "a report without a place says nothing of it"
 
@@ -116,7 +116,7 @@ def test_a_write_that_fails_is_made_good_by_the_next_one() -> None:
     server.error = None
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[entry("s.t1")])
-    news = server.found().news(0)
+    news = server.found().report_since(0)
     assert news is not None
     assert [t["name"] for t in news.tables] == ["s.t0", "s.t1", "s.t2"]
 
@@ -168,7 +168,7 @@ def test_a_report_is_cut_so_that_the_api_server_takes_it(tables: int, servers: i
     number = server.found().head["number"]
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[wide(n, servers) for n in names])
-    news = server.found().news(number)
+    news = server.found().report_since(number)
     assert news is not None
     assert {t["name"]: t["position"] for t in news.tables} == {n: wide(n, servers)["position"] for n in names}
     assert server.maps.keys() <= set(report_names("r", tables)), "it may write into no other ones"
@@ -190,14 +190,14 @@ def test_no_news_are_missing_while_shards_are_cut_anew() -> None:
         clock.now += PROGRESS_SECONDS
         server.after = server.writes + after
         reporter.report(tables=[wide(n, 30, rows=2) for n in wanted])
-        news = server.found().news(0)
+        news = server.found().report_since(0)
         assert news is not None
         rows = {t["name"]: t["rows"] for t in news.tables}
         assert rows.keys() == wanted.keys()
         server.after = None
         clock.now += PROGRESS_SECONDS
         reporter.report(tables=[wide("s.t0", 30, rows=3)])
-        after_all = server.found().news(0)
+        after_all = server.found().report_since(0)
         assert after_all is not None
         rows = {t["name"]: t["rows"] for t in after_all.tables}
         assert rows == dict.fromkeys(wanted, 2) | {"s.t0": 3}
