@@ -55,20 +55,20 @@ reader.stop()
 
 
 def test_what_is_left_for_the_collector_does_not_grow_with_the_binlog(
-    every_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
-    database = fresh_database(every_server)
-    every_server.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", db=database)
-    table, start = TableId(database, "t"), log_end(every_server)
-    with connected(every_server) as (connection, facts):
+    database = fresh_database(any_server)
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", db=database)
+    table, start = TableId(database, "t"), log_end(any_server)
+    with connected(any_server) as (connection, facts):
         definition = read_table(connection, table)
     settings = ReaderSettings(
-        source_of(every_server), facts.log, 3_000_000_009, {table: definition}, start, {}, 1.0, 80_000, tmp_path
+        source_of(any_server), facts.log, 3_000_000_009, {table: definition}, start, {}, 1.0, 80_000, tmp_path
     )
     (tmp_path / "settings").write_bytes(pickle.dumps(settings))
-    _write(every_server, database, range(_TRANSACTIONS // 8))
+    _write(any_server, database, range(_TRANSACTIONS // 8))
     few = _read(tmp_path / "settings", _TRANSACTIONS // 8)
-    _write(every_server, database, range(_TRANSACTIONS // 8, _TRANSACTIONS))
+    _write(any_server, database, range(_TRANSACTIONS // 8, _TRANSACTIONS))
     many = _read(tmp_path / "settings", _TRANSACTIONS)
     assert many["batches"] >= 4 * few["batches"]
     assert many["found"] <= few["found"] + 100, f"garbage in cycles grows with what was read: {few}, {many}"

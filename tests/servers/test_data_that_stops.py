@@ -78,9 +78,11 @@ def test_a_source_whose_packets_are_dropped_is_silent(
         sync.wait_until(lambda: sync.target(f"{database}.t").num_rows == 3, "the row is there")
 
 
+@pytest.mark.long
 def test_a_driver_that_has_received_nothing_is_not_ready_and_as_far_behind_as_its_position(
     mariadb1011: Server, database: str, relay: Relay, tmp_path: Path
 ) -> None:
+    """`make test` has the rule without processes: unit/controller/test_truthful_conditions.py."""
     with Sync(mariadb1011, [rf"{database}\..*"], tmp_path, spec={"source": {"port": relay.port}}) as sync:
         sync.start()
         sync.wait_for(is_ready)

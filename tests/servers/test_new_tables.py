@@ -12,7 +12,7 @@ import pytest
 from cdcsync_core.run import ExitCode
 from cdcsync_operator.decision.decide import PREFLIGHT_EVERY
 from servers.test_table_faults import assert_equal, entry, fill, name_of, streaming
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.sync_process import Sync
 
@@ -35,6 +35,7 @@ def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
     return next(((c["status"], c["reason"]) for c in status.get("conditions", []) if c["type"] == kind), ("", ""))
 
 
+@usually_on("mariadb1011")
 def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: FreshDatabase) -> None:
     """Made with rows, made empty, renamed into the patterns; one without a key is reported, and
     nothing stops."""
@@ -70,6 +71,7 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
     assert (gone["phase"], gone["reason"]) == ("Unassigned", "NoSuchTable")
 
 
+@usually_on("mysql97_gtid")
 def test_a_table_is_dropped_while_it_runs_and_a_named_one_is_made_later(sync: Sync) -> None:
     """Who is named and missing has failed alone; it is captured when it is made. `run` ends well
     once nothing is missing."""

@@ -194,8 +194,17 @@ def test_an_idle_source_that_crashed_and_was_restarted_since(copy: Forgetful) ->
     _same(copy)
 
 
-@often
-@pytest.mark.parametrize("gate", ["crash-tail-read", "crash-repaired", "table-applied"])
+@pytest.mark.parametrize(
+    ("variant", "gate"),
+    [
+        ("mariadb1011", "crash-tail-read"),
+        ("mysql97_gtid", "crash-repaired"),
+        ("mariadb1011", "table-applied"),
+        pytest.param("mysql97_gtid", "crash-tail-read", marks=pytest.mark.long),
+        pytest.param("mariadb1011", "crash-repaired", marks=pytest.mark.long),
+        pytest.param("mysql97_gtid", "table-applied", marks=pytest.mark.long),
+    ],
+)
 def test_a_repair_that_died_is_begun_again(copy: Forgetful, gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
     copy.snapshot("a")
     copy.snapshot("b")
@@ -241,7 +250,7 @@ def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful, mo
 
 
 @pytest.mark.spark
-@often
+@pytest.mark.parametrize("variant", ["mariadb1011", pytest.param("mysql97_gtid", marks=pytest.mark.long)])
 @pytest.mark.parametrize("gate", [pytest.param("crash-tail-read", marks=pytest.mark.long), "crash-repaired"])
 def test_a_driver_that_is_killed_while_it_repairs(
     variant: str, gate: str, fresh_server: FreshServer, tmp_path: Path

@@ -3,10 +3,8 @@ committed rows over a crash."""
 
 from __future__ import annotations
 
-import pytest
-
 from support.fixtures import FreshDatabase, FreshServer
-from support.servers import VARIANTS, Server
+from support.servers import Server
 
 
 def test_a_write_moves_the_binlog_of_every_server(any_server: Server, fresh_database: FreshDatabase) -> None:
@@ -45,9 +43,8 @@ def test_the_variants_differ_in_how_they_keep_gtids(
     ]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_crashed_server_comes_back_with_its_rows(variant: str, fresh_server: FreshServer) -> None:
-    server = fresh_server(variant, max_binlog_size="1M")
+def test_a_crashed_server_comes_back_with_its_rows(any_server: Server, fresh_server: FreshServer) -> None:
+    server = fresh_server(any_server.variant, max_binlog_size="1M")
     server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
     file, _ = server.binlog_status()
 

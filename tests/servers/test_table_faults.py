@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cdcsync_core.run import ExitCode
 from cdcsync_operator.cli.main import cli
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.sync_process import Gate, Sync
 
@@ -73,6 +73,7 @@ def assert_equal(sync: Sync, table: str) -> None:
     assert [(row["id"], row["word"]) for row in target] == list(source)
 
 
+@usually_on("mariadb1011")
 def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
     """Its fault stands under its name with its reason; what is written later reaches the others,
     too."""
@@ -96,6 +97,7 @@ def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
     assert f"{bad}: " in output
 
 
+@usually_on("mysql97_gtid")
 def test_tables_that_change_or_vanish_while_they_are_read_stop_no_other(sync: Sync) -> None:
     """R9: a split of another definition is not used. The driver stands still after LOW, before its
     first SELECT."""
@@ -126,6 +128,7 @@ def test_a_plan_is_shown_of_the_tables_that_can_be_planned(sync: Sync) -> None:
     assert "2020-00-00" in shown.stderr
 
 
+@usually_on("mariadb1011")
 def test_a_dropped_table_that_is_asked_for_again_stops_no_other(sync: Sync) -> None:
     """Not those that flow, nor one that is read for the first time beside it."""
     sync.start("forever")

@@ -5,7 +5,8 @@
   database of its own and leaves the server's settings as they were.
 - `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`:
   each of one flavour. The second variant of a program is for `make test-all`. `every_server`: all
-  of them always, for what has to do with positions.
+  of them always, for what has to do with positions. `usually_on("mysql97_gtid")` marks a long test
+  whose `any_server` is that variant, and the others in `make test-all` only.
 - `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the
   test.
 - `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to
@@ -61,6 +62,11 @@ def _each(*flavors: str) -> list[ParameterSet]:
         for variant in VARIANTS.values()
         if variant.flavor in flavors
     ]
+
+
+def usually_on(*names: str) -> pytest.MarkDecorator:
+    params = [pytest.param(name, marks=() if name in names else pytest.mark.long) for name in VARIANTS]
+    return pytest.mark.parametrize("any_server", params, indirect=True)
 
 
 any_server = pytest.fixture(params=_each("mariadb", "mysql"), name="any_server")(_lent_server)
