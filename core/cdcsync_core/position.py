@@ -39,8 +39,8 @@ def _number(file: str) -> int:
 
 @dataclass(frozen=True)
 class LogOffset:
-    """A place in the log: the byte `offset` of `file`. Files are ordered by number, never as text.
-    A place in the log: the byte `offset` of `file`. Files are ordered by number, never as text."""
+    """A place in the log: the byte `offset` of `file`. Files are ordered by number, never as
+    text."""
 
     file: str
     offset: int

@@ -145,8 +145,8 @@ class Source(Part):
     @model_validator(mode="before")
     @classmethod
     def _tls_by_host(cls, data: Any) -> Any:
-        """Verified where an authority is given; else encrypted unless the server is this machine.
-        Verified where an authority is given; else encrypted unless the server is this machine."""
+        """Verified where an authority is given; else encrypted unless the server is this
+        machine."""
         if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
             return data
         tls = data.get("tls", {})
@@ -199,8 +199,8 @@ class Tables(Part):
         return not any(_compiled(p).fullmatch(name) for p in self.exclude)
 
     def names(self, name: str) -> bool:
-        """Whether an include pattern is this very `database.table`, so that the user counts on it.
-        Whether an include pattern is this very `database.table`, so that the user counts on it."""
+        """Whether an include pattern is this very `database.table`, so that the user counts on
+        it."""
         return self.captures(name) and any(literal_name(p) == name for p in self.include)
 
     def override(self, name: str) -> Override:

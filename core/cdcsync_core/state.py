@@ -72,8 +72,8 @@ class TableState:
         return self.position is not None and self.high is not None and self.position.reached(self.high)
 
     def after_wave(self, splits: list[Split], low: Position, high: LogOffset, rows: int, nulled: int) -> TableState:
-        """With one more wave; the last one makes `low` the position from which the stream goes on.
-        With one more wave; the last one makes `low` the position from which the stream goes on."""
+        """With one more wave; the last one makes `low` the position from which the stream goes
+        on."""
         finished = self.finished
         for split in splits:
             finished = finished.add(split)

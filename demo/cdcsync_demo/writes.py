@@ -156,8 +156,8 @@ class _Visitors:
         return [(f"UPDATE {DATABASE}.products SET price = %s, tags = %s WHERE sku = %s", values)]
 
     def _rename(self) -> Transaction:
-        """A key changes: a row of products under another SKU, an order line under another number.
-        A key changes: a row of products under another SKU, an order line under another number."""
+        """A key changes: a row of products under another SKU, an order line under another
+        number."""
         self._renamed += 1
         fresh = (f"ren-{self._renamed:08d}", self._sku())
         return [

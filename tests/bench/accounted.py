@@ -36,8 +36,8 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Group:
-    """A control group: the folders of its CPU and memory accounts, one and the same in cgroup v2.
-    A control group: the folders of its CPU and memory accounts, one and the same in cgroup v2."""
+    """A control group: the folders of its CPU and memory accounts, one and the same in cgroup
+    v2."""
 
     cpu_folder: Path
     memory_folder: Path | None

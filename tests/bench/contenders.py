@@ -172,7 +172,7 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
 
     from cdcsync_core.position import position_from_dict
     from cdcsync_spark.binlog.collector import QuietCollector
-    from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+    from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 
     source = _source(port, folder)
     with connect(source) as connection:
@@ -196,11 +196,11 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
             befores=befores,
         )
         collector = QuietCollector()
-        reader = LogReader(settings)
+        reader = BinlogReader(settings)
         reader.start()
         handled = 0
         while True:
-            batch = reader.take()
+            batch = reader.next_batch()
             collector.between_batches()
             if batch is None:
                 continue

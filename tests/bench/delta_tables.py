@@ -89,8 +89,8 @@ def target_in(folder: Path) -> DeltaTarget:
 
 
 def filled(folder: Path, rows: int) -> None:
-    """The snapshot: files of a million rows in the order of the key, by the product's own writer.
-    The snapshot: files of a million rows in the order of the key, by the product's own writer."""
+    """The snapshot: files of a million rows in the order of the key, by the product's own
+    writer."""
     target = target_in(folder)
     target.prepare(first_state(TABLE))
 

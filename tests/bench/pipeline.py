@@ -21,8 +21,8 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, high, low
-from cdcsync_spark.binlog.batch import LogBatch
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.batch import BinlogBatch
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.store import Place
@@ -107,7 +107,7 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     applier = Applier(
         {str(table): StreamTable(str(table), writer, state, time.monotonic())}, 1, state.position, time.monotonic
     )
-    reader, parts = LogReader(settings), Parts()
+    reader, parts = BinlogReader(settings), Parts()
     reader.start()
     begun = 0.0
     while not applier.reader.reached(goal):
@@ -121,19 +121,19 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     return parts.images
 
 
-def _next(reader: LogReader) -> LogBatch:
-    while (batch := reader.take()) is None:
+def _next(reader: BinlogReader) -> BinlogBatch:
+    while (batch := reader.next_batch()) is None:
         time.sleep(_IDLE_SECONDS)
     if batch.fatal:
         raise batch.fatal
     return batch
 
 
-def _apply(applier: Applier, batch: LogBatch, begun: float, parts: Parts) -> None:
+def _apply(applier: Applier, batch: BinlogBatch, begun: float, parts: Parts) -> None:
     with parts.timed("applying"):
         applier.apply(batch)
     with parts.timed("tending"):
-        applier.tend(until=begun + INTERVAL)
+        applier.maintain(until=begun + INTERVAL)
     for part in batch.tables:
         if part.stop:
             raise part.stop

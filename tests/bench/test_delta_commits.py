@@ -54,8 +54,8 @@ _READ_HEAD = "rows | read | before, s | after, s | ratio"
 
 @dataclass
 class Times:
-    """Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits wrote.
-    Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits wrote."""
+    """Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits
+    wrote."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)

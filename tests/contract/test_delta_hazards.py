@@ -252,8 +252,8 @@ def entry_with(target: DeltaTarget, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["../items/theirs.parquet", "%2E%2E/items/theirs.parquet", "ABSOLUTE", "LINK"])
 def test_a_file_of_another_table_is_never_read(path: str, sink: DeltaSink, orders: DeltaTarget) -> None:
-    """Its rows would be copied with our credentials. What takes the file out again heals the table.
-    Its rows would be copied with our credentials. What takes the file out again heals the table."""
+    """Its rows would be copied with our credentials. What takes the file out again heals the
+    table."""
     folder = Path(orders.home.place.uri)
     theirs = folder.parent / "items" / "theirs.parquet"
     theirs.parent.mkdir()

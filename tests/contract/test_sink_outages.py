@@ -103,8 +103,8 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
 def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
     local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store did it and the connection broke: the run fails, the next one finds the work done.
-    The store did it and the connection broke: the run fails, the next one finds the work done."""
+    """The store did it and the connection broke: the run fails, the next one finds the work
+    done."""
     whole_snapshot(local, [(1, "a")])
     merge = batch(1, Merge(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)])))
     put_new = Place.put_new

@@ -60,8 +60,8 @@ def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, li
 
 
 def meddle(spark: SparkSession, life: Life, turn: int) -> None:
-    """A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over them.
-    A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over them."""
+    """A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over
+    them."""
     table = f"delta.`{life.target.uri}`"
     spark.sql(f"DELETE FROM {table} WHERE id % 5 = {turn}")
     for number in range(turn, 31, 5):

@@ -108,8 +108,8 @@ def test_absorption(two: tuple[Position, Position]) -> None:
 def test_a_transaction_is_in_the_join_if_it_is_in_one_and_in_the_meet_if_in_both(
     two: tuple[Position, Position], transaction: TransactionId
 ) -> None:
-    """A reader that starts at the meet sends every transaction that one of its tables lacks, once.
-    A reader that starts at the meet sends every transaction that one of its tables lacks, once."""
+    """A reader that starts at the meet sends every transaction that one of its tables lacks,
+    once."""
     a, b = two
     assert a.join(b).covers(transaction) is (a.covers(transaction) or b.covers(transaction))
     assert a.meet(b).covers(transaction) is (a.covers(transaction) and b.covers(transaction))

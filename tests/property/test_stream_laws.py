@@ -25,11 +25,11 @@ from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.transactions import Assembly, PrepareNeeded
+from cdcsync_spark.binlog.transactions import PrepareNeeded, TransactionAssembler
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.facts import (
     Fact,
@@ -96,8 +96,8 @@ class Source:
         return GtidPosition(GtidSet().with_gtids(Gtid(UUID, n) for n in self.order[:prefix]), place(prefix))
 
     def prefix(self, position: Position) -> int:
-        """The number of transactions that `position` has; they must be the first ones of the log.
-        The number of transactions that `position` has; they must be the first ones of the log."""
+        """The number of transactions that `position` has; they must be the first ones of the
+        log."""
         covered = [position.covers(self.id(i)) for i in range(len(self.transactions))]
         assert covered == sorted(covered, reverse=True)
         return sum(covered)
@@ -269,7 +269,7 @@ class Run:
         start = meet_all(list(positions.values()))
         definitions = {s.table.id: s.table for s in states.values()}
         self.applier = Applier(tables, epoch, start, lambda: 0.0)
-        self.assembly = Assembly(definitions, start, positions, Spool(str(folder), memory))
+        self.assembly = TransactionAssembler(definitions, start, positions, Spool(str(folder), memory))
         self.writer = BatchWriter(folder, definitions, befores=False)
         self.dump = source.sent(start)
 
@@ -292,8 +292,8 @@ class Run:
         self.assembly.abandon()
         self.dump = self.source.sent(self.assembly.position)
 
-    def batch(self) -> LogBatch:
-        return LogBatch.from_json(self.writer.write(self.assembly.seal()).to_json())
+    def batch(self) -> BinlogBatch:
+        return BinlogBatch.from_json(self.writer.write(self.assembly.seal()).to_json())
 
     def apply(self) -> None:
         if self.assembly.moved:
@@ -314,7 +314,7 @@ def test_targets_end_as_the_source(source: Source, data: st.DataObject) -> None:
         while all(run.read() for _ in range(pause)):
             run.apply()
         run.apply()
-        run.applier.stamp(older_than=float("inf"))
+        run.applier.checkpoint_idle(older_than=float("inf"))
         lake.check()
         _check_end(source, lake, run)
 
@@ -338,7 +338,7 @@ def _lived(run: Run, data: st.DataObject, folder: Path, epoch: int) -> Run:
         elif event == "reconnect":
             run.reconnect()
         else:
-            run.applier.stamp(older_than=float("inf"))
+            run.applier.checkpoint_idle(older_than=float("inf"))
             run.lake.check()
     if data.draw(st.booleans()):
         name = data.draw(st.sampled_from(NAMES))
@@ -357,6 +357,6 @@ def _check_end(source: Source, lake: Lake, run: Run) -> None:
         table, target = run.applier.tables[f"shop.{name}"], lake.targets[name]
         assert target.state is not None
         assert target.state.position is not None
-        assert not table.released
+        assert not table.handed_over
         assert source.prefix(target.state.position) == source.ddl.get(name, len(source.transactions))
-        assert (table.stop is not None) is (name in source.ddl)
+        assert (table.error is not None) is (name in source.ddl)

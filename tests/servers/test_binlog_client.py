@@ -19,7 +19,7 @@ from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_spark.binlog import reader as logreader
 from cdcsync_spark.binlog.client import BinlogClient, DumpTakenOver
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.wire.facts import Fact, Progress, RowsEvent, TransactionEnd
 from cdcsync_spark.wire.parser import EventParser
 from support.dump import REPLICA_ID, log_end, raw_events, read_log
@@ -205,14 +205,14 @@ def test_two_that_take_the_log_from_each_other_say_so(
 ) -> None:
     """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes;
     neither takes a spare id."""
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 3.0)
     with connected(every_server) as (_, facts):
         log = facts.log
     database, start = fresh_database(every_server), log_end(every_server)
     every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     source, spares = source_of(every_server), (REPLICA_ID + 1, REPLICA_ID + 2)
     readers = [
-        LogReader(ReaderSettings(source, log, REPLICA_ID, {}, start, {}, 1.0, 1 << 20, tmp_path, spare_ids=spares))
+        BinlogReader(ReaderSettings(source, log, REPLICA_ID, {}, start, {}, 1.0, 1 << 20, tmp_path, spare_ids=spares))
         for _ in range(2)
     ]
     last: list[CdcError] = []
@@ -223,7 +223,7 @@ def test_two_that_take_the_log_from_each_other_say_so(
         while not last and time.monotonic() < deadline:
             every_server.run(f"INSERT INTO t VALUES ({key})", db=database)
             key += 1
-            last = [batch.fatal for reader in readers if (batch := reader.take()) and batch.fatal]
+            last = [batch.fatal for reader in readers if (batch := reader.next_batch()) and batch.fatal]
             time.sleep(0.02)
     finally:
         for reader in readers:

@@ -426,8 +426,8 @@ def test_marks_are_the_servers_gtid_positions(fresh_server: FreshServer) -> None
 
 
 def test_a_file_cut_by_a_crash_ends_without_its_transaction(fresh_server: FreshServer) -> None:
-    """The server is killed again and again while it writes; every end that is read was committed.
-    The server is killed again and again while it writes; every end that is read was committed."""
+    """The server is killed again and again while it writes; every end that is read was
+    committed."""
     for variant in ("mariadb1011", "mysql97_gtid"):
         server = fresh_server(variant, sync_binlog=1)
         server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")

@@ -29,15 +29,15 @@ _READER = """
 import gc, json, pickle, sys
 from pathlib import Path
 from cdcsync_spark.binlog.collector import QuietCollector
-from cdcsync_spark.binlog.reader import LogReader
+from cdcsync_spark.binlog.reader import BinlogReader
 
 settings, wanted = pickle.loads(Path(sys.argv[1]).read_bytes()), int(sys.argv[2])
 collector = QuietCollector(clock=lambda: 0.0)
-reader = LogReader(settings)
+reader = BinlogReader(settings)
 reader.start()
 rows = batches = 0
 while rows < wanted:
-    batch = reader.take()
+    batch = reader.next_batch()
     collector.between_batches()
     if batch is None:
         continue
@@ -45,7 +45,7 @@ while rows < wanted:
         raise batch.fatal
     rows += sum(part.rows for part in batch.tables)
     batches += 1
-while reader.take() is not None:  # until the reader waits at the end of the binlog, with nothing in its hands
+while reader.next_batch() is not None:  # until the reader waits at the end of the binlog, with nothing in its hands
     pass
 assert not gc.isenabled()
 del batch

@@ -16,7 +16,7 @@ import structlog
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.spec import Spec, replica_ids
 from cdcsync_mysql.preflight import preflight
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshServer
 from support.netns import Client, clients
@@ -110,7 +110,7 @@ def test_a_successor_goes_on_within_a_minute(
     start = log_end(server)
     _lose_a_driver(server, machines[0], _IDS[0])
     goal = log_end(server).at
-    reader = LogReader(_settings(server, start, tmp_path))
+    reader = BinlogReader(_settings(server, start, tmp_path))
     with structlog.testing.capture_logs() as lines:
         reader.start()
         try:
@@ -125,10 +125,10 @@ def test_a_successor_goes_on_within_a_minute(
     assert len(_warnings(server)) == 1
 
 
-def _read_to(reader: LogReader, goal: LogOffset) -> None:
+def _read_to(reader: BinlogReader, goal: LogOffset) -> None:
     begun = time.monotonic()
     while True:
-        batch = reader.take()
+        batch = reader.next_batch()
         assert batch is None or batch.fatal is None, batch
         if batch is not None and batch.end.reached(goal):
             return

@@ -204,8 +204,8 @@ def test_a_key_twice_in_the_target_is_a_difference(
 def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_found(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    """Nothing runs and the source went on: the log tells what the target must have where it stands.
-    Nothing runs and the source went on: the log tells what the target must have where it stands."""
+    """Nothing runs and the source went on: the log tells what the target must have where it
+    stands."""
     database = fresh_database(any_server)
     table_of_rows(any_server, database, 100)
     sync = sync_of(any_server, database)

@@ -1,5 +1,5 @@
-"""Facts of an imagined log, as the parser would say them: a pen that knows file, offset and GTID.
-Facts of an imagined log, as the parser would say them: a pen that knows file, offset and GTID."""
+"""Facts of an imagined log, as the parser would say them: a pen that knows file, offset and
+GTID."""
 
 from __future__ import annotations
 

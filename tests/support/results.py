@@ -1,5 +1,5 @@
-"""A server's response to COM_STMT_EXECUTE, as bytes: what decoders of result sets are tested with.
-A server's response to COM_STMT_EXECUTE, as bytes: what decoders of result sets are tested with."""
+"""A server's response to COM_STMT_EXECUTE, as bytes: what decoders of result sets are tested
+with."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def next_second() -> None:
-    """Returns in another second: servers and clocks that count whole ones tell before from after.
-    Returns in another second: servers and clocks that count whole ones tell before from after."""
+    """Returns in another second: servers and clocks that count whole ones tell before from
+    after."""
     now = int(time.time())
     until(lambda: int(time.time()) > now, "the next second")
 

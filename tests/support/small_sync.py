@@ -1,9 +1,9 @@
 """A sync without Spark and without a controller: the same parts, called one after the other in the
 test's process.
 
-It copies tables by splits between watermarks, follows the log by `LogReader` and `Applier` when it
-is told to, and keeps a status file and a lock as a controller does. Tests of what stands beside a
-sync (verify) need its effects at chosen moments, not its processes.
+It copies tables by splits between watermarks, follows the log by `BinlogReader` and `Applier` when
+it is told to, and keeps a status file and a lock as a controller does. Tests of what stands beside
+a sync (verify) need its effects at chosen moments, not its processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark
@@ -168,7 +168,7 @@ class Stream:
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
         definitions = {t.state.table.id: t.state.table for t in self.tables.values()}
-        self._reader = LogReader(
+        self._reader = BinlogReader(
             ReaderSettings(
                 sync.source, sync.facts.log, 4_000_000_001, definitions, start, positions, 1.0, 8 << 20, self._folder
             )
@@ -197,19 +197,19 @@ class Stream:
         self._reader.start()
         try:
             while not self._ending.is_set():
-                batch = self._reader.take()
+                batch = self._reader.next_batch()
                 if batch is None:
                     self._ending.wait(_POLL_SECONDS)
                     continue
                 if batch.fatal:
                     raise batch.fatal
                 self.applier.apply(batch)
-                stopped = next((t.stop for t in self.tables.values() if t.stop), None)
+                stopped = next((t.error for t in self.tables.values() if t.error), None)
                 if stopped:
                     raise stopped
                 if self._report:
                     self._write_status()
-            self.applier.stamp(older_than=float("inf"))
+            self.applier.checkpoint_idle(older_than=float("inf"))
         except CdcError as e:
             self._failure = e
         finally:

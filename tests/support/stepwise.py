@@ -20,7 +20,7 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Place
@@ -33,7 +33,7 @@ from support.servers import Server
 from support.source import repair_of
 
 _ACCOUNT, _PASSWORD = "stepwise", "only for tests"
-_PATIENCE_SECONDS = 60.0
+_RECONNECT_SECONDS = 60.0
 _REPLICA_ID = 4_100_000_001
 
 
@@ -84,13 +84,13 @@ class Stepwise:
         start = meet_all(list(positions.values()))
         self.prove(start)
         applier = Applier(tables, 1, start, time.monotonic, self.repair())
-        reader = LogReader(self._settings(start, positions))
+        reader = BinlogReader(self._settings(start, positions))
         reader.start()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _RECONNECT_SECONDS
         try:
             while not applier.reader.reached(end):
                 assert time.monotonic() < deadline, f"the log was not followed to {end}, only to {applier.reader}"
-                batch = reader.take()
+                batch = reader.next_batch()
                 if batch is None:
                     time.sleep(0.02)
                 elif batch.fatal:
@@ -99,7 +99,7 @@ class Stepwise:
                     applier.apply(batch)
         finally:
             reader.stop()
-        applier.stamp(older_than=float("inf"))
+        applier.checkpoint_idle(older_than=float("inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
 
     def repair(self) -> Repair:

@@ -150,8 +150,8 @@ class Sync:
     # -- running
 
     def command(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Runs another command of the product to its end: `sync.command("verify", "-o", "json")`.
-        Runs another command of the product to its end: `sync.command("verify", "-o", "json")`."""
+        """Runs another command of the product to its end: `sync.command("verify", "-o",
+        "json")`."""
         return subprocess.run(
             [*_PROGRAM, arguments[0], "-f", str(self.manifest), "--state-dir", str(self.state_dir), *arguments[1:]],
             env=self._environment(None),
@@ -292,8 +292,8 @@ class Sync:
         assert not self.processes(part), f"a {part} is still there\n{self.logs()}"
 
     def wait_until(self, happened: Callable[[], object], what: str, timeout: float = _PATIENCE) -> None:
-        """Fails with the logs when it does not happen in time, or when the controller ends before.
-        Fails with the logs when it does not happen in time, or when the controller ends before."""
+        """Fails with the logs when it does not happen in time, or when the controller ends
+        before."""
         deadline = time.monotonic() + timeout
         while not happened():
             ended = self._process is not None and self._process.poll() is not None

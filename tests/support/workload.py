@@ -81,8 +81,8 @@ class Workload:
         self._writers = [_Writer(self, i, Random(f"{seed}/{i}")) for i in range(self.pace.writers)]
 
     def prepare(self) -> None:
-        """Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of keys.
-        Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of keys."""
+        """Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of
+        keys."""
         self.server.run(*DDL, db=self.database)
         threads = [threading.Thread(target=self._load, args=(table,)) for table in KEY_TABLES]
         for thread in threads:

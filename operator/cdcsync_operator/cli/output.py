@@ -64,8 +64,8 @@ class Output:
         self._part(error.reason.value, {"found": found, "needed": error.needed, "remedy": error.remedy})
 
     def failure(self, reason: str, message: str) -> None:
-        """A reason and its message: one failure a line, each `found[; needed: ...][; remedy: ...]`.
-        A reason and its message: one failure a line, each `found[; needed: ...][; remedy: ...]`."""
+        """A reason and its message: one failure a line, each `found[; needed: ...][; remedy:
+        ...]`."""
         for part in message.split("\n"):
             self._part(reason, message_parts(part))
 

@@ -1,5 +1,5 @@
-"""`cdcsync run`: runs a sync on this machine until its goal is reached or somebody interrupts it.
-`cdcsync run`: runs a sync on this machine until its goal is reached or somebody interrupts it."""
+"""`cdcsync run`: runs a sync on this machine until its goal is reached or somebody interrupts
+it."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ _WHOLE = frozenset({"volumes"})
 
 
 def merged(base: Any, patch: Any, name: str = "") -> Any:
-    """`patch` laid over `base`; `name` is the field that holds them. None in a patch removes a key.
-    `patch` laid over `base`; `name` is the field that holds them. None in a patch removes a key."""
+    """`patch` laid over `base`; `name` is the field that holds them. None in a patch removes a
+    key."""
     if isinstance(base, dict) and isinstance(patch, dict):
         result = {k: v for k, v in base.items() if k not in patch or patch[k] is not None}
         return result | {k: merged(base.get(k), v, k) for k, v in patch.items() if v is not None}

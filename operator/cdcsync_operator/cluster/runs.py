@@ -31,8 +31,8 @@ from cdcsync_operator.decision.observed import Exit, RunSeen, RunState
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run's traces; `reports` are its shards in order, `pending` its executors' pods that wait.
-    One run's traces; `reports` are its shards in order, `pending` its executors' pods that wait."""
+    """One run's traces; `reports` are its shards in order, `pending` its executors' pods that
+    wait."""
 
     id: str
     pod: Object | None = None

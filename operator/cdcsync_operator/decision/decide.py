@@ -94,8 +94,8 @@ def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
 
 
 def _clear_strangers(draft: Draft) -> None:
-    """Runs that the status does not name: an earlier incarnation's, or a start that was given up.
-    Runs that the status does not name: an earlier incarnation's, or a start that was given up."""
+    """Runs that the status does not name: an earlier incarnation's, or a start that was given
+    up."""
     for run in draft.seen.runs:
         if draft.status.runs.kind_of(run.id) is None:
             draft.actions.append(StopRun(run.kind, run.id) if run.live else ForgetRun(run.kind, run.id))

@@ -60,8 +60,8 @@ def verdict(until: Until, progress: Progress) -> ExitCode | None:
 
 
 def _is_unready(status: Status) -> bool:
-    """What a preflight found stops the sync; a person who runs it is not kept waiting for the cure.
-    What a preflight found stops the sync; a person who runs it is not kept waiting for the cure."""
+    """What a preflight found stops the sync; a person who runs it is not kept waiting for the
+    cure."""
     unready = any(status.condition(kind).status == "False" for kind in ("SourceReady", "SinkReady"))
     return unready and status.phase is Phase.PENDING and status.condition("Stalled").status == "True"
 

@@ -85,8 +85,8 @@ def current(resource: CdcSync, secrets: Path, question: Question | None = None) 
 def splits(
     resource: CdcSync, secrets: Path, table: Table, frontier: Bound, question: Question | None = None
 ) -> Generator[Split, None, None]:
-    """The chunk plan of a table from `frontier` on; the connection lives as long as the iterator.
-    The chunk plan of a table from `frontier` on; the connection lives as long as the iterator."""
+    """The chunk plan of a table from `frontier` on; the connection lives as long as the
+    iterator."""
     with connect(_source(resource, secrets, question)) as connection:
         yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
 

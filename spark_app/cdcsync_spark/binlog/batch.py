@@ -1,9 +1,9 @@
 """What the reader of the log hands to the applier: a range of the log, table by table, as files of
 Arrow on local disk.
 
-Nothing large crosses the JVM: Spark carries one `LogBatch` as a line of JSON, the rows lie in Arrow
-IPC files that both processes of the driver see. A transaction that did not fit in memory is the
-same thing.
+Nothing large crosses the JVM: Spark carries one `BinlogBatch` as a line of JSON, the rows lie in
+Arrow IPC files that both processes of the driver see. A transaction that did not fit in memory is
+the same thing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TableBatch:
 
 
 @dataclass(frozen=True)
-class LogBatch:
+class BinlogBatch:
     """The log between the positions `start` and `end`: whole transactions, in order.
 
     `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats
@@ -92,7 +92,7 @@ class LogBatch:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> LogBatch:
+    def from_json(cls, text: str) -> BinlogBatch:
         data = json.loads(text)
         return cls(
             position_from_dict(data["start"]),

@@ -1,4 +1,4 @@
-"""Sealed transactions to Arrow files, table by table, in bounded memory.
+"""SealedTransactions transactions to Arrow files, table by table, in bounded memory.
 
 A table whose rows cannot be decoded exactly stops; none of its rows of this batch are used, because
 its position must not pass what it does not have. The error names the end of the transaction that
@@ -20,9 +20,9 @@ from cdcsync_core.position import TransactionId
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
 from cdcsync_spark.binlog.spool import Spooled, disk_error
-from cdcsync_spark.binlog.transactions import Sealed, Stop
+from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.facts import RowsEvent
 from cdcsync_spark.wire.rows import batches
 
@@ -44,9 +44,9 @@ class BatchWriter:
     def __post_init__(self) -> None:
         self._numbers = count()
 
-    def write(self, sealed: Sealed) -> LogBatch:
-        """Raises CdcError where the disk fails; a table's own failure is in its `TableBatch.stop`.
-        Raises CdcError where the disk fails; a table's own failure is in its `TableBatch.stop`."""
+    def write(self, sealed: SealedTransactions) -> BinlogBatch:
+        """Raises CdcError where the disk fails; a table's own failure is in its
+        `TableBatch.stop`."""
         number = next(self._numbers)
         transactions = ""
         batches = []
@@ -59,9 +59,9 @@ class BatchWriter:
                 batches.append(self._table(table, sealed, path))
         except OSError as e:
             raise disk_error(e, str(self.folder)) from e
-        return LogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches), left=sealed.left)
+        return BinlogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches), left=sealed.left)
 
-    def _table(self, table: TableId, sealed: Sealed, path: Path) -> TableBatch:
+    def _table(self, table: TableId, sealed: SealedTransactions, path: Path) -> TableBatch:
         stop = sealed.stops.get(table)
         rows = sealed.rows.get(table, [])
         try:

@@ -5,7 +5,7 @@ collector walks again and again while they are being made: a quarter to a third 
 time, and it finds nothing, because what the reader makes has no cycles. Why it is right: reference
 counting frees all of it. What a library or an exception's traceback leaves in cycles is collected
 between batches, when little is alive, so nothing grows with time
-(`tests/unit/spark/test_collector.py`).
+(`tests/unit/spark/binlog/test_collector.py`).
 
 For a process of its own only: the collector belongs to the whole interpreter.
 """

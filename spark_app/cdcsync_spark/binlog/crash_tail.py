@@ -109,8 +109,8 @@ class TailReader:
     decoder: Decoder = Decoder.LOCKSTEP
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> dict[TableId, pa.Table | CdcError]:
-        """Per table with suspicious keys these, or why they cannot be known; raises TransientError.
-        Per table with suspicious keys these, or why they cannot be known; raises TransientError."""
+        """Per table with suspicious keys these, or why they cannot be known; raises
+        TransientError."""
         try:
             tail = self._tail(left)
             return self._collected(tail, LogOffset(left.next, 4), tables) if tail else {}
@@ -238,8 +238,8 @@ def scan_file(file: str, timed: Iterator[Timed]) -> FileScan:
 
 
 class XaCommits:
-    """Finds the XA transactions that are committed and not prepared in the same part of the binlog.
-    Finds the XA transactions that are committed and not prepared in the same part of the binlog."""
+    """Finds the XA transactions that are committed and not prepared in the same part of the
+    binlog."""
 
     def __init__(self) -> None:
         self.without_prepare: list[tuple[str, LogOffset]] = []

@@ -7,7 +7,7 @@ statement to its end is read for statements that may have changed that: what nam
 tables, or speaks of triggers, foreign keys or databases. If there is one, the catalog of the
 statement's time is not known and the tables stop, as they do for everything else that is not
 certain. Else the answer is right for the statement, and for those like it until such a statement
-comes (`Assembly` forgets it then).
+comes (`TransactionAssembler` forgets it then).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class NewTables:
         if self._patterns is not None and any(map(self._is_new, made_by(statement.sql, statement.database))):
             self._count += 1
 
-    def take(self) -> int:
+    def take_count(self) -> int:
         """How much has appeared since this was asked last."""
         count, self._count = self._count, 0
         return count

@@ -34,7 +34,7 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.client import BinlogClient, DumpNotBegun, DumpTakenOver, dump_begin
 from cdcsync_spark.binlog.dml_check import DmlCheck
@@ -44,7 +44,7 @@ from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.binlog.replica_ids import ReplicaIds
 from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.transactions import Assembly, PrepareNeeded, ReachNeeded
+from cdcsync_spark.binlog.transactions import PrepareNeeded, ReachNeeded, TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
 from cdcsync_spark.wire.facts import FileLeft, Statement
 from cdcsync_spark.wire.parser import EventParser
@@ -52,7 +52,7 @@ from cdcsync_spark.wire.sql.dml import Dml
 
 _log = structlog.get_logger()
 #: how long a lost source is tried again before the run ends
-_PATIENCE_SECONDS = 60.0
+_RECONNECT_SECONDS = 60.0
 #: a lock is not fair: a thread with a backlog would take it again before who asks for a batch wakes
 #: up
 _YIELD_SECONDS = 0.001
@@ -69,12 +69,12 @@ class ReaderSettings:
     """What to read, and how.
 
     `ahead` holds the positions of tables that are further than `start`; a batch is full when it
-    takes `max_batch_bytes` of memory (`Assembly.size`); `interval_seconds` is the time from one
-    batch to the next where none is full before. Without `befores` those before images are left out
-    that a fold by key does without. `spare_ids` are taken where a dump with `replica_id` does not
-    begin within `begin_seconds` (see `binlog.replica_ids`; the reader sets that). `received` is
-    where it is noted what has come (see `received`); None: nowhere. With `patterns` batches count
-    what appears in the binlog of other tables that match them.
+    takes `max_batch_bytes` of memory (`TransactionAssembler.size`); `interval_seconds` is the time
+    from one batch to the next where none is full before. Without `befores` those before images are
+    left out that a fold by key does without. `spare_ids` are taken where a dump with `replica_id`
+    does not begin within `begin_seconds` (see `binlog.replica_ids`; the reader sets that).
+    `received` is where it is noted what has come (see `received`); None: nowhere. With `patterns`
+    batches count what appears in the binlog of other tables that match them.
     """
 
     source: Source
@@ -150,7 +150,7 @@ def _sent_again(start: Position) -> LogOffset | None:
     return start.at if isinstance(start, FilePosition) and dump_begin(start.at) != start.at else None
 
 
-class LogReader:
+class BinlogReader:
     """`start()` once, then `take()` as often as wanted, `stop()` at the end."""
 
     def __init__(
@@ -168,15 +168,15 @@ class LogReader:
         check = DmlCheck(settings.source, settings.log, tuple(settings.tables), search.since)
         self._find_fault = find_fault or check.fault
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
-        self._assembly = Assembly(settings.tables, settings.start, settings.ahead, spool)
+        self._assembly = TransactionAssembler(settings.tables, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
         self._new = NewTables(settings.tables, settings.patterns)
         self._changed = threading.Condition()
         self._due = 0.0
         self._early = threading.Event()
-        self._full: LogBatch | None = None
+        self._full: BinlogBatch | None = None
         self._fatal: CdcError | None = None
-        self._torn = False
+        self._state_unknown = False
         self._asked = False
         self._stopping = False
         self._client: BinlogClient | None = None
@@ -199,7 +199,7 @@ class LogReader:
         if client is not None:
             client.close()
 
-    def take(self) -> LogBatch | None:
+    def next_batch(self) -> BinlogBatch | None:
         """The next batch: once it is full, or what is whole when the interval since the last call
         is over; None where the log has not moved. A batch with `fatal` is the last one.
         """
@@ -214,48 +214,48 @@ class LogReader:
                     self._early.clear()
                 self._changed.notify_all()
                 return replace(batch, full=True)
-            if self._assembly.moved and not self._torn:
+            if self._assembly.moved and not self._state_unknown:
                 return self._sealed()
             return None if self._fatal is None else self._last(self._fatal)
 
-    def _sealed(self) -> LogBatch:
+    def _sealed(self) -> BinlogBatch:
         """All that is whole. If it cannot be written it is lost to this reader, which ends."""
         try:
             changes = self._assembly.changes
             batch = self._writer.write(self._assembly.seal())
-            return replace(batch, changes=changes, appeared=self._new.take())
+            return replace(batch, changes=changes, appeared=self._new.take_count())
         except CdcError as e:
             self._fatal = e
         except Exception as e:  # noqa: BLE001 (whatever it was, the batch is lost, and nothing may come after it)
             self._fatal = _unexpected(e)
         return self._last(self._fatal)
 
-    def _last(self, error: CdcError) -> LogBatch:
+    def _last(self, error: CdcError) -> BinlogBatch:
         at = self._assembly.position
-        return LogBatch(at, at, None, "", (), error)
+        return BinlogBatch(at, at, None, "", (), error)
 
     # -- the thread
 
     def _run(self) -> None:
         self._note(listens=time.monotonic())
         try:
-            self._follow_patiently()
+            self._follow_with_retry()
         except CdcError as e:
-            self._end(e, torn=False)
+            self._end(e, state_unknown=False)
         except Exception as e:  # noqa: BLE001 (a thread that died silently would look like a silent source)
-            self._end(_unexpected(e), torn=True)
+            self._end(_unexpected(e), state_unknown=True)
 
-    def _end(self, error: CdcError, *, torn: bool) -> None:
-        """`torn`: an error that nobody foresaw, so nobody knows what is whole."""
+    def _end(self, error: CdcError, *, state_unknown: bool) -> None:
+        """`state_unknown`: an error that nobody foresaw, so nobody knows what is whole."""
         with self._changed:
             self._fatal = self._fatal or error
-            self._torn = torn
+            self._state_unknown = state_unknown
             self._early.set()
 
     def _has_ended(self) -> bool:
         return self._stopping or self._fatal is not None
 
-    def _follow_patiently(self) -> None:
+    def _follow_with_retry(self) -> None:
         """A source that is lost again and again, and neither moves nor stays, is given up.
 
         It stays while it says where the log stands. Silence, or the middle of a transaction that
@@ -272,11 +272,11 @@ class LogReader:
                 now = time.monotonic()
                 if isinstance(e, DumpNotBegun):
                     self._take_next_id(e)
-                stayed = self._heard - began > _PATIENCE_SECONDS
+                stayed = self._heard - began > _RECONNECT_SECONDS
                 moved = self._assembly.position != before and not isinstance(e, DumpTakenOver)
                 if failing_since is None or stayed or moved:
                     failing_since = now
-                if now - failing_since > _PATIENCE_SECONDS:
+                if now - failing_since > _RECONNECT_SECONDS:
                     raise
             self._pause(1.0)
 

@@ -30,8 +30,8 @@ _ATTEMPTS = 100
 class Received:
     """`listens` is when the reader began to listen, `heard` when an event or heartbeat came last
     (None: none yet), `end` when a heartbeat came at the end of the binlog after which nothing came
-    (None: something has). `changes` counts as in `LogBatch`. `blocked`: the reader does not listen,
-    because it waits until a full batch is taken, or searches for what the binlog refers to.
+    (None: something has). `changes` counts as in `BinlogBatch`. `blocked`: the reader does not
+    listen, because it waits until a full batch is taken, or searches for what the binlog refers to.
     """
 
     listens: float

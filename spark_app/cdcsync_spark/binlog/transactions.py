@@ -59,7 +59,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Sealed:
+class SealedTransactions:
     """Whole transactions between two positions. `rows` holds per table (index into `transactions`,
     event).
 
@@ -94,7 +94,7 @@ class PrepareNeeded(Exception):
         self.xid, self.end = xid, end
 
 
-class Assembly:
+class TransactionAssembler:
     """Collects from `start`, which all `tables` have; `ahead` are the tables' own positions, where
     they are further."""
 
@@ -155,15 +155,17 @@ class Assembly:
         return self._at
 
     def abandon(self) -> None:
-        """Drops the transaction that is being read: the connection is lost and it will come again.
-        Drops the transaction that is being read: the connection is lost and it will come again."""
+        """Drops the transaction that is being read: the connection is lost and it will come
+        again."""
         self._open = OpenTransaction()
         self._spool.rotate()
 
-    def seal(self) -> Sealed:
+    def seal(self) -> SealedTransactions:
         """Everything whole so far; a transaction that is being read goes to a later batch."""
         end = self.position
-        sealed = Sealed(self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops, self._left)
+        sealed = SealedTransactions(
+            self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops, self._left
+        )
         self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}
         self._sealed_at = end
         self._spool.rotate()
@@ -376,19 +378,19 @@ class Assembly:
         return [found] if isinstance(found, OpenTransaction) and end.committed else []
 
 
-_READERS: dict[type, Callable[[Assembly, Any], None]] = {
-    facts.RowsEvent: Assembly._row_event,
-    facts.TransactionBegin: Assembly._begin,
-    facts.TransactionEnd: Assembly._end,
-    facts.TransactionRollback: Assembly._rollback,
-    facts.Statement: Assembly._statement,
-    facts.Progress: Assembly._stand,
-    facts.FileLeft: Assembly._leave,
-    facts.Savepoint: Assembly._savepoint,
-    facts.RollbackTo: Assembly._rollback_to,
-    facts.XaPrepare: Assembly._xa_prepare,
-    facts.XaEnd: Assembly._xa_end,
-    facts.Incident: Assembly._incident,
+_READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
+    facts.RowsEvent: TransactionAssembler._row_event,
+    facts.TransactionBegin: TransactionAssembler._begin,
+    facts.TransactionEnd: TransactionAssembler._end,
+    facts.TransactionRollback: TransactionAssembler._rollback,
+    facts.Statement: TransactionAssembler._statement,
+    facts.Progress: TransactionAssembler._stand,
+    facts.FileLeft: TransactionAssembler._leave,
+    facts.Savepoint: TransactionAssembler._savepoint,
+    facts.RollbackTo: TransactionAssembler._rollback_to,
+    facts.XaPrepare: TransactionAssembler._xa_prepare,
+    facts.XaEnd: TransactionAssembler._xa_end,
+    facts.Incident: TransactionAssembler._incident,
 }
 
 

@@ -41,8 +41,8 @@ _FIRST_EVENT = 4
 
 @dataclass(frozen=True)
 class PreparePlace:
-    """The transaction that ends at `end` with an XA PREPARE; a dump from `begin` brings it whole.
-    The transaction that ends at `end` with an XA PREPARE; a dump from `begin` brings it whole."""
+    """The transaction that ends at `end` with an XA PREPARE; a dump from `begin` brings it
+    whole."""
 
     begin: LogOffset
     end: LogOffset
@@ -108,8 +108,8 @@ class Stopped(Exception):
 
 @dataclass
 class XaSearch:
-    """Searches the log named `log`. `stopping` is asked while it reads; it then raises `Stopped`.
-    Searches the log named `log`. `stopping` is asked while it reads; it then raises `Stopped`."""
+    """Searches the log named `log`. `stopping` is asked while it reads; it then raises
+    `Stopped`."""
 
     source: Source
     log: str

@@ -119,8 +119,8 @@ class PodReporter:
         return self._clock() - self._refused_since >= REFUSED_SECONDS
 
     def _end_by(self, error: ApiError) -> None:
-        """From now on the exit alone is told, which then says so unless it has a reason of its own.
-        From now on the exit alone is told, which then says so unless it has a reason of its own."""
+        """From now on the exit alone is told, which then says so unless it has a reason of its
+        own."""
         found = f"the API server does not take a report of {len(self._entries)} tables: {error.message}"
         self._too_large = fail(Reason.SPEC_INVALID, found, remedy="capture fewer tables by one CdcSync")
         said = self._head.get("exit")

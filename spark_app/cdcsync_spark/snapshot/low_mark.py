@@ -27,7 +27,7 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_spark.binlog.xa_search import Known, XaSearch
 
-_PATIENCE_SECONDS = 60.0
+_XA_END_SECONDS = 60.0
 _POLL_SECONDS = 0.01
 
 
@@ -75,13 +75,13 @@ def wait_for_ended(
 ) -> None:
     """Until the server lists none of those that the binlog has as `ended`; raises SourceUnreachable
     after a while."""
-    deadline = clock() + _PATIENCE_SECONDS
+    deadline = clock() + _XA_END_SECONDS
     waiting = {xid for xid in listed() if ended(xid)}
     while waiting:
         if clock() > deadline:
             raise fail(
                 Reason.SOURCE_UNREACHABLE,
-                f"XA COMMIT {min(waiting)} is in the binlog, and XA RECOVER has listed it for {_PATIENCE_SECONDS:.0f} s since",
+                f"XA COMMIT {min(waiting)} is in the binlog, and XA RECOVER has listed it for {_XA_END_SECONDS:.0f} s since",
                 needed="a server that commits what its binlog has",
                 remedy="see what holds up the server's commits",
             )

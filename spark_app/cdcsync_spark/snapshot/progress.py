@@ -18,8 +18,8 @@ from cdcsync_spark.snapshot.wave_job import Counts
 
 @dataclass
 class SnapshotProgress:
-    """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of waves.
-    Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of waves."""
+    """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of
+    waves."""
 
     tables: list[SnapshotTable]
     reporter: Reports

@@ -133,8 +133,8 @@ def _raw(connection: pymysql.Connection) -> Iterator[None]:
 
 
 def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows by the thousand, or fewer where they are wide: a piece exceeds 8 MiB by one row at most.
-    Rows by the thousand, or fewer where they are wide: a piece exceeds 8 MiB by one row at most."""
+    """Rows by the thousand, or fewer where they are wide: a piece exceeds 8 MiB by one row at
+    most."""
     piece: list[Row] = []
     size = 0
     for row in rows:

@@ -53,8 +53,8 @@ def select_list(table: Table) -> str:
 
 
 def _stored(column: Column) -> str:
-    """Not CAST(... AS BINARY), which MariaDB converts as it sends it [measured on 10.11 and 11.4].
-    Not CAST(... AS BINARY), which MariaDB converts as it sends it [measured on 10.11 and 11.4]."""
+    """Not CAST(... AS BINARY), which MariaDB converts as it sends it [measured on 10.11 and
+    11.4]."""
     return f"CONVERT({quote(column.name)} USING binary)"
 
 

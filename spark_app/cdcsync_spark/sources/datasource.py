@@ -39,8 +39,8 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import read_facts
-from cdcsync_spark.binlog.batch import LogBatch, read_transactions
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.sources.options import SourceOptions, whole
@@ -123,7 +123,7 @@ class MySqlBinlog(DataSource):
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         options = SourceOptions.parse(self.options)
         identity = str(self.options.get("name", "stream"))
-        return BinlogReader(
+        return ChangesStreamReader(
             options,
             str(self.options.get("startPosition", "")),
             whole(self.options, "serverId", replica_id("mysql_binlog", f"{identity} {options.table}")),
@@ -132,7 +132,7 @@ class MySqlBinlog(DataSource):
 
 
 @dataclass
-class BinlogReader(SimpleDataSourceStreamReader):
+class ChangesStreamReader(SimpleDataSourceStreamReader):
     """`start_position` is the JSON of a position, or "" for the source's present one."""
 
     options: SourceOptions
@@ -141,7 +141,7 @@ class BinlogReader(SimpleDataSourceStreamReader):
     max_batch_bytes: int
 
     def __post_init__(self) -> None:
-        self._reader: LogReader | None = None
+        self._reader: BinlogReader | None = None
         self._first: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -154,20 +154,20 @@ class BinlogReader(SimpleDataSourceStreamReader):
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         if self._reader is None:
             self._reader = self._open(_position(start))
-        batch = self._reader.take()
+        batch = self._reader.next_batch()
         if batch is None:
             return iter([]), start
         return iter(_rows(batch)), _offset(batch.end)
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """A batch that was read before a restart, once more: the log from `start` to exactly `end`.
-        A batch that was read before a restart, once more: the log from `start` to exactly `end`."""
+        """A batch that was read before a restart, once more: the log from `start` to exactly
+        `end`."""
         if start == end:
             return
         reader, goal = self._open(_position(start)), _position(end)
         try:
             while True:
-                batch = reader.take()
+                batch = reader.next_batch()
                 if batch is None:
                     time.sleep(0.05)
                     continue
@@ -184,7 +184,7 @@ class BinlogReader(SimpleDataSourceStreamReader):
         with connect(self.options.source) as connection:
             return watermark.current(connection, read_facts(connection))
 
-    def _open(self, start: Position) -> LogReader:
+    def _open(self, start: Position) -> BinlogReader:
         with connect(self.options.source) as connection:
             log = read_facts(connection).log
         table = self.options.read_definition()
@@ -199,12 +199,12 @@ class BinlogReader(SimpleDataSourceStreamReader):
             max_batch_bytes=self.max_batch_bytes,
             folder=Path(tempfile.mkdtemp(prefix="mysql_binlog-")),
         )
-        reader = LogReader(settings)
+        reader = BinlogReader(settings)
         reader.start()
         return reader
 
 
-def _rows(batch: LogBatch, until: Position | None = None) -> list[pa.RecordBatch]:
+def _rows(batch: BinlogBatch, until: Position | None = None) -> list[pa.RecordBatch]:
     """The batch's changes with their kind and position; up to `until` where given. Raises what
     stopped the table."""
     if batch.fatal is not None:
@@ -222,7 +222,7 @@ def _rows(batch: LogBatch, until: Position | None = None) -> list[pa.RecordBatch
     return [b for b in found if b.num_rows]
 
 
-def _described(changes: pa.Table, batch: LogBatch, until: Position | None) -> pa.Table:
+def _described(changes: pa.Table, batch: BinlogBatch, until: Position | None) -> pa.Table:
     transactions = read_transactions(batch.transactions)
     if until is not None:
         wanted = pa.array([i for i, t in enumerate(transactions) if until.covers(t)], pa.int32())

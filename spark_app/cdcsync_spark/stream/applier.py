@@ -24,7 +24,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, furthest
 from cdcsync_core.state import TableState
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.facts import FileLeft
@@ -46,12 +46,12 @@ class StreamTable:
     state: TableState
     committed: float = float("-inf")
     wrote: bool = False
-    stop: CdcError | None = None
-    released: bool = False
+    error: CdcError | None = None
+    handed_over: bool = False
 
     @property
     def flowing(self) -> bool:
-        return self.stop is None and not self.released
+        return self.error is None and not self.handed_over
 
 
 @dataclass
@@ -72,11 +72,11 @@ class Applier:
     rows: int = 0
     committed: float | None = None
     _merging: int = 0
-    _untended: dict[str, StreamTable] = field(default_factory=dict)
+    _unmaintained: dict[str, StreamTable] = field(default_factory=dict)
     #: the tables that are being repaired
     _doubtful: frozenset[str] = frozenset()
 
-    def apply(self, batch: LogBatch) -> None:
+    def apply(self, batch: BinlogBatch) -> None:
         """Raises TransientError; a permanent error stops its table only."""
         self._check_no_gap(batch)
         if batch.left is not None:
@@ -100,12 +100,12 @@ class Applier:
         except PermanentError as e:
             if e.reason is Reason.PRIVILEGE_MISSING and table.wrote:
                 raise fail(Reason.SINK_UNREACHABLE, e.found, needed=e.needed, remedy=e.remedy, table=e.table) from None
-            if e.reason is Reason.SINK_CONFLICT and _read_again(table):
-                table.released = True
+            if e.reason is Reason.SINK_CONFLICT and _was_resnapshot(table):
+                table.handed_over = True
             else:
-                table.stop = e
+                table.error = e
 
-    def _check_no_gap(self, batch: LogBatch) -> None:
+    def _check_no_gap(self, batch: BinlogBatch) -> None:
         if not self.reader.includes(batch.start):
             raise fail(
                 Reason.INTERNAL_ERROR,
@@ -131,7 +131,7 @@ class Applier:
             return False
         return position.reached(high) or (self.reader.reached(high) and table.flowing)
 
-    def stamp(self, older_than: float) -> None:
+    def checkpoint_idle(self, older_than: float) -> None:
         """Commits the position of flowing tables whose last commit is older than this (on our
         clock), or than their target lets it be."""
         now = self.clock()
@@ -139,24 +139,24 @@ class Applier:
             if table.flowing and table.committed < max(older_than, now - table.target.rest_seconds):
                 gate("before-stamp")
                 with self._stopping_alone(table):
-                    self._commit(table, partial(self._stamp, table))
+                    self._commit(table, partial(self._idle_commit, table))
                 # also where there was nothing to commit: it is not opened again for each batch
                 table.committed = self.clock()
 
-    def tend(self, until: float) -> None:
+    def maintain(self, until: float) -> None:
         """One step of upkeep for the tables with commits, in turns, and more steps while the clock
         is before `until`."""
-        while self._untended:
-            name = next(iter(self._untended))
-            table = self._untended.pop(name)
+        while self._unmaintained:
+            name = next(iter(self._unmaintained))
+            table = self._unmaintained.pop(name)
             if table.flowing and table.target.tend():
-                self._untended[name] = table
+                self._unmaintained[name] = table
                 if self.clock() >= until:
                     return
 
     # -- after a crash of the source
 
-    def _repair(self, batch: LogBatch, left: FileLeft) -> None:
+    def _repair(self, batch: BinlogBatch, left: FileLeft) -> None:
         """Before anything behind the file's end is applied. A table that has passed the end was
         repaired, or read later."""
         place = LogOffset(left.next, 4)
@@ -193,22 +193,22 @@ class Applier:
         self._merging = folded.upserts.num_rows + folded.deletes.num_rows
         return Commit(replace(after, high=high, epoch=self.epoch), Merge(folded.upserts, folded.deletes))
 
-    def _stamp(self, table: StreamTable, state: TableState) -> Commit | None:
+    def _idle_commit(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
             return None
         if state.position.join(self.reader) == state.position:
             return None
         return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), Stamp())
 
-    def _apply_table(self, table: StreamTable, part: TableBatch, batch: LogBatch) -> None:
+    def _apply_table(self, table: StreamTable, part: TableBatch, batch: BinlogBatch) -> None:
         if part.file:
             with pa.memory_map(part.file) as source:
                 changes = pa.ipc.open_file(source).read_all()
                 self._commit(table, lambda state: self._merge(table, state, part, batch, changes))
         elif part.stop is not None:
             self._commit(table, lambda state: self._stop_commit(table, state, part, batch))
-        if part.stop is not None and table.stop is None and not table.released:
-            table.stop = part.stop
+        if part.stop is not None and table.error is None and not table.handed_over:
+            table.error = part.stop
 
     def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
         before, self._merging = table.state.number, 0
@@ -216,12 +216,12 @@ class Applier:
         if table.state.number != before:
             table.wrote = True
             table.committed = self.committed = self.clock()
-            self._untended[table.name] = table
+            self._unmaintained[table.name] = table
             self.commits += 1
             self.rows += self._merging
 
     def _merge(
-        self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch, changes: pa.Table
+        self, table: StreamTable, state: TableState, part: TableBatch, batch: BinlogBatch, changes: pa.Table
     ) -> Commit | None:
         if not self._continues(table, state):
             return None
@@ -234,7 +234,9 @@ class Applier:
         self._merging = folded.upserts.num_rows + folded.deletes.num_rows
         return Commit(after, Merge(folded.upserts, folded.deletes))
 
-    def _stop_commit(self, table: StreamTable, state: TableState, part: TableBatch, batch: LogBatch) -> Commit | None:
+    def _stop_commit(
+        self, table: StreamTable, state: TableState, part: TableBatch, batch: BinlogBatch
+    ) -> Commit | None:
         """A table that stops without rows keeps the place where it stopped."""
         if not self._continues(table, state) or state.position is None:
             return None
@@ -252,7 +254,7 @@ class Applier:
         """
         known, position = table.state.position, state.position
         if state.nonce != table.state.nonce:
-            table.released = True
+            table.handed_over = True
         elif position is None or known is None or not position.includes(known):
             raise fail(
                 Reason.INTERNAL_ERROR,
@@ -261,14 +263,14 @@ class Applier:
                 remedy="none: the next run goes on from the target's position",
                 table=table.name,
             )
-        return not table.released
+        return not table.handed_over
 
 
 def _has_passed(table: StreamTable, place: LogOffset) -> bool:
     return table.state.position is not None and table.state.position.reached(place)
 
 
-def _read_again(table: StreamTable) -> bool:
+def _was_resnapshot(table: StreamTable) -> bool:
     """Whether the target has a newer reading than this run knows of; a target that cannot be asked
     is no reason to end the run."""
     try:
@@ -278,7 +280,7 @@ def _read_again(table: StreamTable) -> bool:
     return found is not None and found.nonce > table.state.nonce
 
 
-def _missing(changes: pa.Table, position: Position, batch: LogBatch) -> pa.Table:
+def _missing(changes: pa.Table, position: Position, batch: BinlogBatch) -> pa.Table:
     """The changes of transactions that `position` does not cover."""
     transactions = read_transactions(batch.transactions)
     covered = [i for i, t in enumerate(transactions) if position.covers(t)]

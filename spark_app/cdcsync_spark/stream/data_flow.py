@@ -24,7 +24,7 @@ _STEP = 1.0
 @dataclass
 class Backlog:
     """Since when the oldest change that was received waits; times are of one clock, changes are
-    counted as in `LogBatch`."""
+    counted as in `BinlogBatch`."""
 
     _marks: deque[tuple[float, int]] = field(default_factory=deque)
 

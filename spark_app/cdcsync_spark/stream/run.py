@@ -28,7 +28,7 @@ from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import log_retention_seconds
-from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.binlog.reader import ReaderSettings
 from cdcsync_spark.binlog.received import Received, ReceivedFile
@@ -38,7 +38,7 @@ from cdcsync_spark.sinks.base import Closed, Maintenance, refuse_other_identity
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
-from cdcsync_spark.stream.source import FORMAT, LogSource, save_settings
+from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 _REPORT_SECONDS = 2.0
 #: Spark gives the process of a source ten seconds to start and to say so, and no setting changes
@@ -47,7 +47,7 @@ _QUERY_STARTS = 5
 _NOT_CONNECTED = "Python worker failed to connect back"
 #: how old an idle table's last commit may become at most; a quarter of the log's retention if that
 #: is less
-_STAMP_SECONDS = 6 * 3600.0
+_IDLE_COMMIT_SECONDS = 6 * 3600.0
 
 
 def run_stream(context: RunContext) -> None:
@@ -59,11 +59,11 @@ def run_stream(context: RunContext) -> None:
     if not tables:
         return
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
-    stamp_seconds = min(_STAMP_SECONDS, retention / 4) if retention else _STAMP_SECONDS
+    idle_commit_seconds = min(_IDLE_COMMIT_SECONDS, retention / 4) if retention else _IDLE_COMMIT_SECONDS
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
     try:
         with context.starting.result() as spark:
-            StreamRun(context, spark, tables, epoch, stamp_seconds, repair=_repair(context)).run()
+            StreamRun(context, spark, tables, epoch, idle_commit_seconds, repair=_repair(context)).run()
     finally:
         _end_warming(tables)
 
@@ -107,8 +107,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 
 @dataclass
 class StreamRun:
-    """One run over `tables`, which have a position. `stamp_seconds` is how old an idle table's last
-    commit may become.
+    """One run over `tables`, which have a position. `idle_commit_seconds` is how old an idle
+    table's last commit may become.
 
     `clock` counts seconds and measures all pauses, because `wall` (unix seconds) is set right at
     times: that one is only told.
@@ -118,7 +118,7 @@ class StreamRun:
     spark: SparkSession
     tables: list[StreamTable]
     epoch: int
-    stamp_seconds: float
+    idle_commit_seconds: float
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     repair: Repair | None = None
@@ -130,7 +130,7 @@ class StreamRun:
         self._applying = threading.Lock()
         self._closing = False
         self._starts = 0
-        self._last: LogBatch | None = None
+        self._last: BinlogBatch | None = None
         self._committed: float | None = None
         self._changes = 0
         self._backlog = Backlog()
@@ -157,9 +157,9 @@ class StreamRun:
             raise self._error
         if not self.context.stopping.is_set() and query.exception() is not None:
             raise fail(Reason.INTERNAL_ERROR, f"Spark ended the stream: {str(query.exception())[:500]}")
-        self._applier.stamp(older_than=float("inf"))
+        self._applier.checkpoint_idle(older_than=float("inf"))
         self._report(everything=True)
-        self.context.failed |= {t.name: t.stop for t in self.tables if t.stop}
+        self.context.failed |= {t.name: t.error for t in self.tables if t.error}
 
     def _never_began(self, query: StreamingQuery) -> bool:
         """Whether the query ended because the machine was too busy to start its source, so that
@@ -184,7 +184,7 @@ class StreamRun:
         folder.mkdir(exist_ok=True)
         self._received = ReceivedFile(scratch / "received")
         save_settings(self._settings(folder), scratch / "reader.pickle")
-        self.spark.dataSource.register(LogSource)
+        self.spark.dataSource.register(BinlogSource)
         rows = self.spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle")).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
@@ -224,24 +224,24 @@ class StreamRun:
                 return  # the batch is read again by the next run
             begun = self.clock()
             try:
-                batches = [LogBatch.from_json(row["batch"]) for row in rows.collect()]
+                batches = [BinlogBatch.from_json(row["batch"]) for row in rows.collect()]
                 for batch in batches:
                     self._apply(batch)
                 behind = any(batch.full for batch in batches)
-                self._applier.tend(until=begun if behind else begun + self.context.resource.spec.stream.interval)
+                self._applier.maintain(until=begun if behind else begun + self.context.resource.spec.stream.interval)
             except Closed:
                 return  # the rest of the batch is read again by the next run
             except BaseException as e:
                 self._error = self._error or e
                 raise
 
-    def _apply(self, batch: LogBatch) -> None:
+    def _apply(self, batch: BinlogBatch) -> None:
         if batch.fatal is not None:
             raise batch.fatal
         gate("batch-read")
         self._applier.apply(batch)
         gate("batch-applied")
-        self._applier.stamp(older_than=self.clock() - self.stamp_seconds)
+        self._applier.checkpoint_idle(older_than=self.clock() - self.idle_commit_seconds)
         self._appeared += batch.appeared
         # in this order: what a report takes for applied has its time already
         self._last, self._committed = batch, self._committed if batch.timestamp is None else batch.timestamp
@@ -281,7 +281,7 @@ class StreamRun:
         reader = self._applier.reader
         received, waiting = self._observe()
         timestamp, lag = self._lag(received)
-        phases = {t.name: self._phase(t) for t in self.tables if not t.released}
+        phases = {t.name: self._phase(t) for t in self.tables if not t.handed_over}
         changed = [t for t in self.tables if t.name in phases and (everything or self._news(t, phases[t.name]))]
         self._reported = {**self._reported, **{t.name: self._key(t, phases[t.name]) for t in changed}}
         self.context.reporter.report(
@@ -297,7 +297,7 @@ class StreamRun:
         self._reported_at = self.clock()
 
     def _phase(self, table: StreamTable) -> TablePhase:
-        if table.stop is not None:
+        if table.error is not None:
             return TablePhase.FAILED
         if self.context.config.kind is RunKind.CATCH_UP:
             return TablePhase.CATCHING_UP  # it will not flow here
@@ -311,8 +311,8 @@ class StreamRun:
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> dict[str, object]:
         position = self._applier.position(table).to_dict()
-        if table.stop is not None:
-            return failed_entry(table.name, table.stop, table.state) | {"position": position}
+        if table.error is not None:
+            return failed_entry(table.name, table.error, table.state) | {"position": position}
         return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.fallback)
 
     def _observe(self) -> tuple[Received | None, float]:
@@ -346,7 +346,7 @@ def replica_ids_of(resource: CdcSync, kind: RunKind) -> tuple[int, ...]:
     return replica_ids(metadata.namespace, metadata.name, resource.spec.source.server_id)
 
 
-def _remove_files(batch: LogBatch) -> None:
+def _remove_files(batch: BinlogBatch) -> None:
     for path in (batch.transactions, *(t.file for t in batch.tables)):
         if path:
             Path(path).unlink(missing_ok=True)

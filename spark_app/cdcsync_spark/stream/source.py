@@ -23,13 +23,13 @@ from cdcsync_core.errors import Reason, fail
 
 if TYPE_CHECKING:
     from cdcsync_spark.binlog.collector import QuietCollector
-    from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+    from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 
 FORMAT = "cdcsync_log"
 
 
-class LogSource(DataSource):
-    """One column `batch`: a `LogBatch` as JSON."""
+class BinlogSource(DataSource):
+    """One column `batch`: a `BinlogBatch` as JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,20 +39,20 @@ class LogSource(DataSource):
         return "batch string"
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
-        return LogStreamReader(str(self.options["settings"]))
+        return BatchStreamReader(str(self.options["settings"]))
 
 
-class LogStreamReader(SimpleDataSourceStreamReader):
+class BatchStreamReader(SimpleDataSourceStreamReader):
     def __init__(self, settings: str) -> None:
         self._settings = settings
-        self._reader: LogReader | None = None
+        self._reader: BinlogReader | None = None
         self._collector: QuietCollector | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {"v": 1, "batch": 0}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[str]], dict[str, int]]:
-        batch = self._running().take()
+        batch = self._running().next_batch()
         if self._collector is not None:
             self._collector.between_batches()
         if batch is None:
@@ -72,13 +72,13 @@ class LogStreamReader(SimpleDataSourceStreamReader):
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to keep: the targets know what they have."""
 
-    def _running(self) -> LogReader:
+    def _running(self) -> BinlogReader:
         if self._reader is None:
             from cdcsync_spark.binlog.collector import QuietCollector
-            from cdcsync_spark.binlog.reader import LogReader
+            from cdcsync_spark.binlog.reader import BinlogReader
 
             self._collector = QuietCollector()
-            self._reader = LogReader(load_settings(self._settings))
+            self._reader = BinlogReader(load_settings(self._settings))
             self._reader.start()
         return self._reader
 

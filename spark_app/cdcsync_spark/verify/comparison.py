@@ -22,12 +22,12 @@ from cdcsync_mysql.history import prove
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.verify.confirm import Confirmation, Suspect
 from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
-from cdcsync_spark.verify.progressed import Opened, SyncStatus, open_target
 from cdcsync_spark.verify.reading import Candidates, Work, compare_table, count_rows, spool_for, start_workers
-from cdcsync_spark.verify.settle import Settler, Suspect
-from cdcsync_spark.verify.shown import differences
+from cdcsync_spark.verify.report import differences
+from cdcsync_spark.verify.target_position import Opened, SyncStatus, open_target
 
 _MOST_WORKERS = 8
 _TOO_MANY = "there are too many to look at all of them again"
@@ -69,7 +69,7 @@ class Comparison:
         with start_workers(workers) as pool:
             for number, subject in enumerate(subjects):
                 self._attempt(subject, number, pool, workers)
-        self._settler().settle([s.suspect for s in subjects if s.suspect])
+        self._confirmation().settle([s.suspect for s in subjects if s.suspect])
         return [*(self._finish(s) for s in subjects), *self._gone({str(t) for t in tables})]
 
     def _tables(self) -> list[TableId]:
@@ -144,9 +144,9 @@ class Comparison:
 
     # -- the second
 
-    def _settler(self) -> Settler:
+    def _confirmation(self) -> Confirmation:
         metadata = self.resource.metadata
-        return Settler(
+        return Confirmation(
             self.source,
             self.facts,
             self.status,

@@ -102,8 +102,8 @@ def _multipliers(seed: bytes, words: int) -> tuple[Words, Words]:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of bounded size: joined texts must stay below 2 GiB, and the words within the cache.
-    Slices of bounded size: joined texts must stay below 2 GiB, and the words within the cache."""
+    """Slices of bounded size: joined texts must stay below 2 GiB, and the words within the
+    cache."""
     if batch.num_rows > 1 and (batch.nbytes > _PIECE_BYTES or batch.num_rows > 16384):
         half = batch.num_rows // 2
         yield from _pieces(batch.slice(0, half))

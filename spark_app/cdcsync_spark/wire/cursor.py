@@ -52,8 +52,8 @@ class Cursor:
         return self._data[self.skip(1)]
 
     def lenenc(self) -> int:
-        """A length-encoded integer: one byte below 251, else 2, 3 or 8 bytes after 252, 253, 254.
-        A length-encoded integer: one byte below 251, else 2, 3 or 8 bytes after 252, 253, 254."""
+        """A length-encoded integer: one byte below 251, else 2, 3 or 8 bytes after 252, 253,
+        254."""
         first = self.byte()
         if first < 251:
             return first
@@ -70,8 +70,8 @@ class Cursor:
         return value >> 8 if more == 8 else value >> (more + 1)
 
     def signed_varlen(self) -> int:
-        """`varlen` with the sign in the lowest bit; a negative number is stored as its complement.
-        `varlen` with the sign in the lowest bit; a negative number is stored as its complement."""
+        """`varlen` with the sign in the lowest bit; a negative number is stored as its
+        complement."""
         value = self.varlen()
         return ~(value >> 1) if value & 1 else value >> 1
 

@@ -214,8 +214,8 @@ def is_begin(body: Buffer) -> bool:
 
 
 def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Query:
-    """QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's QUERY_COMPRESSED.
-    QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's QUERY_COMPRESSED."""
+    """QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's
+    QUERY_COMPRESSED."""
     cursor = Cursor(body)
     cursor.skip(8)
     database_length = cursor.byte()

@@ -86,8 +86,8 @@ class Lanes:
         return self.bytes[shift:].take(at, mode="clip")
 
     def little(self, at: Cursors, width: int, shift: int = 0) -> Numbers:
-        """Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of numpy.
-        Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of numpy."""
+        """Unsigned little endian numbers of 1 to 8 bytes, in the next wider unsigned type of
+        numpy."""
         if width == 1:
             return self.byte(at, shift)
         wide = _WIDER[width]

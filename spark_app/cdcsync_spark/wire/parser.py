@@ -420,8 +420,8 @@ def _savepoint(name: str) -> str:
 
 
 def _opens_transaction(sql: str) -> bool:
-    """MySQL logs CREATE TABLE ... SELECT as `CREATE TABLE ... START TRANSACTION`, rows and an XID.
-    MySQL logs CREATE TABLE ... SELECT as `CREATE TABLE ... START TRANSACTION`, rows and an XID."""
+    """MySQL logs CREATE TABLE ... SELECT as `CREATE TABLE ... START TRANSACTION`, rows and an
+    XID."""
     return sql.rstrip().upper().endswith("START TRANSACTION")
 
 

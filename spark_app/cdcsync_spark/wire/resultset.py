@@ -26,8 +26,8 @@ _MAX_COLUMNS = 1 << 13
 
 
 class Definition(NamedTuple):
-    """A column of the result: the type code of the wire, the flags, the collation's id (63: bytes).
-    A column of the result: the type code of the wire, the flags, the collation's id (63: bytes)."""
+    """A column of the result: the type code of the wire, the flags, the collation's id (63:
+    bytes)."""
 
     name: str
     code: int

@@ -408,8 +408,8 @@ def test_a_source_that_refuses_the_operator_while_a_stream_flows_is_asked_twice_
 
 
 def test_a_source_that_was_unfit_and_is_away_is_tried_again_as_any_that_is_away() -> None:
-    """As a server is that restarts for its cure: what is retried is not called failed, nor stalled.
-    As a server is that restarts for its cure: what is retried is not called failed, nor stalled."""
+    """As a server is that restarts for its cure: what is retried is not called failed, nor
+    stalled."""
     world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     world.steps()
     assert (world.status.phase, world.condition("Stalled")) == (Phase.PENDING, ("True", "BinlogDisabled"))

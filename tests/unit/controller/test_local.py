@@ -1,5 +1,5 @@
-"""Local mode end to end on a pretended source and driver: files, processes, signals (R4, R7, R8).
-Local mode end to end on a pretended source and driver: files, processes, signals (R4, R7, R8)."""
+"""Local mode end to end on a pretended source and driver: files, processes, signals (R4, R7,
+R8)."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ def test_a_template_may_say_only_what_is_on_the_list(part: str, pod: dict[str, A
 def test_a_container_of_ours_runs_its_own_code_without_more_rights(
     part: str, fields: dict[str, Any], said: str, word: str
 ) -> None:
-    """Nulls included: what a template removes from the operator's pod is missing in the merged one.
-    Nulls included: what a template removes from the operator's pod is missing in the merged one."""
+    """Nulls included: what a template removes from the operator's pod is missing in the merged
+    one."""
     found = refused(**template(part, container(part, **fields)))
     assert any(said in phrase for phrase in found)
     if word:

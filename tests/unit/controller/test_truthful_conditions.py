@@ -99,8 +99,8 @@ def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
 
 
 def reporting(world: World, **flow: Any) -> tuple[str, str]:
-    """The stream's driver reports how data flows, and its tables and position as ever; Ready then.
-    The stream's driver reports how data flows, and its tables and position as ever; Ready then."""
+    """The stream's driver reports how data flows, and its tables and position as ever; Ready
+    then."""
     run = world.live(STREAM)
     world.flow("shop.a", "shop.b")
     world.runs[run.id] = replace(world.runs[run.id], flow=Flow(**flow))

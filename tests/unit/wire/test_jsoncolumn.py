@@ -109,8 +109,8 @@ def test_a_damage_that_all_documents_share(seed: int) -> None:
 
 
 def test_elements_that_name_the_same_bytes_are_not_printed_for_ever() -> None:
-    """A thousand elements of a damaged array name the same long string: more than the value holds.
-    A thousand elements of a damaged array name the same long string: more than the value holds."""
+    """A thousand elements of a damaged array name the same long string: more than the value
+    holds."""
     text = document("x" * 1000)[1:]
     head = 4 + 1000 * 3
     entries = (b"\x0c" + head.to_bytes(2, "little")) * 1000

@@ -384,8 +384,8 @@ def test_a_file_that_ends_inside_a_transaction_rolls_it_back() -> None:
 
 
 def test_heartbeats() -> None:
-    """Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded place).
-    Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded place)."""
+    """Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded
+    place)."""
     _, events = Log.begun()
     second = b"\x01" + bytes([len(FILE)]) + FILE.encode() + b"\x02\x09\xfe" + struct.pack("<Q", 5 << 32) + b"\x00"
     beats = [

@@ -109,8 +109,8 @@ def work(home: DeltaHome, view: TableView, commit: Commit) -> tuple[list[Action]
 
 
 def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> int:
-    """The rows that a MERGE adds or, below zero, takes away. Staged files are relative to `root`.
-    The rows that a MERGE adds or, below zero, takes away. Staged files are relative to `root`."""
+    """The rows that a MERGE adds or, below zero, takes away. Staged files are relative to
+    `root`."""
     change, table, gained = commit.change, commit.state.table, 0
     try:
         if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:

@@ -113,8 +113,8 @@ class Log:
         return f"{self.folder}/{entry_name(version)}"
 
     def state_at(self, version: int) -> TableState | None:
-        """The newest own state at or before `version`; None where no entry that is left holds one.
-        The newest own state at or before `version`; None where no entry that is left holds one."""
+        """The newest own state at or before `version`; None where no entry that is left holds
+        one."""
         for earlier in range(version, max(-1, version - _MOST_FOREIGN_COMMITS), -1):
             entry = self.entry(earlier)
             if entry is None:

@@ -70,8 +70,8 @@ def catch_up(log: Log, view: TableView) -> int:
 
 
 def _refuse_foreign(log: Log, view: TableView) -> None:
-    """New files that still are live must be the table's own; a view with another one is not used.
-    New files that still are live must be the table's own; a view with another one is not used."""
+    """New files that still are live must be the table's own; a view with another one is not
+    used."""
     for file in filter(None, map(view.files.get, view.named)):
         for path in filter(None, (file.path, file.vector.path if file.vector else "")):
             if not inside(path):

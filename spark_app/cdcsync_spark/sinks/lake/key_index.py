@@ -111,8 +111,8 @@ class KeyIndex:
         return _Loaded(np.concatenate([_NO_CODES, *codes]), stored, version.deleted())
 
     def _register(self, path: str, vector: str, loaded: _Loaded) -> None:
-        """The file counts as known when its run is kept: where scratch space is full, neither is.
-        The file counts as known when its run is kept: where scratch space is full, neither is."""
+        """The file counts as known when its run is kept: where scratch space is full, neither
+        is."""
         number = len(self._paths)
         run = self._scratch.keep(run_of_file(loaded.codes, number))
         self._paths.append(path)

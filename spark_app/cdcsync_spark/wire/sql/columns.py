@@ -39,8 +39,8 @@ def names_column(name: str, table: Table) -> bool:
 
 
 def is_same_column(reader: Reader, table: Table, session: Session) -> None:
-    """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its place.
-    Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its place."""
+    """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its
+    place."""
     reader.take("COLUMN")
     reader.take("IF", "EXISTS")
     name = reader.name()

@@ -147,8 +147,8 @@ def _check_names(tokens: Sequence[Token]) -> None:
 
 
 def _check_expression(tokens: Sequence[Token]) -> None:
-    """Constants, columns, operators and built-in functions: nothing that reads or writes a table.
-    Constants, columns, operators and built-in functions: nothing that reads or writes a table."""
+    """Constants, columns, operators and built-in functions: nothing that reads or writes a
+    table."""
     before: Token | None = None
     for number, token in enumerate(tokens):
         if token.kind is Kind.SYMBOL and token.text not in _SYMBOLS:

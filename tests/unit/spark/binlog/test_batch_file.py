@@ -1,5 +1,5 @@
-"""Sealed transactions to files: a table's rows, its failures and its place, each table for itself.
-Sealed transactions to files: a table's rows, its failures and its place, each table for itself."""
+"""Sealed transactions to files: a table's rows, its failures and its place, each table
+for itself."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import FilePosition, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.spool import Spool, Spooled
-from cdcsync_spark.binlog.transactions import Sealed, Stop
+from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
 from support.facts import UUID, at
 
@@ -54,10 +54,14 @@ def event(
     return RowsEvent(table, mapped or MAPS[table], operation, b"".join(images), 100)
 
 
-def sealed(rows: dict[TableId, list[tuple[int, RowsEvent]]], stops: dict[TableId, Stop] | None = None) -> Sealed:
+def sealed(
+    rows: dict[TableId, list[tuple[int, RowsEvent]]], stops: dict[TableId, Stop] | None = None
+) -> SealedTransactions:
     transactions = [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))]
     spooled = {t: [(i, Spooled(e)) for i, e in found] for t, found in rows.items()}
-    return Sealed(FilePosition(at(100)), FilePosition(at(300)), 7.5, transactions if rows else [], spooled, stops or {})
+    return SealedTransactions(
+        FilePosition(at(100)), FilePosition(at(300)), 7.5, transactions if rows else [], spooled, stops or {}
+    )
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def writer(tmp_path: Path) -> BatchWriter:
     return BatchWriter(tmp_path, {t: definition(t) for t in (ORDERS, ITEMS)})
 
 
-def part(batch: LogBatch, table: TableId) -> TableBatch:
+def part(batch: BinlogBatch, table: TableId) -> TableBatch:
     (found,) = [p for p in batch.tables if p.table == str(table)]
     return found
 
@@ -194,8 +198,8 @@ def test_spilled_and_joined_events_decode_as_if_in_memory(writer: BatchWriter, t
 
 
 def test_a_changed_definition_is_seen_in_every_piece(writer: BatchWriter) -> None:
-    """The check is made once per description that the log gives; a new description is checked anew.
-    The check is made once per description that the log gives; a new description is checked anew."""
+    """The check is made once per description that the log gives; a new description is checked
+    anew."""
     assert part(writer.write(sealed({ORDERS: [(0, event(ORDERS, image(1, 1)))]})), ORDERS).stop is None
     changed = event(ORDERS, image(2, 2), mapped=table_map(ORDERS, second="w"))
     stop = part(writer.write(sealed({ORDERS: [(0, changed)]})), ORDERS).stop
@@ -217,7 +221,7 @@ def test_a_batch_comes_back_from_its_line(writer: BatchWriter) -> None:
     batch = writer.write(sealed({ORDERS: [(0, event(ORDERS, image(1, 10)))]}, {ITEMS: stop}))
     line = batch.to_json()
     assert "\n" not in line
-    again = LogBatch.from_json(line)
+    again = BinlogBatch.from_json(line)
     assert again.to_json() == line
     assert (again.start, again.end, again.transactions) == (batch.start, batch.end, batch.transactions)
     found = part(again, ITEMS).stop
@@ -227,7 +231,7 @@ def test_a_batch_comes_back_from_its_line(writer: BatchWriter) -> None:
 
 def test_the_reason_why_a_run_ends_comes_back_too() -> None:
     fatal = fail(Reason.POSITION_LOST, "the file is gone", remedy="read the tables again")
-    batch = LogBatch(FilePosition(at(100)), FilePosition(at(100)), None, "", (), fatal)
-    again = LogBatch.from_json(batch.to_json()).fatal
+    batch = BinlogBatch(FilePosition(at(100)), FilePosition(at(100)), None, "", (), fatal)
+    again = BinlogBatch.from_json(batch.to_json()).fatal
     assert again is not None
     assert (again.reason, again.message) == (fatal.reason, fatal.message)

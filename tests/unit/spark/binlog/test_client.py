@@ -62,8 +62,8 @@ class FakeConnection:
 
 
 def packets(*payloads: bytes) -> bytes:
-    """Length 3, sequence number 1; a payload of 0xffffff bytes or more goes on in the next packet.
-    Length 3, sequence number 1; a payload of 0xffffff bytes or more goes on in the next packet."""
+    """Length 3, sequence number 1; a payload of 0xffffff bytes or more goes on in the next
+    packet."""
     out = bytearray()
     for payload in payloads:
         for number, start in enumerate(range(0, len(payload) + 1, 0xFFFFFF)):

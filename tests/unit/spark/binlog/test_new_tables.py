@@ -45,10 +45,10 @@ def test_rows_of_a_matching_table_count_once() -> None:
     for name in ("a", "b", "b", "tmp_x"):
         assert new.met(TableId("shop", name)) is False
     new.met(TableId("elsewhere", "b"))
-    assert (new.take(), new.take()) == (1, 0)
+    assert (new.take_count(), new.take_count()) == (1, 0)
     new.met(TableId("shop", "b"))
     new.met(TableId("other", "one"))
-    assert new.take() == 1
+    assert new.take_count() == 1
 
 
 def test_each_statement_that_makes_a_matching_table_counts() -> None:
@@ -62,11 +62,11 @@ def test_each_statement_that_makes_a_matching_table_counts() -> None:
     ):
         new.read(Statement("shop", sql))
     new.read(Statement("elsewhere", "RENAME TABLE a TO shop.c"))
-    assert new.take() == 3
+    assert new.take_count() == 3
 
 
 def test_without_patterns_nothing_appears() -> None:
     new = NewTables([], None)
     new.met(TableId("shop", "b"))
     new.read(Statement("shop", "CREATE TABLE b (id INT)"))
-    assert new.take() == 0
+    assert new.take_count() == 0

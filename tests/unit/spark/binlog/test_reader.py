@@ -25,10 +25,10 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog import reader as logreader
-from cdcsync_spark.binlog.batch import LogBatch, read_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.client import DumpTakenOver
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.reader import Dump, LogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader, Dump, ReaderSettings
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES
 from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap, XaEnd
@@ -62,8 +62,8 @@ class Connection:
 
 @dataclass
 class Script:
-    """Stands for the server; `opened` are the positions asked for, `allowed` lets events through.
-    Stands for the server; `opened` are the positions asked for, `allowed` lets events through."""
+    """Stands for the server; `opened` are the positions asked for, `allowed` lets events
+    through."""
 
     connections: list[Connection]
     opened: list[Position] = field(default_factory=list)
@@ -135,12 +135,12 @@ def settings(tmp_path: Path) -> ReaderSettings:
 
 
 @pytest.fixture
-def started() -> Iterator[Callable[[ReaderSettings, Script], LogReader]]:
+def started() -> Iterator[Callable[[ReaderSettings, Script], BinlogReader]]:
     """Starts readers and ends their threads after the test."""
-    readers: list[tuple[LogReader, Script]] = []
+    readers: list[tuple[BinlogReader, Script]] = []
 
-    def start(settings: ReaderSettings, script: Script) -> LogReader:
-        reader = LogReader(settings, script.open)
+    def start(settings: ReaderSettings, script: Script) -> BinlogReader:
+        reader = BinlogReader(settings, script.open)
         readers.append((reader, script))
         reader.start()
         return reader
@@ -153,23 +153,23 @@ def started() -> Iterator[Callable[[ReaderSettings, Script], LogReader]]:
         assert not reader._thread.is_alive()
 
 
-Start = Callable[[ReaderSettings, Script], LogReader]
+Start = Callable[[ReaderSettings, Script], BinlogReader]
 
 
-def take(reader: LogReader) -> LogBatch:
+def take(reader: BinlogReader) -> BinlogBatch:
     """The next batch; the reader's thread is on its way with it."""
     for _ in range(int(SECONDS * 100)):
-        batch = reader.take()
+        batch = reader.next_batch()
         if batch is not None:
             return batch
         threading.Event().wait(0.01)
     raise AssertionError("no batch came")
 
 
-def everything(reader: LogReader, until: int) -> tuple[list[int], list[LogBatch]]:
+def everything(reader: BinlogReader, until: int) -> tuple[list[int], list[BinlogBatch]]:
     """Keys of all batches until the reader stands at offset `until`; checks that batches join."""
     keys: list[int] = []
-    batches: list[LogBatch] = []
+    batches: list[BinlogBatch] = []
     while not batches or batches[-1].end.at != at(until):
         batch = take(reader)
         if batch.fatal is not None:
@@ -180,7 +180,7 @@ def everything(reader: LogReader, until: int) -> tuple[list[int], list[LogBatch]
     return keys, batches
 
 
-def keys_of(batch: LogBatch) -> list[int]:
+def keys_of(batch: BinlogBatch) -> list[int]:
     keys: list[int] = []
     for part in batch.tables:
         if part.file:
@@ -229,11 +229,11 @@ def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, 
     reader is stopped."""
     script = Script([Connection(transactions(Pen(), range(60)))])
     reader = started(replace(settings, max_batch_bytes=FIVE, interval_seconds=3600.0), script)
-    reader.take()
-    batches = [reader.take() for _ in range(3)]
+    reader.next_batch()
+    batches = [reader.next_batch() for _ in range(3)]
     assert all(batch is not None and batch.full for batch in batches)
     threading.Timer(0.05, reader.stop).start()
-    while reader.take() is not None:
+    while reader.next_batch() is not None:
         pass
 
 
@@ -241,8 +241,8 @@ def test_what_is_not_full_waits_for_the_interval(settings: ReaderSettings, start
     script = Script([Connection(transactions(Pen(), range(3)))])
     reader = started(replace(settings, interval_seconds=0.2), script)
     begun = time.monotonic()
-    reader.take()
-    batch = reader.take()
+    reader.next_batch()
+    batch = reader.next_batch()
     assert time.monotonic() - begun >= 0.2
     assert batch is None or not batch.full
 
@@ -251,7 +251,7 @@ def test_nothing_new_is_no_batch(settings: ReaderSettings, started: Start) -> No
     script = Script([Connection([[Pen().begin()], [insert(1)]])])
     reader = started(settings, script)
     script.wait_for(2)
-    assert reader.take() is None
+    assert reader.next_batch() is None
 
 
 def test_a_heartbeat_is_a_batch_without_rows(settings: ReaderSettings, started: Start) -> None:
@@ -276,7 +276,7 @@ def test_a_lost_connection_goes_on_after_the_last_whole_transaction(settings: Re
 def test_a_source_that_stays_away_ends_the_run_in_time(
     settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.5)
     batch = take(started(settings, Script([])))
     assert isinstance(batch.fatal, TransientError)
     assert batch.fatal.reason is Reason.SOURCE_UNREACHABLE
@@ -293,7 +293,7 @@ def test_a_source_that_only_fails_slowly_is_given_up_too(
     settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch, said: list[list[Fact]]
 ) -> None:
     """However much longer than the patience each attempt takes: nothing of it is progress."""
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.2)
     script = Script([Connection(said, LOST, pause=0.3) for _ in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
@@ -305,7 +305,7 @@ def test_the_rotation_with_which_each_connection_begins_is_no_progress(
     settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes at once, and then nothing."""
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 1.5)
     begun = [[Progress(at(100))], [Pen().begin()], [insert(1)]]
     script = Script([Connection(begun, LOST, pause=0.3) for _ in range(40)])
     reader = started(settings, script)
@@ -319,7 +319,7 @@ def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(
 ) -> None:
     """Two syncs with one replica id: each connection brings a transaction, and nobody would ever
     hear of it."""
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.5)
     pen, taken = Pen(), DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
     script = Script([Connection(transactions(pen, range(n, n + 1)), taken) for n in range(40)])
     reader = started(settings, script)
@@ -331,7 +331,7 @@ def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(
 def test_a_successor_that_takes_over_from_a_zombie_once_is_forgiven(
     settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.2)
     taken = DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
     alive = [Connection([[Progress(at(100))]] * 5, taken, pause=0.1) for _ in range(2)]
     script = Script([*alive, Connection(transactions(Pen(), range(2)))])
@@ -343,7 +343,7 @@ def test_a_source_that_stayed_is_tried_again_when_it_is_lost(
     settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle log does not move; its heartbeats say that it is there."""
-    monkeypatch.setattr(logreader, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.2)
     alive = [Connection([[Progress(at(100))]] * 5, LOST, pause=0.1) for _ in range(2)]
     script = Script([*alive, Connection(transactions(Pen(), range(2)))])
     keys, _ = everything(started(settings, script), 100 + 2 * 100)
@@ -400,11 +400,11 @@ class _Failing:
         self._writer = writer
         self._error: Exception | None = error
 
-    def write(self, sealed: Any) -> LogBatch:
+    def write(self, sealed: Any) -> BinlogBatch:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        return cast(LogBatch, self._writer.write(sealed))
+        return cast(BinlogBatch, self._writer.write(sealed))
 
 
 @pytest.mark.parametrize("max_batch_bytes", [FIVE, 1 << 20])
@@ -416,7 +416,7 @@ def test_after_a_batch_that_could_not_be_written_nothing_comes(
 ) -> None:
     """What it held would be missing, also if the disk has room again."""
     script = Script([Connection(transactions(Pen(), range(60)))])
-    reader = LogReader(replace(settings, max_batch_bytes=max_batch_bytes), script.open)
+    reader = BinlogReader(replace(settings, max_batch_bytes=max_batch_bytes), script.open)
     reader._writer = cast(Any, _Failing(reader._writer, error))
     reader.start()
     for _ in range(3):
@@ -431,7 +431,7 @@ def test_after_a_batch_that_could_not_be_written_nothing_comes(
 
 def test_stopping_ends_a_thread_that_waits_for_the_server(settings: ReaderSettings) -> None:
     script = Script([Connection(transactions(Pen(), range(1)))])
-    reader = LogReader(settings, script.open)
+    reader = BinlogReader(settings, script.open)
     reader.start()
     script.wait_for(3)
     reader.stop()
@@ -442,7 +442,7 @@ def test_stopping_ends_a_thread_that_waits_for_the_server(settings: ReaderSettin
 
 def test_stopping_ends_a_thread_whose_batch_nobody_takes(settings: ReaderSettings) -> None:
     script = Script([Connection(transactions(Pen(), range(60)))])
-    reader = LogReader(replace(settings, max_batch_bytes=FIVE), script.open)
+    reader = BinlogReader(replace(settings, max_batch_bytes=FIVE), script.open)
     reader.start()
     script.wait_for(28)
     reader.stop()
@@ -452,7 +452,7 @@ def test_stopping_ends_a_thread_whose_batch_nobody_takes(settings: ReaderSetting
 
 def test_stopping_ends_a_thread_that_waits_to_connect_again(settings: ReaderSettings) -> None:
     script = Script([])
-    reader = LogReader(settings, script.open)
+    reader = BinlogReader(settings, script.open)
     reader.start()
     reader.stop()
     reader._thread.join(SECONDS)
@@ -483,11 +483,11 @@ def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings
     count = 400
     script = Script([Connection(transactions(Pen(), range(count)))])
     reader = started(replace(settings, max_batch_bytes=6 * FIVE), script)
-    taken: queue.Queue[LogBatch | None] = queue.Queue()
+    taken: queue.Queue[BinlogBatch | None] = queue.Queue()
 
     def greedy() -> None:
         while not script.closed.wait(0.001):
-            batch = reader.take()
+            batch = reader.next_batch()
             if batch is not None:
                 taken.put(batch)
                 if batch.end.at == at(100 + count * 100):
@@ -521,7 +521,7 @@ def test_what_a_commit_needs_is_searched_for_while_no_dump_is_open(settings: Rea
         asked.append((xid, end))
         return found
 
-    reader = LogReader(settings, script.open, find)
+    reader = BinlogReader(settings, script.open, find)
     reader.start()
     try:
         keys, _ = everything(reader, 400)
@@ -540,7 +540,7 @@ def test_a_prepare_that_cannot_be_found_stops_the_tables(settings: ReaderSetting
         if lost is not None:
             raise lost
 
-    reader = LogReader(settings, Script([Connection(commit), Connection(commit)]).open, find)
+    reader = BinlogReader(settings, Script([Connection(commit), Connection(commit)]).open, find)
     reader.start()
     try:
         batch = take(reader)

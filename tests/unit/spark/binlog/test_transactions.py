@@ -16,7 +16,7 @@ from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.binlog import transactions as assembly
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
-from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, Assembly, PrepareNeeded, Sealed
+from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, PrepareNeeded, SealedTransactions, TransactionAssembler
 from cdcsync_spark.wire import facts
 from cdcsync_spark.wire.facts import Fact, Progress, RollbackTo, Savepoint, Statement, TransactionRollback
 from support.facts import UUID, Pen, at, rows
@@ -51,7 +51,9 @@ class Reader:
         start = start or file(100)
         self.pen = Pen(gtids=isinstance(start, GtidPosition))
         self.spool = Spool(str(folder), memory)
-        self.assembly = Assembly({t: definition(t) for t in (ORDERS, ITEMS)}, start, ahead or {}, self.spool)
+        self.assembly = TransactionAssembler(
+            {t: definition(t) for t in (ORDERS, ITEMS)}, start, ahead or {}, self.spool
+        )
 
     def feed(self, *found: Fact | Iterable[Fact]) -> Reader:
         for one in found:
@@ -62,7 +64,7 @@ class Reader:
     def transaction(self, *inside: Fact) -> Reader:
         return self.feed(self.pen.transaction(*inside))
 
-    def seal(self) -> Sealed:
+    def seal(self) -> SealedTransactions:
         return self.assembly.seal()
 
 
@@ -71,7 +73,7 @@ def reader(tmp_path: Path) -> Reader:
     return Reader(tmp_path)
 
 
-def bodies(sealed: Sealed, table: TableId) -> list[tuple[int, bytes]]:
+def bodies(sealed: SealedTransactions, table: TableId) -> list[tuple[int, bytes]]:
     return [(i, item.event().body) for i, item in sealed.rows.get(table, [])]
 
 
@@ -570,8 +572,8 @@ def traced(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("start", [file(100), gtid("", 100)])
 @pytest.mark.parametrize("events", [1, 20])
 def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, start: Position, events: int) -> None:
-    """A batch of rows that are changed one by one took ten times its size, and the driver's memory.
-    A batch of rows that are changed one by one took ten times its size, and the driver's memory."""
+    """A batch of rows that are changed one by one took ten times its size, and the driver's
+    memory."""
     reader = Reader(tmp_path, start, memory=1 << 30)
 
     def feed() -> None:

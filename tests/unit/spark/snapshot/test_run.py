@@ -316,8 +316,8 @@ def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> No
 
 @pytest.mark.parametrize("splits", [1, 2, 4, 5, 6, 7])
 def test_a_table_whose_plan_breaks_off_leaves_the_others_alone(world: World, splits: int) -> None:
-    """Wherever in a wave that is: what else the wave holds is read, and so are the tables after it.
-    Wherever in a wave that is: what else the wave holds is read, and so are the tables after it."""
+    """Wherever in a wave that is: what else the wave holds is read, and so are the tables after
+    it."""
     world.fakes.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
     context = world.run({"notes": 3, "orders": splits, "items": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.TYPE_UNSUPPORTED}

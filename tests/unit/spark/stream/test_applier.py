@@ -17,7 +17,7 @@ from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
 from cdcsync_spark.sinks.base import Commit, Replace, Stamp
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Place
@@ -54,12 +54,12 @@ class World:
         )
         return StreamTable(str(table.id), target.writer(self.folder), found, committed=0.0)
 
-    def batch(self, start: int, end: int, rows: dict[str, list[tuple[ChangeKind, int, int]]]) -> LogBatch:
+    def batch(self, start: int, end: int, rows: dict[str, list[tuple[ChangeKind, int, int]]]) -> BinlogBatch:
         """One transaction that ends at `end`, with (kind, id, v) for each table's name."""
         transactions = str(self.folder / f"{start}.json")
         write_transactions(transactions, [TransactionId(LogOffset("binlog.000001", end))])
         parts = tuple(self._part(name, changes, start, end) for name, changes in sorted(rows.items()))
-        return LogBatch(_place(start), _place(end), None, transactions, parts)
+        return BinlogBatch(_place(start), _place(end), None, transactions, parts)
 
     def _part(self, name: str, changes: list[tuple[ChangeKind, int, int]], start: int, end: int) -> TableBatch:
         path = str(self.folder / f"{start}-{name}.arrow")
@@ -132,10 +132,10 @@ def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoc
     )
 
     world.applier.apply(world.batch(100, 200, {"b": [(ChangeKind.INSERT, 1, 10)]}))
-    world.applier.stamp(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
 
     assert not table.flowing
-    assert table.stop is None
+    assert table.error is None
     found = table.target.last_commit()
     assert found is not None
     assert found.position == older
@@ -145,8 +145,8 @@ def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoc
 def test_an_idle_table_is_stamped_with_the_readers_place_once(world: World) -> None:
     world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
-    world.applier.stamp(older_than=float("inf"))
-    world.applier.stamp(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
 
     found = world.stream_table("b").target.last_commit()
     assert found is not None
@@ -162,7 +162,7 @@ def test_a_target_that_forgets_sooner_is_stamped_sooner(world: World) -> None:
     for age, number in ((90, 0), (110, 1)):
         assert table.target.last_commit() is not None
         table.committed = world.applier.clock() - age
-        world.applier.stamp(older_than=-1000)
+        world.applier.checkpoint_idle(older_than=-1000)
         found = table.target.last_commit()
         assert found is not None
         assert found.number == number
@@ -174,7 +174,7 @@ def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
 
     world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
-    stop = world.stream_table("a").stop
+    stop = world.stream_table("a").error
     assert stop is not None
     assert stop.reason is Reason.SINK_CONFLICT
     assert world.rows("a") == {}
@@ -192,7 +192,7 @@ def test_a_target_that_cannot_be_read_stops_alone(world: World, torn: bool) -> N
 
     world.applier.apply(world.batch(100, 200, {n: [(ChangeKind.INSERT, 1, 10)] for n in ("a", "b")}))
 
-    stop = world.stream_table("a").stop
+    stop = world.stream_table("a").error
     assert stop is not None
     assert stop.reason is Reason.SINK_CONFLICT
     assert world.rows("b") == {1: 10}

@@ -17,7 +17,7 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.sinks.base import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Place
@@ -95,7 +95,7 @@ class World:
 
     def crash(self) -> None:
         end = FilePosition(LogOffset(NEXT, 300))
-        self.applier.apply(LogBatch.from_json(LogBatch(BEFORE, end, 1.0, "", (), left=LEFT).to_json()))
+        self.applier.apply(BinlogBatch.from_json(BinlogBatch(BEFORE, end, 1.0, "", (), left=LEFT).to_json()))
 
     def table(self, name: str) -> StreamTable:
         return self.applier.tables[f"shop.{name}"]
@@ -147,7 +147,7 @@ def test_a_table_behind_the_place_was_repaired_before(world: World, source: Sour
 def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(world: World, source: Source) -> None:
     source.faults["a"] = fail(Reason.LOG_INCOMPLETE, "rows that cannot be read")
     world.crash()
-    assert world.table("a").stop is source.faults["a"]
+    assert world.table("a").error is source.faults["a"]
     assert world.table("a").state.position == BEFORE
     assert world.rows("c") == {1: 10, 3: 3}
 

@@ -18,7 +18,7 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
 from cdcsync_spark.sinks.base import Stamp
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from support.memory_target import MemoryTarget
@@ -83,7 +83,7 @@ class World:
         end: Position,
         transactions: Sequence[tuple[TransactionId, dict[str, list[Image]]]] = (),
         stops: dict[str, tuple[PermanentError, Position]] | None = None,
-    ) -> LogBatch:
+    ) -> BinlogBatch:
         self.number += 1
         names = sorted({n for _, rows in transactions for n in rows} | set(stops or {}))
         parts = [self._part(n, end, transactions, (stops or {}).get(n)) for n in names]
@@ -91,7 +91,7 @@ class World:
         if transactions:
             path = str(self.folder / f"{self.number}.json")
             write_transactions(path, [t for t, _ in transactions])
-        return LogBatch.from_json(LogBatch(start, end, 1.0, path, tuple(parts)).to_json())
+        return BinlogBatch.from_json(BinlogBatch(start, end, 1.0, path, tuple(parts)).to_json())
 
     def _part(
         self,
@@ -155,7 +155,7 @@ def test_a_table_that_rested_takes_part_again(world: World) -> None:
     apply(world.batch(file(100), file(200), [file_transaction(200, items=[(INSERT, 1, "i")])]))
     apply(world.batch(file(200), file(300)))
     apply(world.batch(file(300), file(400), [file_transaction(400, orders=[(INSERT, 1, "a")])]))
-    assert not world.table("orders").released
+    assert not world.table("orders").handed_over
     assert world.values("orders") == {1: "a"}
     assert world.targets["orders"].state == replace(world.table("orders").state, position=file(400))
 
@@ -253,13 +253,13 @@ def test_a_lost_race_decides_again_on_the_state_that_won(world: World) -> None:
 # -- tables that were taken over
 
 
-def test_a_table_that_was_read_again_is_released(world: World) -> None:
+def test_a_table_that_was_resnapshot_is_handed_over(world: World) -> None:
     """Rule R5: its new content is as of its own LOW, and the changes between are the second
     reader's to apply."""
     world.targets["orders"].state = state("orders", file(250), nonce=1)
     world.applier.apply(world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")])]))
-    assert world.table("orders").released
-    assert world.table("orders").stop is None
+    assert world.table("orders").handed_over
+    assert world.table("orders").error is None
     assert world.targets["orders"].log == []
 
 
@@ -269,8 +269,8 @@ def test_a_table_with_a_higher_epoch_is_released_and_has_not_failed(world: World
     world.applier.apply(
         world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")], items=[(INSERT, 1, "i")])])
     )
-    assert world.table("orders").released
-    assert world.table("orders").stop is None
+    assert world.table("orders").handed_over
+    assert world.table("orders").error is None
     assert world.values("items") == {1: "i"}
 
 
@@ -288,16 +288,16 @@ def test_a_stamp_never_lifts_a_table_that_was_read_again(world: World) -> None:
     """Its position would pass changes that it does not have."""
     world.applier.apply(world.batch(file(100), file(300)))
     world.targets["orders"].state = state("orders", file(250), nonce=1)
-    world.applier.stamp(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
     assert world.targets["orders"].state.position == file(250)  # type: ignore[union-attr]
-    assert world.table("orders").released
+    assert world.table("orders").handed_over
 
 
 def test_a_stamp_of_a_table_that_another_run_owns_releases_it(world: World) -> None:
     world.applier.apply(world.batch(file(100), file(300)))
     world.targets["orders"].state = state("orders", file(250), nonce=1, epoch=9)
-    world.applier.stamp(older_than=float("inf"))
-    assert world.table("orders").released
+    world.applier.checkpoint_idle(older_than=float("inf"))
+    assert world.table("orders").handed_over
     assert world.targets["items"].state.position == file(300)  # type: ignore[union-attr]
 
 
@@ -311,11 +311,11 @@ def test_a_refusal_stops_a_table_unless_this_run_has_written_it(world: World) ->
     with pytest.raises(TransientError) as caught:
         apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
     assert (caught.value.reason, caught.value.remedy) == (Reason.SINK_UNREACHABLE, "grant it")
-    assert world.table("orders").stop is None
+    assert world.table("orders").error is None
     apply = world.run(file(200), epoch=3).apply
     world.targets["orders"].fail_next = refused
     apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
-    stop = world.table("orders").stop
+    stop = world.table("orders").error
     assert stop is not None
     assert stop.reason is Reason.PRIVILEGE_MISSING
 
@@ -325,15 +325,15 @@ def test_another_partys_table_in_the_targets_place_stops_the_table_only(world: W
     world.applier.apply(
         world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")], items=[(INSERT, 1, "i")])])
     )
-    assert world.table("orders").stop is not None
+    assert world.table("orders").error is not None
     assert world.values("items") == {1: "i"}
 
 
 def test_a_stamp_that_fails_for_good_stops_the_table_only(world: World) -> None:
     world.applier.apply(world.batch(file(100), file(300)))
     world.targets["items"].fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
-    world.applier.stamp(older_than=float("inf"))
-    assert world.table("items").stop is not None
+    world.applier.checkpoint_idle(older_than=float("inf"))
+    assert world.table("items").error is not None
     assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
 
 
@@ -349,8 +349,8 @@ def test_a_missing_batch_ends_the_run(world: World) -> None:
 
 
 def test_rows_before_a_ddl_are_applied_and_the_table_stops_there(world: World) -> None:
-    """Rule R9: everything before the transaction that stopped the table counts, nothing after it.
-    Rule R9: everything before the transaction that stopped the table counts, nothing after it."""
+    """Rule R9: everything before the transaction that stopped the table counts, nothing after
+    it."""
     world.applier.apply(
         world.batch(
             file(100),
@@ -361,7 +361,7 @@ def test_rows_before_a_ddl_are_applied_and_the_table_stops_there(world: World) -
     )
     assert world.values("orders") == {1: "a"}
     assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
-    assert world.table("orders").stop.reason is Reason.SCHEMA_CHANGE_REFUSED  # type: ignore[union-attr]
+    assert world.table("orders").error.reason is Reason.SCHEMA_CHANGE_REFUSED  # type: ignore[union-attr]
     assert world.applier.position(world.table("orders")) == file(300)
     assert world.values("items") == {1: "i"}
 
@@ -370,13 +370,13 @@ def test_a_table_that_stops_without_rows_keeps_the_place(world: World) -> None:
     world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
     assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
     assert isinstance(world.targets["orders"].log[0].change, Stamp)
-    assert world.table("orders").stop is not None
+    assert world.table("orders").error is not None
 
 
 def test_a_stopped_table_takes_no_more_rows_and_no_stamp(world: World) -> None:
     world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
     world.applier.apply(world.batch(file(500), file(600), [file_transaction(600, orders=[(INSERT, 9, "z")])]))
-    world.applier.stamp(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
     assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
     assert world.values("orders") == {}
 
@@ -389,7 +389,7 @@ def test_a_stop_comes_again_after_a_restart(world: World) -> None:
     world.applier.apply(batch)
     world.run(file(100), epoch=3)
     world.applier.apply(batch)
-    assert world.table("orders").stop is not None
+    assert world.table("orders").error is not None
     assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
     assert world.values("orders") == {1: "a"}
 
@@ -397,8 +397,8 @@ def test_a_stop_comes_again_after_a_restart(world: World) -> None:
 def test_a_released_table_has_not_stopped(world: World) -> None:
     world.targets["orders"].state = state("orders", file(250), nonce=1)
     world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
-    assert world.table("orders").released
-    assert world.table("orders").stop is None
+    assert world.table("orders").handed_over
+    assert world.table("orders").error is None
 
 
 # -- positions and stamps
@@ -425,31 +425,31 @@ def test_a_table_is_consistent_once_the_log_has_passed_its_high_watermark(tmp_pa
 def test_an_idle_table_is_stamped_when_its_last_commit_is_old(world: World) -> None:
     """Rule R4: before the last commit becomes useless."""
     world.applier.apply(world.batch(file(100), file(300), [file_transaction(300, items=[(INSERT, 1, "i")])]))
-    world.applier.stamp(older_than=world.now - 10)
+    world.applier.checkpoint_idle(older_than=world.now - 10)
     assert world.targets["orders"].log == []
     world.now += 20
-    world.applier.stamp(older_than=world.now - 10)
+    world.applier.checkpoint_idle(older_than=world.now - 10)
     stamped = world.targets["orders"].log
     assert [(type(c.change), c.state.position, c.state.epoch) for c in stamped] == [(Stamp, file(300), 2)]
-    world.applier.stamp(older_than=world.now - 10)
+    world.applier.checkpoint_idle(older_than=world.now - 10)
     assert len(stamped) == 1
 
 
 def test_a_stamp_with_no_news_is_no_commit_and_is_not_tried_at_every_batch(world: World) -> None:
     """Ten thousand idle tables of an idle source must not be opened every second."""
     world.now += 20
-    world.applier.stamp(older_than=world.now - 10)
+    world.applier.checkpoint_idle(older_than=world.now - 10)
     opened = world.targets["orders"].opened
-    world.applier.stamp(older_than=world.now - 10)
+    world.applier.checkpoint_idle(older_than=world.now - 10)
     assert world.targets["orders"].log == []
     assert world.targets["orders"].opened == opened
 
 
 def test_a_stamp_repeats_nothing_after_a_restart(world: World) -> None:
     world.applier.apply(world.batch(file(100), file(300)))
-    world.applier.stamp(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
     world.run(file(300), epoch=3)
-    world.applier.stamp(older_than=float("inf"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
     assert len(world.targets["orders"].log) == 1
 
 

@@ -1,5 +1,5 @@
-"""What a stream says of itself: how far behind it is, to its controller; who it is, to the server.
-What a stream says of itself: how far behind it is, to its controller; who it is, to the server."""
+"""What a stream says of itself: how far behind it is, to its controller; who it is, to the
+server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import unix_time
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog.batch import LogBatch
+from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.received import Received
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.run import StreamRun, replica_ids_of
@@ -90,7 +90,7 @@ class Reported:
         self.run = StreamRun(context, spark, self.tables, 1, 3600.0, lambda: self.now, lambda: self.wall)
 
     def hear(self, start: int, end: int, timestamp: float | None, changes: int = 0) -> None:
-        self.run._apply(LogBatch(at(start), at(end), timestamp, "", (), changes=changes))
+        self.run._apply(BinlogBatch(at(start), at(end), timestamp, "", (), changes=changes))
 
     def receive(self, **parts: Any) -> None:
         """What the reader notes."""
@@ -162,7 +162,7 @@ def test_what_another_table_does_makes_no_news_of_an_idle_one() -> None:
     stream.tables[1].committed = -3601.0
     stream.hear(200, 300, 999.0)
     assert [(t["name"], t["position"]["offset"]) for t in stream.say()["tables"]] == [("shop.b", 300)]
-    stream.tables[0].stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
+    stream.tables[0].error = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
     stream.hear(300, 400, 999.0)
     assert [(t["name"], t["position"]["offset"]) for t in stream.say()["tables"]] == [("shop.a", 100)]
     assert [t["position"]["offset"] for t in stream.say(everything=True)["tables"]] == [100, 400]
@@ -178,8 +178,8 @@ def test_a_table_that_stops_while_a_report_is_made_is_not_said_to_have_passed_th
 
     def stopping(table: StreamTable) -> TablePhase:
         found = phase(table)
-        if table.stop is None:
-            table.stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
+        if table.error is None:
+            table.error = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
             stream.hear(100, 200, 999.0)
         return found
 

@@ -17,14 +17,14 @@ from cdcsync_core.position import FilePosition
 from cdcsync_core.run import RunKind
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.sinks.base import Build, Closed
 from cdcsync_spark.stream import run as stream
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.run import StreamRun, run_stream
 from support.facts import at
 from support.memory_target import MemoryTarget
-from unit.spark.test_stream import resource
+from unit.spark.stream.test_run import resource
 
 SECONDS = 120.0
 NOT_CONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back."
@@ -32,8 +32,8 @@ NOT_CONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker 
 
 @dataclass
 class Warming(MemoryTarget):
-    """A target whose index is being built: a commit of rows waits for it, and so does who warms it.
-    A target whose index is being built: a commit of rows waits for it, and so does who warms it."""
+    """A target whose index is being built: a commit of rows waits for it, and so does who warms
+    it."""
 
     waits: threading.Event = field(default_factory=threading.Event)
     closed: threading.Event = field(default_factory=threading.Event)
@@ -126,7 +126,7 @@ def test_a_drain_gives_up_a_batch_that_waits_for_an_index(warming: StreamTable) 
     run = StreamRun(cast(Any, context), cast(Any, None), [warming], 1, 3600.0)
     stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "a statement")
     after = FilePosition(at(200))
-    batch = LogBatch(FilePosition(at(100)), after, None, "", (TableBatch("shop.orders", "", 0, 0, after, stop),))
+    batch = BinlogBatch(FilePosition(at(100)), after, None, "", (TableBatch("shop.orders", "", 0, 0, after, stop),))
     rows = SimpleNamespace(collect=lambda: [{"batch": batch.to_json()}])
     applying = threading.Thread(target=run._on_batch, args=(rows, 0))
     applying.start()
@@ -134,4 +134,4 @@ def test_a_drain_gives_up_a_batch_that_waits_for_an_index(warming: StreamTable) 
     run._close(cast(Any, SimpleNamespace(stop=lambda: None)))
     applying.join(SECONDS)
     assert not applying.is_alive()
-    assert (run._error, warming.stop, run._applier.reader) == (None, None, FilePosition(at(100)))
+    assert (run._error, warming.error, run._applier.reader) == (None, None, FilePosition(at(100)))

@@ -25,9 +25,9 @@ from cdcsync_mysql.watermark import high
 from cdcsync_spark.sinks.base import Target, TargetSnapshot
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
+from cdcsync_spark.verify.key_history import BinlogSearch, KeyHistory, State, Watched
 from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
-from cdcsync_spark.verify.logged import KeyHistory, LogSearch, State, Watched
-from cdcsync_spark.verify.progressed import SyncStatus, open_target, position_of
+from cdcsync_spark.verify.target_position import SyncStatus, open_target, position_of
 
 _POLL_SECONDS = 0.3
 
@@ -84,7 +84,7 @@ class _Reread:
 
 
 @dataclass(frozen=True)
-class Settler:
+class Confirmation:
     """`tell` is called with a table's name and what is being done; `patience` in seconds."""
 
     source: Source
@@ -166,7 +166,7 @@ class Settler:
         """Keeps what the log does not explain."""
         watched = {r.suspect.table.id: _watched(r.suspect) for r in differing}
         start = meet_all([safe, *(w.position for w in watched.values())])
-        search = LogSearch(self.source, self.facts.log, self.replica_id, self.scratch / "binlog", self.patience)
+        search = BinlogSearch(self.source, self.facts.log, self.replica_id, self.scratch / "binlog", self.patience)
         try:
             search.between(start, end, watched)
         except CdcError as e:

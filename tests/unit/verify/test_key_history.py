@@ -13,9 +13,9 @@ from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import TableBatch, write_transactions
+from cdcsync_spark.verify.confirm import explained
 from cdcsync_spark.verify.digest import Digesters, DigestSet
-from cdcsync_spark.verify.logged import Watched
-from cdcsync_spark.verify.settle import explained
+from cdcsync_spark.verify.key_history import Watched
 
 TABLE = Table(
     TableId("d", "t"),

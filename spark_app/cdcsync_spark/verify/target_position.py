@@ -65,8 +65,8 @@ def open_target(target: Target, name: str, status: Status) -> Opened:
 
 
 def position_of(state: TableState, status: Status, name: str) -> Position:
-    """What the target's content has: its own position, and what the stream has passed for it since.
-    What the target's content has: its own position, and what the stream has passed for it since."""
+    """What the target's content has: its own position, and what the stream has passed for it
+    since."""
     position, entry = state.position, status.table(name)
     assert position is not None
     if entry is None or entry.phase not in CONSISTENT or entry.nonce != state.nonce:

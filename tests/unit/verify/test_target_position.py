@@ -11,7 +11,7 @@ from cdcsync_core.run import TablePhase
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import RunRef, Runs, Status, TableStatus, only_tables
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.verify.progressed import position_of
+from cdcsync_spark.verify.target_position import position_of
 
 
 def at(offset: int) -> FilePosition:

@@ -21,8 +21,8 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source
-from cdcsync_spark.binlog.batch import LogBatch, TableBatch, read_transactions
-from cdcsync_spark.binlog.reader import LogReader, ReaderSettings
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 
 _HEARTBEAT_SECONDS = 1.0
@@ -114,7 +114,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class LogSearch:
+class BinlogSearch:
     """Searches the log named `log`. `folder` is scratch space; `patience` in seconds."""
 
     source: Source
@@ -130,12 +130,12 @@ class LogSearch:
         if _passed(start, place, goals):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        reader = LogReader(self._settings(start, watched))
+        reader = BinlogReader(self._settings(start, watched))
         reader.start()
         deadline = time.monotonic() + self.patience
         try:
             while True:
-                batch = reader.take()
+                batch = reader.next_batch()
                 if batch is not None:
                     _look(batch, watched)
                     if _passed(batch.end, place, goals):
@@ -176,7 +176,7 @@ def _passed(position: Position, place: LogOffset, goals: list[Position]) -> bool
     return position.reached(place) and all(position.includes(g) for g in goals)
 
 
-def _look(batch: LogBatch, watched: Mapping[TableId, Watched]) -> None:
+def _look(batch: BinlogBatch, watched: Mapping[TableId, Watched]) -> None:
     if batch.fatal is not None:
         raise batch.fatal
     by_name = {str(table): w for table, w in watched.items()}
