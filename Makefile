@@ -150,7 +150,7 @@ $(KEYS_PLUGIN): | $(STAMPS)/mariadb1011
 
 $(STAMPS)/mariadb114: demo/cdcsync_demo/embedded.py | .venv/ready
 	@echo "servers: MariaDB 11.4 by Maven into the user's cache"
-	@$(BIN)/python -c 'from cdcsync_operator import embedded; print("servers:", embedded.fetch_mariadb().server)'
+	@$(BIN)/python -c 'from cdcsync_demo import embedded; print("servers:", embedded.fetch_mariadb().server)'
 	@touch $@
 
 $(MYSQL97)/usr/sbin/mysqld: | $(STAMPS)/mariadb1011
