@@ -1,8 +1,9 @@
 """Generates the manual's reference from the code: `python tools/reference.py [--check]`.
 
 Pages below docs/reference: every field of the resource (from the CRD), every reason with its
-remedy, the type table, the command line. They are committed, so that they can be read without a
-build; `--check` writes nothing, and names the pages that differ from the code (exit code 1).
+remedy, the conditions, the type table, the metrics, the command line. They are committed, so that
+they can be read without a build; `--check` writes nothing, and names the pages that differ from the
+code (exit code 1).
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from typing import Any
 
 import click
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode
+from cdcsync_core.status import Status
 from cdcsync_core.table import Column, SourceType
 from cdcsync_core.typemap import arrow_type, lossy
 from cdcsync_operator.cli.main import COMMANDS
+from cdcsync_operator.cluster import metrics as operator_metrics
+from cdcsync_spark.run import metrics as driver_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -125,6 +130,87 @@ def reasons() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# ---- conditions
+
+
+def conditions() -> str:
+    guide = tomllib.loads((ROOT / "tools" / "conditions.toml").read_text())
+    parts = [
+        "# Conditions and events",
+        (
+            "`status.conditions` in the form of Kubernetes, with the meaning that kstatus gives to `Ready`, `Reconciling` and "
+            "`Stalled`. A failure has one of the [reasons of failures](reasons.md); the others are here."
+        ),
+    ]
+    for name, entry in guide.items():
+        title = name if name == "Events" else f"`{name}`"
+        rows = ["| reason | meaning |", "|---|---|"]
+        rows += [f"| `{reason}` | {_cell(text)} |" for reason, text in entry["reasons"].items()]
+        parts += [f"## {title}", entry["about"], "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- metrics
+
+
+def metrics() -> str:
+    """From the pages that an operator and a driver would serve, of a sync of which everything is
+    known."""
+    known = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "lagSeconds": 0.0}
+    served = operator_metrics.Metrics().text(
+        {("namespace", "name"): Status.model_validate(known)}, calls=0, leading=True
+    )
+    driver = driver_metrics.DriverMetrics({"namespace": "", "name": "", "kind": ""})
+    driver.take(
+        {
+            "epoch": 1,
+            "lag_seconds": 0.0,
+            "position": known["position"],
+            "flow": {"heard": True, "silence": 0.0, "commit": 0.0, "waiting": 0.0},
+            "done": {"rows": 0, "commits": 0},
+            "snapshot": {"splitsTotal": 0, "splitsFinished": 0},
+            "maintenance": {"steps": 0, "seconds": 0.0, "bytes": 0, "filesRemoved": 0},
+        },
+        now=0.0,
+    )
+    tables = {"operator": _exposed(served), "driver": _exposed(driver.text())}
+    expected = {m.name for m in (*operator_metrics.OF_SYNC, *driver_metrics.OF_RUN)}
+    missing = expected - {name for rows in tables.values() for name, *_ in rows}
+    if missing:
+        raise ValueError(f"metrics without a value: {sorted(missing)}; needed: a value of each in tools/reference.py")
+    head = [
+        "# Metrics",
+        (
+            "Prometheus text format. Names and labels are an interface: they stay. How to read them, and alerts: "
+            "[On a cluster](../operator.md#metrics)."
+        ),
+    ]
+    return "\n\n".join([*head, *(_metric_section(part, rows) for part, rows in tables.items())]) + "\n"
+
+
+_SERVED = {
+    "operator": "Port 8080, `/metrics`. Of every sync that the operator watches, and of the operator itself.",
+    "driver": "Port 8090, `/metrics`. Of one run; counters begin with the run. A local `cdcsync run` serves them where the "
+    "environment has `CDCSYNC_METRICS=127.0.0.1:PORT`.",
+}
+
+
+def _metric_section(part: str, rows: list[tuple[str, str, str, str]]) -> str:
+    lines = ["| name | type | labels | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {labels} | {_cell(about)} |" for name, kind, labels, about in rows]
+    return f"## Of the {part}\n\n{_SERVED[part]}\n\n" + "\n".join(lines)
+
+
+def _exposed(page: str) -> list[tuple[str, str, str, str]]:
+    """Name, type, labels and help of each metric of a page."""
+    found = []
+    for metric in text_string_to_metric_families(page):
+        name = metric.samples[0].name
+        labels = ", ".join(f"`{label}`" for label in metric.samples[0].labels)
+        found.append((name, metric.type, labels, metric.documentation))
+    return found
+
+
 # ---- types
 
 #: declared type, character set, what to mind
@@ -207,6 +293,8 @@ def command_line() -> str:
 _PAGES: dict[str, Callable[[], str]] = {
     "resource.md": resource,
     "reasons.md": reasons,
+    "conditions.md": conditions,
+    "metrics.md": metrics,
     "types.md": types,
     "command-line.md": command_line,
 }

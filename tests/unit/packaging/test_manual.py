@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import yaml
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.run import TablePhase
+from cdcsync_core.status import Phase
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -25,6 +28,39 @@ def test_every_reason_has_a_meaning_and_a_remedy() -> None:
     guide = tomllib.loads((ROOT / "tools" / "reasons.toml").read_text())
     assert list(guide) == [reason.value for reason in Reason]
     assert all(entry["meaning"] and entry["remedy"] for entry in guide.values())
+
+
+def test_every_reason_of_a_condition_or_an_event_is_explained() -> None:
+    """Whatever the decision names and is no failure, phase or condition is in the table, and the
+    table has nothing else."""
+    guide = tomllib.loads((ROOT / "tools" / "conditions.toml").read_text())
+    conditions = {name for name in guide if name != "Events"} | {"Reconciling", "Stalled"}
+    phases = {phase.value for phase in (*Phase, *TablePhase)}
+    failures = {reason.value for reason in Reason}
+    operator = ROOT / "operator" / "cdcsync_operator"
+    decided = _names(operator / "decision")
+    posted = _names(operator / "cluster" / "events.py") - {"Event", "Normal", "Warning"}
+    explained = {reason for entry in guide.values() for reason in entry["reasons"]}
+    known = explained | conditions | phases | failures | {"True", "False", "Unknown"}
+    assert not decided - known
+    assert not posted - known
+    assert not explained - decided - posted - phases - failures
+
+
+def _names(path: Path) -> set[str]:
+    """Strings in the form of a reason, in a module or in those of a folder."""
+    files = path.rglob("*.py") if path.is_dir() else [path]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    found = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {text for text in found if re.fullmatch(r"([A-Z][a-z]+)+", text)}
+
+
+def test_no_page_loads_anything_from_another_host() -> None:
+    """Figures are SVG files beside the pages: the theme would fetch what draws a Mermaid block."""
+    for path in (ROOT / "docs").rglob("*.md"):
+        text = path.read_text()
+        assert "```mermaid" not in text, f"{path}: draw it as SVG in docs/assets"
+        assert not re.search(r"<(img|script|link|iframe)|!\[[^\]]*\]\(https?:", text), path
 
 
 def test_every_file_that_the_architecture_names_exists() -> None:
