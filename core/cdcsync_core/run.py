@@ -17,6 +17,9 @@ from typing import Any
 from cdcsync_core.chunk import Split
 from cdcsync_core.table import Table
 
+#: `RunConfig.stop_at` in JSON, which drivers of other versions read
+_STOP_AT = "until_high"
+
 
 class RunKind(StrEnum):
     """The two applications, and the temporary second reader of a table that was read again (rule
@@ -28,11 +31,11 @@ class RunKind(StrEnum):
 
 
 class Decoder(StrEnum):
-    """Who makes columns of rows: all rows in step, or value by value, which is the oracle: of tests
-    and of `verify`."""
+    """How rows become columns: all rows of a batch at once, or value by value, which is the
+    reference for tests and `verify`. The values are those of `--decoder`."""
 
-    LOCKSTEP = "lockstep"
-    PLAIN = "plain"
+    VECTORIZED = "lockstep"
+    REFERENCE = "plain"
 
 
 class ExitCode(IntEnum):
@@ -81,9 +84,9 @@ class RunConfig:
     driver may use (a higher one found in a target is exceeded by one); `plan_dir` holds the plan
     shards of the snapshot (see `PlanShard`); `secrets_dir` holds `<secret name>/<key>` files, read
     again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
-    `report_fd` is the inherited descriptor for reports, -1 for none. `until_high` ends a catch-up
-    run: `file:offset` to reach, or "". `spark` are the settings of a Spark that has executors;
-    none: everything is in the driver.
+    `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a catch-up run:
+    `file:offset` to reach, or ""; its name in JSON is `until_high`. `spark` are the settings of a
+    Spark that has executors; none: everything is in the driver.
     """
 
     id: str
@@ -95,17 +98,20 @@ class RunConfig:
     secrets_dir: str
     scratch_dir: str
     report_fd: int = -1
-    until_high: str = ""
-    decoder: Decoder = Decoder.LOCKSTEP
+    stop_at: str = ""
+    decoder: Decoder = Decoder.VECTORIZED
     spark: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self) | {"tables": [t.to_dict() for t in self.tables]}, ensure_ascii=False)
+        fields = asdict(self) | {"tables": [t.to_dict() for t in self.tables]}
+        fields[_STOP_AT] = fields.pop("stop_at")
+        return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
         data = json.loads(text)
         tables = tuple(TableAssignment.from_dict(t) for t in data.pop("tables"))
+        data["stop_at"] = data.pop(_STOP_AT)
         enums = {"kind": RunKind(data["kind"]), "decoder": Decoder(data["decoder"])}
         return cls(**(data | enums | {"tables": tables}))
 

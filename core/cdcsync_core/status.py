@@ -205,7 +205,7 @@ class Status(StatusPart):
     def table(self, name: str) -> TableStatus | None:
         return next((t for t in self.table_status if t.name == name), None)
 
-    def passed(self, table: TableStatus) -> tuple[dict[str, Any], ...]:
+    def covered_positions(self, table: TableStatus) -> tuple[dict[str, Any], ...]:
         """What the content of a table has: all that these positions have (rule R5).
 
         A stream speaks of a table when there is news of it, and of its reader all the time: what
@@ -268,7 +268,7 @@ def merge_report(
     ref = status.runs.get(kind)
     if ref and report.epoch is not None:
         status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
-    status = with_tables(status, _news(status, report, kind, assigned - foreign))
+    status = with_tables(status, _accepted_entries(status, report, kind, assigned - foreign))
     if report.snapshot is not None and kind is RunKind.SNAPSHOT:
         known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
             exclude_unset=True
@@ -276,10 +276,10 @@ def merge_report(
         status = status.with_(snapshot=SnapshotProgress.model_validate(known))
     if kind is not RunKind.STREAM:
         return status
-    return status if report.position is None else _with_place(status, report.position, report.lag_seconds)
+    return status if report.position is None else _with_reader_position(status, report.position, report.lag_seconds)
 
 
-def _with_place(status: Status, position: dict[str, Any], lag: float | None) -> Status:
+def _with_reader_position(status: Status, position: dict[str, Any], lag: float | None) -> Status:
     """With the reader's place and the lag there.
 
     A place without a time is where a run begins, before it has applied anything: the time that is
@@ -291,19 +291,21 @@ def _with_place(status: Status, position: dict[str, Any], lag: float | None) -> 
     return status.with_(position=position, lag_seconds=lag)
 
 
-def _news(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
+def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
     """A stream that does not know yet that a table was read again speaks of its old content: that
     is no news either."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
-        TableStatus.model_validate(table.model_dump(by_alias=True) | entry | {"run": report.run} | _verdict(table))
+        TableStatus.model_validate(
+            table.model_dump(by_alias=True) | entry | {"run": report.run} | _sticky_failure(table)
+        )
         for entry in report.tables
         if (table := known.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)
     ]
 
 
-def _verdict(table: TableStatus) -> dict[str, Any]:
+def _sticky_failure(table: TableStatus) -> dict[str, Any]:
     """What no report takes back: a failure, of which the run beside does not know. A table that is
     tried again has none any more."""
     if not table.failed:
@@ -311,7 +313,7 @@ def _verdict(table: TableStatus) -> dict[str, Any]:
     return {"phase": table.phase, "reason": table.reason, "message": table.message, "run": table.run}
 
 
-def aged_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
+def effective_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
     """Seconds behind; None while that is not known.
 
     What a driver reported counts while it is fresh. Once reports are older than three intervals
@@ -356,15 +358,15 @@ def _shown(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "..."
 
 
-def must_write(written: Status, current: Status, written_at: float, now: float, every: float = 10.0) -> bool:
+def should_write(written: Status, current: Status, written_at: float, now: float, every: float = 10.0) -> bool:
     """Every change of phase, condition, run or table phase at once, mere progress at most every ten
     seconds."""
     if written == current:
         return False
-    return _essence(written) != _essence(current) or now - written_at >= every
+    return _significant_fields(written) != _significant_fields(current) or now - written_at >= every
 
 
-def _essence(status: Status) -> tuple[Any, ...]:
+def _significant_fields(status: Status) -> tuple[Any, ...]:
     return (
         status.observed_generation,
         status.phase,

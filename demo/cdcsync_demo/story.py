@@ -268,7 +268,9 @@ def _consistent(status: Status) -> bool:
 
 
 def _reached(status: Status, end: LogOffset) -> bool:
-    return all(any(position_from_dict(p).reached(end) for p in status.passed(t)) for t in status.table_status)
+    return all(
+        any(position_from_dict(p).reached(end) for p in status.covered_positions(t)) for t in status.table_status
+    )
 
 
 # ---- after it

@@ -46,14 +46,14 @@ _PROGRAM = """
 import time
 from cdcsync_operator.cluster import handlers
 from cdcsync_operator.reconcile.preflight import SourceCalls
-from cdcsync_operator.reconcile.preflight import Look
-from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.reconcile.preflight import PreflightOutcome
+from cdcsync_operator.decision.observed import PreflightResult, ObservedTable
 from support.played_sync import table
 NAMES = ("shop.a", "shop.b")
 def look(resource, secrets, unread):
-    tables = tuple(TableSeen(n) for n in NAMES)
-    seen = PreflightSeen(resource.metadata.generation, time.time(), (), tables, (), {"flavor": "mysql"})
-    return Look(seen, {n: table(n) for n in NAMES})
+    tables = tuple(ObservedTable(n) for n in NAMES)
+    seen = PreflightResult(resource.metadata.generation, time.time(), (), tables, (), {"flavor": "mysql"})
+    return PreflightOutcome(seen, {n: table(n) for n in NAMES})
 class Source:
     calls = SourceCalls(look, None, None)
 handlers.ClusterSource = lambda _: Source

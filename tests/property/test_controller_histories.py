@@ -20,19 +20,19 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.status import CONSISTENT, Phase, Status, merge_report, must_write
+from cdcsync_core.status import CONSISTENT, Phase, Status, merge_report, should_write
 from cdcsync_operator.decision.assignment import assigned, owned_tables
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.fingerprint import fingerprint
 from cdcsync_operator.decision.observed import (
     Action,
     ForgetRun,
-    PreflightSeen,
+    Observed,
+    ObservedTable,
+    PreflightResult,
     RunPreflight,
-    Seen,
     StartRun,
     StopRun,
-    TableSeen,
 )
 from unit.controller.imagined_drivers import Driver, Lake, Reader, Snapshot
 from unit.controller.world import resource
@@ -66,7 +66,7 @@ class Cluster:
     written_at: float = 0.0
     now: float = 1_000_000.0
     drivers: dict[str, Driver] = field(default_factory=dict)
-    preflight: PreflightSeen | None = None
+    preflight: PreflightResult | None = None
     looking: RunPreflight | None = None
     errors: tuple[Any, ...] = ()
     strangers: set[str] = field(default_factory=set)
@@ -148,12 +148,12 @@ class Cluster:
         self.blamed |= blamed
         running, token = self.looking is not None, f"{next(self.tokens):04x}"
         runs = tuple(d.seen() for d in self.drivers.values())
-        seen = Seen(merged, runs, self.preflight, running, token=token)
+        seen = Observed(merged, runs, self.preflight, running, token=token)
         decision = decide(self.resource, seen, self.now)
         taken = merged.observed_generation != decision.status.observed_generation
         self.status = decision.status
         urgent = any(isinstance(a, StartRun) for a in decision.actions)
-        if urgent or must_write(self.written, self.status, self.written_at, self.now):
+        if urgent or should_write(self.written, self.status, self.written_at, self.now):
             self.written, self.written_at = self.status, self.now
         if taken and self.resource.spec.state == "running":
             self.blamed = blamed
@@ -170,8 +170,8 @@ class Cluster:
 
     def _preflight(self) -> None:
         if self.looking is not None:
-            found = () if self.errors else tuple(TableSeen(t) for t in self._wanted())
-            self.preflight = PreflightSeen(
+            found = () if self.errors else tuple(ObservedTable(t) for t in self._wanted())
+            self.preflight = PreflightResult(
                 self.looking.generation, self.now, self.errors, found, prompt=self.looking.prompt
             )
             self.looking = None

@@ -30,8 +30,8 @@ def _outcome(table: Table, events: Sequence[RowsEvent], decoder: Decoder, before
 
 
 def _agree(table: Table, events: Sequence[RowsEvent], *, befores: bool = True) -> Decoded | None:
-    found = _outcome(table, events, Decoder.LOCKSTEP, befores)
-    expected = _outcome(table, events, Decoder.PLAIN, befores)
+    found = _outcome(table, events, Decoder.VECTORIZED, befores)
+    expected = _outcome(table, events, Decoder.REFERENCE, befores)
     assert (found is None) == (expected is None)
     if found is not None and expected is not None:
         found.batch.validate(full=True)

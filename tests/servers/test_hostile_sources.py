@@ -20,7 +20,7 @@ from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question
 from cdcsync_operator.cluster import source as cluster_source
 from cdcsync_operator.cluster.source import ClusterSource
-from cdcsync_operator.reconcile.preflight import Look
+from cdcsync_operator.reconcile.preflight import PreflightOutcome
 from support import hostile
 from support.fixtures import FreshDatabase
 from support.hostile import Hostile
@@ -147,7 +147,7 @@ def _looking(source: ClusterSource, resource: CdcSync, folders: list[Path]) -> I
 
     def look(folder: Path) -> None:
         try:
-            source.look(resource, folder)
+            source.preflight(resource, folder)
         except CdcError as error:
             ends.append(error)
 
@@ -172,9 +172,9 @@ def _folders(account: Path, count: int) -> list[Path]:
     return made
 
 
-def _honest(source: ClusterSource, server: Server, database: str, account: Path, namespace: str) -> Look:
+def _honest(source: ClusterSource, server: Server, database: str, account: Path, namespace: str) -> PreflightOutcome:
     server.create_user("cdc", "pw")
-    return source.look(_resource(namespace, server.port, rf"{database}\..*"), account)
+    return source.preflight(_resource(namespace, server.port, rf"{database}\..*"), account)
 
 
 def test_one_namespaces_stalling_sources_leave_slots_to_others(
@@ -188,7 +188,7 @@ def test_one_namespaces_stalling_sources_leave_slots_to_others(
         for _ in range(4):
             assert server.met.acquire(timeout=60), "they have the slots that they get"
         found = _honest(source, mariadb1011, database, account, "good")
-        assert [t.name for t in found.seen.tables] == [f"{database}.t"]
+        assert [t.name for t in found.result.tables] == [f"{database}.t"]
         assert not server.met.acquire(blocking=False), "and no more"
 
 
@@ -203,7 +203,7 @@ def test_a_closed_sync_frees_its_slot(mariadb1011: Server, fresh_database: Fresh
         for folder in folders:
             source.give_up(folder)
         found = _honest(source, mariadb1011, database, account, "one")
-        assert [t.name for t in found.seen.tables] == [f"{database}.t"]
+        assert [t.name for t in found.result.tables] == [f"{database}.t"]
     assert [e.reason for e in ends] == [Reason.SOURCE_UNREACHABLE] * 4
 
 
@@ -243,7 +243,7 @@ def test_every_look_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cluster_source, "_LOOK_SECONDS", 1.0)
     with Hostile(way).listening() as port:
         try:
-            errors = ClusterSource().look(_resource("evil", port, tls=_tls(way).mode), account).seen.errors
+            errors = ClusterSource().preflight(_resource("evil", port, tls=_tls(way).mode), account).result.errors
         except CdcError as error:
             errors = (error,)
     assert {e.reason for e in errors} == {Reason.SOURCE_UNREACHABLE}

@@ -127,7 +127,7 @@ def test_a_connection_is_idle_after_a_result(server: Server, database: str) -> N
     table = definition(server, database, "t")
     with connected(server) as (connection, _):
         for where, rows in (("id < 0", 0), ("id > 1", 1), ("TRUE", 2)):
-            parts = list(READERS[Decoder.LOCKSTEP](connection, table, f"FROM {table.id.quoted} WHERE {where}"))
+            parts = list(READERS[Decoder.VECTORIZED](connection, table, f"FROM {table.id.quoted} WHERE {where}"))
             assert sum(p.batch.num_rows for p in parts) == rows
             assert fetch(connection, "SELECT 7") == [(7,)]
 
@@ -172,7 +172,7 @@ def test_a_result_that_is_killed_is_an_error(what: str, server: Server, database
     table = definition(server, database, "t")
     with connected(server) as (connection, _):
         (number,) = fetch(connection, "SELECT CONNECTION_ID()")[0]
-        parts = READERS[Decoder.LOCKSTEP](connection, table, f"FROM {table.id.quoted}")
+        parts = READERS[Decoder.VECTORIZED](connection, table, f"FROM {table.id.quoted}")
         assert next(parts).batch.num_rows > 0
         server.run(f"KILL {what} {number}")
         with pytest.raises(pymysql.MySQLError) as caught:
@@ -190,7 +190,7 @@ def test_a_column_of_another_type_is_refused(change: str, server: Server, databa
     table = definition(server, database, "t")
     server.run(f"ALTER TABLE t {change}", db=database)
     with connected(server) as (connection, _), pytest.raises(PermanentError) as caught:
-        list(READERS[Decoder.LOCKSTEP](connection, table, f"FROM {table.id.quoted}"))
+        list(READERS[Decoder.VECTORIZED](connection, table, f"FROM {table.id.quoted}"))
     assert caught.value.reason is Reason.SCHEMA_CHANGE_REFUSED
     assert caught.value.table == str(table.id)
 
@@ -200,5 +200,5 @@ def test_a_column_that_is_gone_is_a_refused_change(server: Server, database: str
     table = definition(server, database, "t")
     server.run("ALTER TABLE t DROP COLUMN v", db=database)
     with connected(server) as (connection, _), pytest.raises(pymysql.MySQLError) as caught:
-        list(READERS[Decoder.LOCKSTEP](connection, table, f"FROM {table.id.quoted}"))
+        list(READERS[Decoder.VECTORIZED](connection, table, f"FROM {table.id.quoted}"))
     assert map_error(caught.value, "reading").reason is Reason.SCHEMA_CHANGE_REFUSED

@@ -21,8 +21,8 @@ from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.run_objects import REPORT_TABLES
 from cdcsync_operator.cluster.settings import OperatorSettings
-from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
-from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_spark.run.pod_report import PodReporter
 
 PASSWORD = "hunter2-never-shown"
@@ -94,7 +94,7 @@ class PlayedSync:
     def operator(self, api: Api | None = None) -> KubeController:
         """A new one, as after a restart; it reaches the server by `api` where one is given."""
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
-        calls = SourceCalls(self.look, self.current, self.splits)
+        calls = SourceCalls(self.preflight, self.current, self.splits)
         controller = KubeController(api or self.api, settings, self.namespace, "shop", calls, time.time, lambda: None)
         self.controllers.append(controller)
         return controller
@@ -111,11 +111,11 @@ class PlayedSync:
 
     # -- the source
 
-    def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
+    def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> PreflightOutcome:
         self.passwords.append((secrets / "login" / "password").read_text())
-        found = () if self.errors else tuple(TableSeen(t) for t in self.tables)
-        seen = PreflightSeen(resource.metadata.generation, time.time(), self.errors, found, (), {"flavor": "mysql"})
-        return Look(seen, {t: table(t) for t in self.tables})
+        found = () if self.errors else tuple(ObservedTable(t) for t in self.tables)
+        seen = PreflightResult(resource.metadata.generation, time.time(), self.errors, found, (), {"flavor": "mysql"})
+        return PreflightOutcome(seen, {t: table(t) for t in self.tables})
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         return LogOffset("binlog.000001", 1000)

@@ -26,7 +26,7 @@ _SHOWN = 10
 
 @contextmanager
 def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
-    """The resource and a folder with its Secrets' files, for commands that only look."""
+    """The resource and a folder with its Secrets' files, for commands that only read."""
     manifest = ManifestFiles(files).load()
     remove_leftovers()
     secret_files = SecretFiles()
@@ -42,19 +42,19 @@ def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
 @reporting
 def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
     """Show how each table would be cut into splits. Changes nothing."""
-    from cdcsync_operator.reconcile.source_calls import look, splits
+    from cdcsync_operator.reconcile.source_calls import run_preflight, splits
 
     with opened_manifest(files) as (resource, secrets):
-        found = look(resource, secrets)
-        if found.seen.errors:
-            for error in found.seen.errors:
+        found = run_preflight(resource, secrets)
+        if found.result.errors:
+            for error in found.result.errors:
                 output.error(error)
             return ExitCode.USER_MUST_ACT
-        refused = [t.error for t in found.seen.tables if t.error]
+        refused = [t.error for t in found.result.tables if t.error]
         for error in refused:
             output.error(error)
         plans: dict[str, list[Split]] = {}
-        for name in (t.name for t in found.seen.tables if not t.error):
+        for name in (t.name for t in found.result.tables if not t.error):
             try:
                 plans[name] = list(splits(resource, secrets, found.tables[name], None))
             except PermanentError as error:

@@ -32,7 +32,7 @@ _SHOWN_FAILURES = 50
     " moment when the snapshot ended or the run began, whichever is later; never.",
 )
 # the oracle of the tests: the rows are the same, and slow
-@click.option("--decoder", type=click.Choice([d.value for d in Decoder]), default=Decoder.LOCKSTEP.value, hidden=True)
+@click.option("--decoder", type=click.Choice([d.value for d in Decoder]), default=Decoder.VECTORIZED.value, hidden=True)
 @reporting
 def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str, decoder: str) -> ExitCode:
     """Run a sync here. Ctrl-C drains it; a second Ctrl-C ends it at once."""

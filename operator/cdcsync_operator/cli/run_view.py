@@ -18,10 +18,10 @@ from rich.live import Live
 
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status, aged_lag
+from cdcsync_core.status import Status, effective_lag
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.status_view import Rates, draw, summary
-from cdcsync_operator.reconcile.preflight import BackgroundSource
+from cdcsync_operator.reconcile.preflight import PreflightRunner
 
 #: seconds between two lines of progress, and until a line is said again that says the same
 EVERY = 5.0
@@ -32,7 +32,7 @@ _REDRAW = 0.5
 class RunView:
     """Shared by all forms: news are told once, on stderr; `paint` draws the rest."""
 
-    def __init__(self, output: Output, source: BackgroundSource, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, output: Output, source: PreflightRunner, clock: Callable[[], float] = time.time) -> None:
         self._output, self._source, self._clock = output, source, clock
         self._told: dict[tuple[str, ...], float] = {}
         self._line = ("", 0.0)
@@ -88,7 +88,7 @@ class LiveView(RunView):
 
     every = _REDRAW
 
-    def __init__(self, output: Output, source: BackgroundSource, live: Live) -> None:
+    def __init__(self, output: Output, source: PreflightRunner, live: Live) -> None:
         super().__init__(output, source)
         self._live, self._rates = live, Rates()
 
@@ -102,7 +102,7 @@ class JsonView(RunView):
     def paint(self, resource: CdcSync, status: Status, now: float) -> None:
         data = status.to_dict()
         lag = (
-            aged_lag(status, None, resource.spec.stream.interval, now)
+            effective_lag(status, None, resource.spec.stream.interval, now)
             if status.runs.stream is None
             else status.lag_seconds
         )
@@ -111,7 +111,7 @@ class JsonView(RunView):
 
 
 @contextmanager
-def open_view(output: Output, source: BackgroundSource) -> Iterator[RunView]:
+def open_view(output: Output, source: PreflightRunner) -> Iterator[RunView]:
     """The view that fits: JSON if asked for, bars in a terminal, else lines."""
     if output.as_json:
         yield JsonView(output, source)

@@ -23,7 +23,7 @@ from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.quantity import parse_seconds
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import API_VERSION
-from cdcsync_core.status import Status, aged_lag
+from cdcsync_core.status import Status, effective_lag
 from cdcsync_kube.access import connect_api, has_cluster
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cli.command import reporting, state_dir_option
@@ -109,7 +109,7 @@ def _local(folder: StateFolder) -> _Sync:
     spec, _, known = read_state(folder)
     running = folder.is_locked()
     if not running and spec is not None:
-        lag = aged_lag(known, None, parse_seconds(spec["stream"]["interval"]), time.time())
+        lag = effective_lag(known, None, parse_seconds(spec["stream"]["interval"]), time.time())
         known = known.with_(lag_seconds=lag)
     return _Sync(folder.namespace, folder.name, known, running)
 
@@ -170,7 +170,7 @@ def _tables(known: Status) -> Grid:
     for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON"):
         grid.add_column(title)
     for t in known.table_status:
-        *_, at = ({}, *known.passed(t))
+        *_, at = ({}, *known.covered_positions(t))
         place = f"{at['file']}:{at['offset']}" if at.get("file") else ""
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
         grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason)

@@ -24,7 +24,7 @@ from cdcsync_operator.cluster.events import EventPoster
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, ResourceReplaced, StatusTakenOver
 from cdcsync_operator.decision.observed import Decision, RunPreflight
-from cdcsync_operator.reconcile.preflight import BackgroundSource, SourceCalls, TableRecord
+from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, TableRecord
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 
@@ -54,8 +54,8 @@ class KubeController:
         self.store = KubeStore(self.api, self.namespace, self.name, settings.policy, settings.image, self._files.write)
         self._events = EventPoster(self.api, self.settings.identity)
         record, where = TableRecord(), self._files.folder
-        self._source = BackgroundSource(
-            lambda r, unread: self.calls.look(r, where, unread),
+        self._source = PreflightRunner(
+            lambda r, unread: self.calls.preflight(r, where, unread),
             lambda r: self.calls.current(r, where),
             record,
             self.clock,

@@ -48,7 +48,7 @@ from cdcsync_operator.cluster.pod_outcome import in_grace
 from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
 from cdcsync_operator.cluster.runs import FoundRun, RunFinder
 from cdcsync_operator.decision.assignment import owned_tables
-from cdcsync_operator.decision.observed import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.reconcile.planning import Planner, table_plans
 
 _T = TypeVar("_T")
@@ -85,7 +85,7 @@ class KubeDrivers:
 
     # -- the port
 
-    def seen(self, status: Status) -> tuple[RunSeen, ...]:
+    def seen(self, status: Status) -> tuple[ObservedRun, ...]:
         self._found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
         self._last_reports = {run: self._last_report(run) for run in self._found}
         runs = [self._classify(run) for run in self._found.values()]
@@ -175,7 +175,7 @@ class KubeDrivers:
         number, before = self._found[run].head.get("number", 0), self._last_reports.get(run)
         return before if before and before[0] == number else (number, self.clock())
 
-    def _timed(self, run: FoundRun) -> RunSeen:
+    def _timed(self, run: FoundRun) -> ObservedRun:
         """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
         does not look fresh for as long."""
         seen = run.seen(self.clock())
@@ -183,7 +183,7 @@ class KubeDrivers:
             return seen
         return replace(seen, reported_at=min(seen.reported_at, self._last_reports[run.id][1]))
 
-    def _classify(self, run: FoundRun) -> RunSeen:
+    def _classify(self, run: FoundRun) -> ObservedRun:
         seen = self._timed(run)
         planner = self._planners.get(run.id)
         if planner is not None and planner.error is not None and not seen.stop_asked and seen.live:
@@ -197,10 +197,10 @@ class KubeDrivers:
             return _draining(seen) if seen.live else self._failed_start(run.id)
         return seen
 
-    def _failed_start(self, run: str) -> RunSeen:
+    def _failed_start(self, run: str) -> ObservedRun:
         """A run that failed here, for the reason that is known here."""
         action, why = self._failed[run]
-        return RunSeen(
+        return ObservedRun(
             action.kind, action.id, action.tables, action.fingerprint, RunState.ENDED, self.clock(), exit=why
         )
 
@@ -255,7 +255,7 @@ class KubeDrivers:
         settings = spark_settings(resource, action, self.image) if action.kind is RunKind.SNAPSHOT else {}
         return RunConfig(
             action.id, action.epoch, action.kind, resource.to_dict(), tables,
-            f"{SCRATCH_DIR}/plan", SECRETS_DIR, f"{SCRATCH_DIR}/run", until_high=action.until_high, spark=settings,
+            f"{SCRATCH_DIR}/plan", SECRETS_DIR, f"{SCRATCH_DIR}/run", stop_at=action.stop_at, spark=settings,
         ).to_json()  # fmt: skip
 
     def _extra(self, resource: CdcSync, action: StartRun) -> dict[str, str]:
@@ -381,9 +381,9 @@ def _exit_of(error: CdcError) -> Exit:
     return Exit(code, error.reason.value, error.message)
 
 
-def _action(run: RunSeen) -> StartRun:
+def _action(run: ObservedRun) -> StartRun:
     return StartRun(run.kind, run.id, 0, run.tables, run.fingerprint)
 
 
-def _draining(run: RunSeen) -> RunSeen:
+def _draining(run: ObservedRun) -> ObservedRun:
     return replace(run, state=RunState.DRAINING, stop_asked=True, exit=None)

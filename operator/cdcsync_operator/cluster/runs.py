@@ -26,7 +26,7 @@ from cdcsync_operator.cluster.run_objects import (
     STOP_ASKED,
     SYNC_LABEL,
 )
-from cdcsync_operator.decision.observed import Exit, RunSeen, RunState
+from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class FoundRun:
     def _annotated(self, name: str) -> bool:
         return bool(self.reports and name in (self.reports[0]["metadata"].get("annotations") or {}))
 
-    def seen(self, now: float) -> RunSeen:
+    def seen(self, now: float) -> ObservedRun:
         about = self.about
         ended = self._exit(now)
         draining = self.stop_asked or self.ending
         state = RunState.ENDED if ended else RunState.DRAINING if draining else RunState.RUNNING
         created = (self.reports[0] if self.reports else self.pod or {})["metadata"].get("creationTimestamp")
-        return RunSeen(
+        return ObservedRun(
             self.kind,
             self.id,
             tuple((name, nonce) for name, nonce in about.get("tables", [])),

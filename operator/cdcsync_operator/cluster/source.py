@@ -21,7 +21,7 @@ from cdcsync_core.table import Table
 from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_operator.cluster.shares import Shares
 from cdcsync_operator.reconcile import source_calls
-from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 
 #: a preflight of ten thousand tables takes a tenth of it on an idle machine
 _PREFLIGHT_SECONDS = 300.0
@@ -43,11 +43,11 @@ class ClusterSource:
 
     @property
     def calls(self) -> SourceCalls:
-        return SourceCalls(look=self.look, current=self.current, splits=self.splits, give_up=self.give_up)
+        return SourceCalls(preflight=self.preflight, current=self.current, splits=self.splits, give_up=self.give_up)
 
-    def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> Look:
+    def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         with self._question(secrets) as question, self._preflights.held(resource.metadata.namespace):
-            return source_calls.look_from_cluster(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
+            return source_calls.run_cluster_preflight(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         with (

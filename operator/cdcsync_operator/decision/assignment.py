@@ -16,7 +16,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
-from cdcsync_operator.decision.observed import RunSeen, TableSeen
+from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
 
 TableNonces = tuple[tuple[str, int], ...]
 
@@ -42,7 +42,7 @@ def to_stream(spec: Spec, status: Status) -> TableNonces:
     return tuple((t.name, t.nonce) for t in assigned(status) if not t.failed and is_read(spec, t))
 
 
-def late(stream: RunSeen, tables: TableNonces) -> TableNonces:
+def late(stream: ObservedRun, tables: TableNonces) -> TableNonces:
     """Those that the stream does not have, or only as they were before they were read again."""
     flowing = dict(stream.tables)
     return tuple((name, nonce) for name, nonce in tables if flowing.get(name, -1) < nonce)
@@ -73,7 +73,7 @@ def all_consistent(status: Status) -> bool:
     return bool(tables) and all(t.phase in CONSISTENT for t in tables)
 
 
-def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, asked: bool, appeared: bool) -> Status:
+def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked: bool, appeared: bool) -> Status:
     """With the tables of a preflight.
 
     `asked`: the user has just asked for what matches, so all of it is taken. `appeared`: a table
@@ -92,11 +92,11 @@ def resolve(spec: Spec, status: Status, found: Iterable[TableSeen], *, asked: bo
     return only_tables(status, [*entries, *(t for t in left if t is not None)])
 
 
-def _is_gone(seen: TableSeen) -> bool:
+def _is_gone(seen: ObservedTable) -> bool:
     return seen.error is not None and seen.error.reason is Reason.NO_SUCH_TABLE
 
 
-def _judge_found(known: TableStatus | None, seen: TableSeen, *, asked: bool, appeared: bool) -> TableStatus:
+def _judge_found(known: TableStatus | None, seen: ObservedTable, *, asked: bool, appeared: bool) -> TableStatus:
     if known is None or known.phase is TablePhase.UNASSIGNED:
         late = appeared and (not asked or (known is not None and known.reason != ""))
         if late and seen.error is not None:
@@ -172,7 +172,7 @@ def retried(spec: Spec, table: TableStatus) -> TableStatus:
     return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
 
 
-def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
+def owned_tables(runs: Iterable[ObservedRun]) -> dict[str, frozenset[str]]:
     """Run id -> the tables whose reports count, each table once.
 
     A run is given a table when those before it are done with it, though they may take a while to
@@ -180,7 +180,7 @@ def owned_tables(runs: Iterable[RunSeen]) -> dict[str, frozenset[str]]:
     whatever began meanwhile with the old one. `runs` are those that the status names.
     """
     runs = sorted(runs, key=lambda r: r.number)
-    owner: dict[str, tuple[RunSeen, int]] = {}
+    owner: dict[str, tuple[ObservedRun, int]] = {}
     for run in runs:
         for name, nonce in run.tables:
             before, its = owner.get(name, (run, nonce))

@@ -17,7 +17,7 @@ from cdcsync_core.status import (
     Phase,
     Status,
     TableStatus,
-    aged_lag,
+    effective_lag,
     only_tables,
     unix_time,
     utc,
@@ -61,7 +61,7 @@ def summarise(draft: Draft) -> Status:
         draft.status = draft.status.with_(observed_generation=draft.resource.metadata.generation)
     stream = draft.named(RunKind.STREAM)
     reported_at = stream.reported_at if stream else None
-    lag = aged_lag(draft.status, reported_at, draft.spec.stream.interval, draft.now)
+    lag = effective_lag(draft.status, reported_at, draft.spec.stream.interval, draft.now)
     before = draft.status
     draft.status = draft.status.with_(phase=phase, lag_seconds=lag)
     health = _health(draft, before)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from cdcsync_core.quantity import show_seconds
 from cdcsync_core.run import Flow
 from cdcsync_core.spec import Spec
-from cdcsync_operator.decision.observed import RunSeen
+from cdcsync_operator.decision.observed import ObservedRun
 
 STARTING, SILENT, SOURCE_SILENT, SINK_SLOW = "Starting", "Silent", "SourceSilent", "SinkSlow"
 #: seconds beside three of its intervals after which a stream that does not report does not count as
@@ -32,7 +32,7 @@ def sink_bound(interval: float) -> float:
     return _COMMIT + interval
 
 
-def obstacle(spec: Spec, stream: RunSeen, now: float) -> tuple[str, str] | None:
+def obstacle(spec: Spec, stream: ObservedRun, now: float) -> tuple[str, str] | None:
     """Reason and message of why data does not flow; None where it does."""
     if stream.reported_at is None:
         return STARTING, "the stream's driver has not reported yet"

@@ -58,11 +58,11 @@ from cdcsync_operator.decision.observed import (
     Decision,
     Exit,
     ForgetRun,
-    PreflightSeen,
+    Observed,
+    ObservedRun,
+    PreflightResult,
     RunPreflight,
-    RunSeen,
     RunState,
-    Seen,
     StartRun,
     StopRun,
 )
@@ -78,7 +78,7 @@ PROMPTED_EVERY = 10.0
 _ROTATIONS = 3
 
 
-def decide(resource: CdcSync, seen: Seen, now: float) -> Decision:
+def decide(resource: CdcSync, seen: Observed, now: float) -> Decision:
     """The new status and the actions that follow from it."""
     draft = Draft(resource, seen, now, seen.status)
     _clear_strangers(draft)
@@ -133,7 +133,7 @@ def _book_ended_runs(draft: Draft) -> None:
             draft.drained.add(kind)
 
 
-def _awaits_handover(draft: Draft, run: RunSeen | None) -> bool:
+def _awaits_handover(draft: Draft, run: ObservedRun | None) -> bool:
     """A catch-up that ended well stays named until the stream has taken its tables over."""
     if run is None or run.kind is not RunKind.CATCH_UP or run.stop_asked:
         return False
@@ -143,7 +143,7 @@ def _awaits_handover(draft: Draft, run: RunSeen | None) -> bool:
     return any(name in run.names for name, _ in late(stream, to_stream(draft.spec, draft.status)))
 
 
-def _book(draft: Draft, run: RunSeen, outcome: Exit, lasted: float) -> None:
+def _book(draft: Draft, run: ObservedRun, outcome: Exit, lasted: float) -> None:
     """What a run that was asked to drain ended with is not booked: it had an older spec, and its
     successor finds out."""
     if run.stop_asked:
@@ -169,7 +169,7 @@ def _is_revocable(reason: str) -> bool:
     return reason in set(Reason) and Reason(reason).revocable
 
 
-def _is_complete(draft: Draft, run: RunSeen) -> bool:
+def _is_complete(draft: Draft, run: ObservedRun) -> bool:
     """Whether a run that ended well has done all that such a run can do."""
     nonces = dict(run.tables)
     tables = [t for t in assigned(draft.status) if t.name in nonces]
@@ -180,11 +180,11 @@ def _is_complete(draft: Draft, run: RunSeen) -> bool:
     return True
 
 
-def _has_read(run: RunSeen, table: TableStatus) -> bool:
+def _has_read(run: ObservedRun, table: TableStatus) -> bool:
     return table.positioned and table.nonce >= dict(run.tables)[table.name]
 
 
-def _book_permanent(draft: Draft, run: RunSeen, outcome: Exit) -> None:
+def _book_permanent(draft: Draft, run: ObservedRun, outcome: Exit) -> None:
     """Stops the tables that the run had not finished; with the stream, or where nothing else flows,
     the sync."""
     unfinished = _unfinished(draft, run)
@@ -200,7 +200,7 @@ def _book_permanent(draft: Draft, run: RunSeen, outcome: Exit) -> None:
     draft.status = with_tables(draft.status, [t.model_copy(update=update) for t in unfinished])
 
 
-def _unfinished(draft: Draft, run: RunSeen) -> list[TableStatus]:
+def _unfinished(draft: Draft, run: ObservedRun) -> list[TableStatus]:
     """The tables for which the run still was at work: of a snapshot those to be read, of the others
     those that are not."""
     tables = [t for t in assigned(draft.status) if t.name in run.names and not t.failed]
@@ -278,7 +278,7 @@ def _try_all_again(draft: Draft) -> None:
     draft.status = only_tables(draft.status, entries).with_(restarts=Restarts())
 
 
-def _leaves_a_table_out(draft: Draft, run: RunSeen) -> bool:
+def _leaves_a_table_out(draft: Draft, run: ObservedRun) -> bool:
     """Whether a stream has a table, as the resource asks for it, that does not flow there.
 
     It leaves out, for as long as it lives, a table that failed, and one of which it found no
@@ -358,7 +358,7 @@ def _was_lost_to_the_sink(draft: Draft) -> bool:
     return draft.status.restarts.reason == Reason.SINK_UNREACHABLE.value and not draft.live()
 
 
-def _look_every(draft: Draft, preflight: PreflightSeen) -> float:
+def _look_every(draft: Draft, preflight: PreflightResult) -> float:
     """Seconds. What is retried waits by `restarts` already, but where drivers live or the sync has
     failed."""
     if not preflight.failures:
@@ -428,7 +428,7 @@ def _is_done(draft: Draft) -> bool:
     return only and all_consistent(draft.status)
 
 
-def _stop(draft: Draft, runs: Iterable[RunSeen], why: str = "") -> None:
+def _stop(draft: Draft, runs: Iterable[ObservedRun], why: str = "") -> None:
     draft.actions.extend(StopRun(r.kind, r.id, why) for r in runs if r.state is RunState.RUNNING)
 
 
@@ -455,7 +455,7 @@ def _start_stream(draft: Draft) -> None:
         _start(draft, RunKind.STREAM, tables)
 
 
-def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
+def _bring_forward(draft: Draft, stream: ObservedRun, tables: TableNonces) -> None:
     """Tables that have a position and are not in the stream: a second reader brings them to it,
     then it takes them over."""
     behind = late(stream, tables)
@@ -469,7 +469,7 @@ def _bring_forward(draft: Draft, stream: RunSeen, tables: TableNonces) -> None:
         _start(draft, RunKind.CATCH_UP, behind, f"{position['file']}:{position['offset']}")
 
 
-def _start(draft: Draft, kind: RunKind, tables: TableNonces, until_high: str = "") -> None:
+def _start(draft: Draft, kind: RunKind, tables: TableNonces, stop_at: str = "") -> None:
     """Names the run in the status; the action follows once that is written."""
     # the runs seen at first count, too: a run that has just been cleared away had its epoch, and so
     # has one that a lost status does not name and that may yet write: the next one exceeds them
@@ -481,7 +481,7 @@ def _start(draft: Draft, kind: RunKind, tables: TableNonces, until_high: str = "
     if not restart.wait_left(restarts, draft.now):
         restarts = restarts.model_copy(update={"next_attempt_at": None})
     draft.status = draft.status.with_(runs=draft.status.runs.put(kind, ref), restarts=restarts)
-    draft.actions.append(StartRun(kind, run, epoch, tables, fingerprint(draft.spec, kind), until_high))
+    draft.actions.append(StartRun(kind, run, epoch, tables, fingerprint(draft.spec, kind), stop_at))
 
 
 def _requeue_after(draft: Draft) -> float:

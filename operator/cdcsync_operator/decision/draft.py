@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_core.status import Status
-from cdcsync_operator.decision.observed import Action, RunSeen, Seen
+from cdcsync_operator.decision.observed import Action, Observed, ObservedRun
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Draft:
     """
 
     resource: CdcSync
-    seen: Seen
+    seen: Observed
     now: float
     status: Status
     actions: list[Action] = field(default_factory=list)
@@ -43,9 +43,9 @@ class Draft:
         """The resource is not the one that was decided about last."""
         return self.status.observed_generation != self.resource.metadata.generation
 
-    def live(self) -> list[RunSeen]:
+    def live(self) -> list[ObservedRun]:
         return [r for k in RunKind if (r := self.named(k)) and r.live]
 
-    def named(self, kind: RunKind) -> RunSeen | None:
+    def named(self, kind: RunKind) -> ObservedRun | None:
         ref = self.status.runs.get(kind)
         return next((r for r in self.seen.runs if ref and r.id == ref.id), None)

@@ -26,13 +26,15 @@ class Until(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a goal is judged by: `looked`: this controller has done its preflight; `heard`: the live
-    stream has reported; `log_end`: the source's position, asked for when the snapshot was complete.
+    """What a goal is judged by.
+
+    `preflight_done`: this controller has done its preflight; `stream_reported`: the live stream has
+    reported; `log_end`: the end of the source's binlog, asked for when the snapshot was complete.
     """
 
     status: Status
-    looked: bool
-    heard: bool
+    preflight_done: bool
+    stream_reported: bool
     log_end: LogOffset | None = None
 
 
@@ -40,7 +42,7 @@ def snapshot_complete(progress: Progress) -> bool:
     """Nothing is left that a run would read; a table that failed before it was read is not waited
     for."""
     complete = progress.status.condition("SnapshotComplete")
-    return progress.looked and (complete.status == "True" or complete.reason == TABLES_FAILED)
+    return progress.preflight_done and (complete.status == "True" or complete.reason == TABLES_FAILED)
 
 
 def verdict(until: Until, progress: Progress) -> ExitCode | None:
@@ -60,8 +62,7 @@ def verdict(until: Until, progress: Progress) -> ExitCode | None:
 
 
 def _is_unready(status: Status) -> bool:
-    """What a preflight found stops the sync; a person who runs it is not kept waiting for the
-    cure."""
+    """What a preflight found stops the sync; a person who runs it does not wait for a fix."""
     unready = any(status.condition(kind).status == "False" for kind in ("SourceReady", "SinkReady"))
     return unready and status.phase is Phase.PENDING and status.condition("Stalled").status == "True"
 
@@ -77,10 +78,12 @@ def _despite_failures(status: Status) -> ExitCode:
 
 def _caught_up(progress: Progress) -> bool:
     log_end = progress.log_end
-    if log_end is None or not progress.heard:
+    if log_end is None or not progress.stream_reported:
         return False
     return all(_has_reached(progress.status, t, log_end) for t in assigned(progress.status) if not t.failed)
 
 
 def _has_reached(status: Status, table: TableStatus, log_end: LogOffset) -> bool:
-    return table.phase in CONSISTENT and any(position_from_dict(p).reached(log_end) for p in status.passed(table))
+    return table.phase in CONSISTENT and any(
+        position_from_dict(p).reached(log_end) for p in status.covered_positions(table)
+    )

@@ -34,7 +34,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class RunSeen:
+class ObservedRun:
     """A driver as it is found; times are unix seconds.
 
     `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has
@@ -73,7 +73,7 @@ class RunSeen:
 
 
 @dataclass(frozen=True)
-class TableSeen:
+class ObservedTable:
     """A table that the patterns match: what forbids to capture it (None: nothing), and whether its
     log has gaps that the user accepted."""
 
@@ -83,7 +83,7 @@ class TableSeen:
 
 
 @dataclass(frozen=True)
-class PreflightSeen:
+class PreflightResult:
     """The outcome of a preflight for one generation of the resource; `errors` concern the whole
     source.
 
@@ -94,7 +94,7 @@ class PreflightSeen:
     generation: int
     at: float
     errors: tuple[CdcError, ...] = ()
-    tables: tuple[TableSeen, ...] = ()
+    tables: tuple[ObservedTable, ...] = ()
     warnings: tuple[str, ...] = ()
     source: dict[str, Any] = field(default_factory=dict)
     sink_errors: tuple[CdcError, ...] = ()
@@ -108,7 +108,7 @@ class PreflightSeen:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """Everything that a decision depends on besides the resource and the time.
 
     `status` is the last one, with the drivers' reports in it; `token` four random hex digits, for
@@ -117,15 +117,15 @@ class Seen:
     """
 
     status: Status
-    runs: tuple[RunSeen, ...] = ()
-    preflight: PreflightSeen | None = None
+    runs: tuple[ObservedRun, ...] = ()
+    preflight: PreflightResult | None = None
     preflight_running: bool = False
     missing_secrets: tuple[str, ...] = ()
     refusal: str = ""
     closing: bool = False
     token: str = "0000"
 
-    def run(self, kind: RunKind) -> RunSeen | None:
+    def run(self, kind: RunKind) -> ObservedRun | None:
         """The run of this kind that the status names."""
         ref = self.status.runs.get(kind)
         return next((r for r in self.runs if ref and r.id == ref.id), None)
@@ -136,7 +136,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class RunPreflight:
-    """Look at the source for this generation, in the background.
+    """Do a preflight for this generation, in the background.
 
     `unread` names the tables that are still to be read, None for all: the log must outlive their
     snapshot. `prompt` comes back with what is found.
@@ -160,7 +160,7 @@ class StartRun:
     epoch: int
     tables: tuple[tuple[str, int], ...]
     fingerprint: str
-    until_high: str = ""
+    stop_at: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from cdcsync_operator.decision.draft import Draft
 from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
-from cdcsync_operator.decision.observed import RunSeen
+from cdcsync_operator.decision.observed import ObservedRun
 
 _SHOWN = 5
 
 
-def outdated_by(draft: Draft, run: RunSeen) -> str:
+def outdated_by(draft: Draft, run: ObservedRun) -> str:
     """What about the run is of an older spec, in words; empty where nothing is.
 
     A table that is gone from the source has stopped in its run already; one that no longer matches

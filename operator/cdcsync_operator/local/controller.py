@@ -29,7 +29,7 @@ from cdcsync_operator.decision.observed import Decision
 from cdcsync_operator.local.drivers import LocalDrivers
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalStore, ManifestFiles
-from cdcsync_operator.reconcile.preflight import BackgroundSource, SourceCalls, TableRecord
+from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, TableRecord
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
@@ -44,7 +44,7 @@ class LocalController:
 
     store: LocalStore
     drivers: LocalDrivers
-    source: BackgroundSource
+    source: PreflightRunner
     reconciler: Reconciler
     woken: threading.Event
     closing: bool = False
@@ -130,8 +130,10 @@ class LocalController:
         stream = next((r for r in self.drivers.seen(status) if ref and r.id == ref.id), None)
         return Progress(
             status,
-            looked=outcome is not None and not outcome.failures and outcome.generation == status.observed_generation,
-            heard=stream is not None and stream.reported_at is not None,
+            preflight_done=outcome is not None
+            and not outcome.failures
+            and outcome.generation == status.observed_generation,
+            stream_reported=stream is not None and stream.reported_at is not None,
             log_end=self.source.log_end,
         )
 
@@ -173,8 +175,8 @@ def _controller(
     woken, clock, where = threading.Event(), time.time, secret_files.folder
     store = LocalStore(files, folder, manifest, secret_files.write, on_fault)
     record = TableRecord(folder.tables_file)
-    source = BackgroundSource(
-        lambda r, unread: calls.look(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set
+    source = PreflightRunner(
+        lambda r, unread: calls.preflight(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set
     )
     drivers = LocalDrivers(
         folder,

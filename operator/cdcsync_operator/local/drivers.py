@@ -22,7 +22,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
 from cdcsync_core.table import Table
 from cdcsync_operator.decision.assignment import owned_tables
-from cdcsync_operator.decision.observed import Exit, ForgetRun, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.planning import PlanFolder, Planner, table_plans
@@ -67,7 +67,7 @@ class _Run:
     drained_at: float | None = None
     error: CdcError | None = None
 
-    def seen(self) -> RunSeen:
+    def seen(self) -> ObservedRun:
         a, asked = self.action, self.drained_at is not None
         state = RunState.DRAINING if asked else RunState.RUNNING
         outcome = self.process.exit
@@ -76,7 +76,7 @@ class _Run:
             if self.error is not None:
                 asked, outcome = False, _exit_of(self.error)
         heard = self.inbox
-        return RunSeen(
+        return ObservedRun(
             a.kind,
             a.id,
             a.tables,
@@ -122,7 +122,7 @@ class LocalDrivers:
                 status = merge_report(status, report, tables, tables - owned[run.action.id])
         return status
 
-    def seen(self, status: Status) -> tuple[RunSeen, ...]:
+    def seen(self, status: Status) -> tuple[ObservedRun, ...]:
         for run in self._runs.values():
             self._supervise(run)
         return (*(r.seen() for r in self._runs.values()), *self._seen_orphans(status))
@@ -139,7 +139,7 @@ class LocalDrivers:
         def write_config(report_fd: int) -> None:
             config = RunConfig(
                 action.id, action.epoch, action.kind, resource.to_dict(), assignments,
-                str(files.plan), str(self.secrets_dir), str(files.scratch), report_fd, action.until_high,
+                str(files.plan), str(self.secrets_dir), str(files.scratch), report_fd, action.stop_at,
             )  # fmt: skip
             files.config.write_text(config.to_json(), encoding="utf-8")
 
@@ -208,7 +208,7 @@ class LocalDrivers:
         planner.start()
         return planner
 
-    def _seen_orphans(self, status: Status) -> Iterator[RunSeen]:
+    def _seen_orphans(self, status: Status) -> Iterator[ObservedRun]:
         """The runs of an earlier controller: those that the status names, and those that left a
         folder."""
         named = {ref.id: kind for kind in RunKind if (ref := status.runs.get(kind)) and ref.id not in self._runs}
@@ -219,7 +219,9 @@ class LocalDrivers:
             if alive and self.clock() - since > _GRACE:
                 kill_orphan(self.folder.runs / run)
             state = RunState.DRAINING if alive else RunState.ENDED
-            yield RunSeen(kind, run, (), "", state, since, stop_asked=True, exit=None if alive else Exit(ExitCode.DONE))
+            yield ObservedRun(
+                kind, run, (), "", state, since, stop_asked=True, exit=None if alive else Exit(ExitCode.DONE)
+            )
 
     def _drop_old_logs(self) -> None:
         logs = sorted(self.folder.logs.glob("*.log"), key=lambda p: p.stat().st_mtime)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_operator.decision.observed import ForgetRun, PreflightSeen, RunPreflight, RunSeen, StartRun, StopRun
+from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, PreflightResult, RunPreflight, StartRun, StopRun
 
 
 class Store(Protocol):
@@ -38,7 +38,7 @@ class Drivers(Protocol):
     def merged(self, status: Status) -> Status:
         """The status with the reports that came since (on a cluster they are in it already)."""
 
-    def seen(self, status: Status) -> tuple[RunSeen, ...]:
+    def seen(self, status: Status) -> tuple[ObservedRun, ...]:
         """All runs of this sync that there are, named by the status or not."""
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
@@ -54,7 +54,7 @@ class Drivers(Protocol):
 class SourceView(Protocol):
     """The source, looked at in the background."""
 
-    def outcome(self) -> PreflightSeen | None:
+    def outcome(self) -> PreflightResult | None:
         """The newest preflight that has ended."""
 
     def running(self) -> bool:

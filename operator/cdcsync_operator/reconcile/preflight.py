@@ -1,8 +1,8 @@
-"""The port `SourceView`: looks at the source in a thread, one look at a time, and keeps the newest
-outcome.
+"""The port `SourceView`: does a preflight of the source in a thread, one at a time, and keeps the
+newest outcome.
 
-Why it is right: a look may wait for a server that does not answer, and the controller must not;
-what a look finds is one value that replaces the last one whole. Definitions of recorded tables are
+Why it is right: a preflight may wait for a server that does not answer, and the controller must
+not; what it finds is one value that replaces the last one whole. Definitions of recorded tables are
 kept beside it, so that a table that is gone from the source can still be named to a driver, which
 learns its fate from the log.
 """
@@ -21,15 +21,15 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
-from cdcsync_operator.decision.observed import PreflightSeen, RunPreflight
+from cdcsync_operator.decision.observed import PreflightResult, RunPreflight
 from cdcsync_operator.reconcile.files import write_atomically
 
 
 @dataclass(frozen=True)
-class Look:
+class PreflightOutcome:
     """A preflight's outcome, and the definitions of the tables that it could read."""
 
-    seen: PreflightSeen
+    result: PreflightResult
     tables: dict[str, Table] = field(default_factory=dict)
 
 
@@ -38,7 +38,7 @@ class SourceCalls:
     """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `give_up`
     ends what is asked for a sync."""
 
-    look: Callable[[CdcSync, Path, frozenset[str] | None], Look]
+    preflight: Callable[[CdcSync, Path, frozenset[str] | None], PreflightOutcome]
     current: Callable[[CdcSync, Path], LogOffset]
     splits: Callable[[CdcSync, Path, Table, Bound], Iterator[Split]]
     give_up: Callable[[Path], None] = lambda _: None
@@ -71,32 +71,32 @@ class TableRecord:
         return table
 
 
-class BackgroundSource:
-    """`look(resource, unread)` does a preflight, `current(resource)` asks where the log ends; both
-    may wait and may raise CdcError."""
+class PreflightRunner:
+    """`preflight(resource, unread)` checks source and sink, `current(resource)` asks where
+    the binlog ends; both may wait and may raise CdcError."""
 
     def __init__(
         self,
-        look: Callable[[CdcSync, frozenset[str] | None], Look],
+        preflight: Callable[[CdcSync, frozenset[str] | None], PreflightOutcome],
         current: Callable[[CdcSync], LogOffset],
         record: TableRecord,
         clock: Callable[[], float],
         wake: Callable[[], None],
     ) -> None:
-        self._look, self._current, self._record = look, current, record
+        self._preflight, self._current, self._record = preflight, current, record
         self._clock, self._wake = clock, wake
-        self._outcome: PreflightSeen | None = None
+        self._outcome: PreflightResult | None = None
         self._threads: dict[str, threading.Thread] = {}
         self.log_end: LogOffset | None = None
 
-    def outcome(self) -> PreflightSeen | None:
+    def outcome(self) -> PreflightResult | None:
         return self._outcome
 
     def running(self) -> bool:
         return self._busy("preflight")
 
     def request(self, resource: CdcSync, action: RunPreflight) -> None:
-        self._begin("preflight", lambda: self._take_look(resource, action))
+        self._begin("preflight", lambda: self._run_preflight(resource, action))
 
     def ask_log_end(self, resource: CdcSync) -> None:
         """`log_end` is set when the source has answered; asked again if it could not."""
@@ -111,25 +111,25 @@ class BackgroundSource:
         thread = self._threads.get(name)
         return thread is not None and thread.is_alive()
 
-    def _take_look(self, resource: CdcSync, action: RunPreflight) -> None:
+    def _run_preflight(self, resource: CdcSync, action: RunPreflight) -> None:
         generation = resource.metadata.generation
         try:
-            look = self._look(resource, action.unread)
-            self._record.update(look.tables)
-            seen = look.seen
+            outcome = self._preflight(resource, action.unread)
+            self._record.update(outcome.tables)
+            result = outcome.result
         except CdcError as error:
-            seen = PreflightSeen(generation, self._clock(), (error,))
-        except Exception as error:  # noqa: BLE001 (a thread's end must be seen by whoever waits for it)
+            result = PreflightResult(generation, self._clock(), (error,))
+        except Exception as error:  # noqa: BLE001 (the end of the thread must be reported)
             unexpected = fail(
                 Reason.INTERNAL_ERROR, f"the preflight failed: {type(error).__name__}: {quoted(str(error))}"
             )
-            seen = PreflightSeen(generation, self._clock(), (unexpected,))
-        self._outcome = replace(seen, prompt=action.prompt)
+            result = PreflightResult(generation, self._clock(), (unexpected,))
+        self._outcome = replace(result, prompt=action.prompt)
         self._wake()
 
     def _take_log_end(self, resource: CdcSync) -> None:
         try:
             self.log_end = self._current(resource)
         except CdcError:
-            return  # the stream reports what is wrong with the source; the next look asks again
+            return  # the stream reports what is wrong with the source; the next reconcile asks again
         self._wake()

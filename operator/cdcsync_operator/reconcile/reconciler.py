@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from cdcsync_core.gates import gate
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status, must_write
+from cdcsync_core.status import Status, should_write
 from cdcsync_operator.decision.decide import decide
-from cdcsync_operator.decision.observed import Action, Decision, ForgetRun, RunPreflight, Seen, StartRun, StopRun
+from cdcsync_operator.decision.observed import Action, Decision, ForgetRun, Observed, RunPreflight, StartRun, StopRun
 from cdcsync_operator.reconcile.ports import Drivers, SourceView, Store
 
 
@@ -50,9 +50,9 @@ class Reconciler:
         if self._current is not None and self._current != self._written:
             self._write(urgent=True)
 
-    def _observe(self, status: Status, *, closing: bool) -> Seen:
+    def _observe(self, status: Status, *, closing: bool) -> Observed:
         runs = self.drivers.seen(status)
-        return Seen(
+        return Observed(
             status=self.drivers.merged(status),
             runs=runs,
             preflight=self.source.outcome(),
@@ -67,7 +67,7 @@ class Reconciler:
         assert self._current
         assert self._written
         now = self.clock()
-        if urgent or must_write(self._written, self._current, self._written_at, now):
+        if urgent or should_write(self._written, self._current, self._written_at, now):
             self.store.save(self._current)
             self._written, self._written_at = self._current, now
 

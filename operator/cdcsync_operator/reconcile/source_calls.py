@@ -23,8 +23,8 @@ from cdcsync_mysql.planner import plan
 from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_mysql.server import read_facts
-from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
-from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
 
 
@@ -43,35 +43,35 @@ def check_source(
     return preflight(source, spec, server_id=server_id, unread=unread, readers=readers)
 
 
-def look_from_cluster(
+def run_cluster_preflight(
     resource: CdcSync, secrets: Path, unread: Collection[str] | None, question: Question, seconds: float
-) -> Look:
+) -> PreflightOutcome:
     """A preflight for a snapshot with executors, which may be fewer than the spec's parallelism.
     Raises SourceUnreachable where the source takes longer than `seconds`."""
     with question.within(seconds):
         found = check_source(resource, secrets, unread, resource.spec.splits_at_once(), question)
     if question.stopped:
         raise out_of_time()
-    return _look(resource, found, check_sink_from_cluster(resource, secrets))
+    return _outcome(resource, found, check_sink_from_cluster(resource, secrets))
 
 
-def look(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> Look:
-    """A preflight as the controller sees it."""
-    return _look(resource, check_source(resource, secrets, unread), check_sink(resource, secrets))
+def run_preflight(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> PreflightOutcome:
+    """A preflight as the controller uses it."""
+    return _outcome(resource, check_source(resource, secrets, unread), check_sink(resource, secrets))
 
 
-def _look(resource: CdcSync, found: Preflight, sink: SinkCheck) -> Look:
-    seen = PreflightSeen(
+def _outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOutcome:
+    result = PreflightResult(
         resource.metadata.generation,
         time.time(),
         found.failures,
-        tuple(TableSeen(str(t.id), t.error, t.unlogged_cascades) for t in found.tables),
+        tuple(ObservedTable(str(t.id), t.error, t.unlogged_cascades) for t in found.tables),
         found.warnings,
         found.facts.to_dict() if found.facts else {},
         sink.errors,
         sink.unchecked,
     )
-    return Look(seen, {str(t.id): t.table for t in found.tables if t.table is not None})
+    return PreflightOutcome(result, {str(t.id): t.table for t in found.tables if t.table is not None})
 
 
 def current(resource: CdcSync, secrets: Path, question: Question | None = None) -> LogOffset:
@@ -85,8 +85,7 @@ def current(resource: CdcSync, secrets: Path, question: Question | None = None) 
 def splits(
     resource: CdcSync, secrets: Path, table: Table, frontier: Bound, question: Question | None = None
 ) -> Generator[Split, None, None]:
-    """The chunk plan of a table from `frontier` on; the connection lives as long as the
-    iterator."""
+    """The chunk plan of a table from `frontier` on; the connection lives as the iterator does."""
     with connect(_source(resource, secrets, question)) as connection:
         yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
 
@@ -95,4 +94,4 @@ def _source(resource: CdcSync, secrets: Path, question: Question | None) -> Sour
     return replace(source_from_spec(resource.spec.source, secrets), question=question)
 
 
-CALLS = SourceCalls(look=look, current=current, splits=splits)
+CALLS = SourceCalls(preflight=run_preflight, current=current, splits=splits)

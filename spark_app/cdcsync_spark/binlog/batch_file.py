@@ -38,7 +38,7 @@ class BatchWriter:
 
     folder: Path
     tables: Mapping[TableId, Table]
-    decoder: Decoder = Decoder.LOCKSTEP
+    decoder: Decoder = Decoder.VECTORIZED
     befores: bool = True
 
     def __post_init__(self) -> None:

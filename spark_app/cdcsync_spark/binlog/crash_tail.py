@@ -106,7 +106,7 @@ class TailReader:
     source: Source
     log: str
     folder: Path
-    decoder: Decoder = Decoder.LOCKSTEP
+    decoder: Decoder = Decoder.VECTORIZED
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> dict[TableId, pa.Table | CdcError]:
         """Per table with suspicious keys these, or why they cannot be known; raises

@@ -86,7 +86,7 @@ class ReaderSettings:
     heartbeat_seconds: float
     max_batch_bytes: int
     folder: Path
-    decoder: Decoder = Decoder.LOCKSTEP
+    decoder: Decoder = Decoder.VECTORIZED
     interval_seconds: float = 0.0
     befores: bool = True
     spare_ids: tuple[int, ...] = ()

@@ -51,7 +51,7 @@ class SplitReader:
     split: Split
     low: Position
     max_seconds: int
-    decoder: Decoder = Decoder.LOCKSTEP
+    decoder: Decoder = Decoder.VECTORIZED
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
 
@@ -116,8 +116,8 @@ def _read_plain(connection: pymysql.Connection, table: Table, rest: str) -> Iter
 
 
 READERS: dict[Decoder, Callable[[pymysql.Connection, Table, str], Iterator[Decoded]]] = {
-    Decoder.LOCKSTEP: _read_in_step,
-    Decoder.PLAIN: _read_plain,
+    Decoder.VECTORIZED: _read_in_step,
+    Decoder.REFERENCE: _read_plain,
 }
 
 

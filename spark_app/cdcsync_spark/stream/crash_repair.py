@@ -80,7 +80,7 @@ class SourceRepair:
     log: str
     tail: TailReader
     max_seconds: int
-    decoder: Decoder = Decoder.LOCKSTEP
+    decoder: Decoder = Decoder.VECTORIZED
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
         return self.tail.keys(left, tables)

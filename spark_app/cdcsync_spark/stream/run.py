@@ -260,7 +260,7 @@ class StreamRun:
         return self.context.config.kind is RunKind.CATCH_UP and self._reached_goal()
 
     def _reached_goal(self) -> bool:
-        goal = LogOffset.parse(self.context.config.until_high)
+        goal = LogOffset.parse(self.context.config.stop_at)
         return all(
             self._applier.consistent(t) and self._applier.position(t).reached(goal) for t in self.tables if t.flowing
         )

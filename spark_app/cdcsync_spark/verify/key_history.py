@@ -160,7 +160,7 @@ class BinlogSearch:
             max_batch_bytes=_BATCH_BYTES,
             folder=self.folder,
             # the fast one wrote the target: a fault of it must not explain itself
-            decoder=Decoder.PLAIN,
+            decoder=Decoder.REFERENCE,
         )
 
     def _too_long(self, start: Position, place: LogOffset) -> CdcError:

@@ -124,7 +124,7 @@ def spool_for(folder: Path, rows: int) -> Spool:
 
 def read_split(work: Work, split: Split, number: int) -> int:
     """Rows read."""
-    reader = SplitReader(work.source, work.log, work.table, split, work.low, work.max_seconds, Decoder.PLAIN)
+    reader = SplitReader(work.source, work.log, work.table, split, work.low, work.max_seconds, Decoder.REFERENCE)
     names = list(work.table.key)
     path = work.key_folder / f"{number}.arrow"
     with work.spool.source() as records, pa.OSFile(str(path), "wb") as file:

@@ -71,6 +71,6 @@ def position_of(state: TableState, status: Status, name: str) -> Position:
     assert position is not None
     if entry is None or entry.phase not in CONSISTENT or entry.nonce != state.nonce:
         return position
-    for passed in status.passed(entry):
+    for passed in status.covered_positions(entry):
         position = position.join(position_from_dict(passed))
     return position

@@ -56,7 +56,7 @@ def decode(
     table: Table,
     events: Sequence[RowsEvent],
     transactions: Sequence[int],
-    decoder: Decoder = Decoder.LOCKSTEP,
+    decoder: Decoder = Decoder.VECTORIZED,
     *,
     befores: bool = True,
 ) -> Decoded:
@@ -72,7 +72,7 @@ def batches(
     table: Table,
     events: Sequence[RowsEvent],
     transactions: Sequence[int],
-    decoder: Decoder = Decoder.LOCKSTEP,
+    decoder: Decoder = Decoder.VECTORIZED,
     *,
     befores: bool = True,
 ) -> Iterator[Decoded]:
@@ -86,7 +86,7 @@ def batches(
     for event in events:
         if event.defect:
             raise event.defect
-    read = _plain if decoder is Decoder.PLAIN else _lockstep
+    read = _plain if decoder is Decoder.REFERENCE else _lockstep
     for _, group in groupby(range(len(events)), lambda i: id(events[i].map)):
         run = list(group)
         table_map = events[run[0]].map

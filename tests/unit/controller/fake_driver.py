@@ -109,7 +109,7 @@ class Driver:
         return splits
 
     def stream(self) -> int:
-        goal = int(self.config.until_high.rpartition(":")[2] or 0)
+        goal = int(self.config.stop_at.rpartition(":")[2] or 0)
         while True:
             at = log_end()
             for assignment in self.config.tables:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind, TablePhase
-from cdcsync_operator.decision.observed import Exit, RunSeen, RunState, StartRun
+from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState, StartRun
 from unit.controller.world import WHOLE, place
 
 STREAM, CATCH_UP = RunKind.STREAM, RunKind.CATCH_UP
@@ -164,13 +164,13 @@ class Driver(ABC):
     def end(self, code: ExitCode, reason: str = "") -> None:
         self.exit = Exit(code, reason, f"{reason} of the driver" if reason else "")
 
-    def seen(self) -> RunSeen:
+    def seen(self) -> ObservedRun:
         a = self.action
         ended = self._unasked() if self.ended else None
         state = RunState.ENDED if self.ended else RunState.DRAINING if self.stopping else RunState.RUNNING
         flows = [parts["flow"] for parts in self.reports[: self.heard] if "flow" in parts]
         flow = Flow.from_dict(flows[-1]) if flows else None
-        return RunSeen(
+        return ObservedRun(
             a.kind,
             a.id,
             a.tables,
@@ -262,7 +262,7 @@ class Reader(Driver):
         flowing = [h for h in self.held.values() if h.flowing]
         if not flowing:
             return False
-        until = int(self.action.until_high.rpartition(":")[2] or 0)
+        until = int(self.action.stop_at.rpartition(":")[2] or 0)
         return self.action.kind is STREAM or not all(
             self._consistent(h) and max(self._position(h), self.reader) >= until for h in flowing
         )

@@ -10,7 +10,7 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Runs, Status
-from cdcsync_operator.decision.observed import ForgetRun, RunPreflight, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunPreflight, RunState, StartRun, StopRun
 from unit.controller.world import WHOLE, World, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
@@ -111,7 +111,7 @@ def test_lost_status_reads_all_tables_and_learns_from_the_targets() -> None:
 def test_an_unnamed_run_is_stopped_and_forgotten() -> None:
     """R8: what the status does not name must not write."""
     world = World()
-    world.runs["zombie"] = RunSeen(STREAM, "zombie", (("shop.a", 0),), "x", RunState.RUNNING, world.now)
+    world.runs["zombie"] = ObservedRun(STREAM, "zombie", (("shop.a", 0),), "x", RunState.RUNNING, world.now)
     assert StopRun(STREAM, "zombie") in world.step().actions
     zombie = world.runs["zombie"]
     world.runs["zombie"] = replace(zombie, state=RunState.ENDED)
@@ -280,7 +280,7 @@ def test_resnapshot_runs_beside_the_stream_then_catches_up_then_is_handed_over()
     world.end(SNAPSHOT)
     world.steps()
     catch_up = world.started()[-1]
-    assert (catch_up.kind, catch_up.tables, catch_up.until_high) == (CATCH_UP, (("shop.b", 1),), "binlog.000001:900")
+    assert (catch_up.kind, catch_up.tables, catch_up.stop_at) == (CATCH_UP, (("shop.b", 1),), "binlog.000001:900")
     assert world.live(STREAM).state is RunState.RUNNING
     world.end(CATCH_UP)
     world.step()
@@ -503,9 +503,9 @@ def test_a_closing_controller_drains_and_starts_nothing() -> None:
 
 def test_a_missing_secret_is_named_and_nothing_starts() -> None:
     from cdcsync_operator.decision.decide import decide
-    from cdcsync_operator.decision.observed import Seen
+    from cdcsync_operator.decision.observed import Observed
 
-    decision = decide(resource(), Seen(Status(), missing_secrets=("found no Secret login",)), 1.0)
+    decision = decide(resource(), Observed(Status(), missing_secrets=("found no Secret login",)), 1.0)
     assert decision.actions == ()
     assert decision.status.condition("SourceReady").status == "False"
     assert "login" in decision.status.condition("Ready").message
@@ -514,11 +514,13 @@ def test_a_missing_secret_is_named_and_nothing_starts() -> None:
 def test_a_secret_that_goes_missing_stops_nothing() -> None:
     """Pods that live have it mounted; whoever deletes and makes it again would stop the data."""
     from cdcsync_operator.decision.decide import decide
-    from cdcsync_operator.decision.observed import Seen
+    from cdcsync_operator.decision.observed import Observed
 
     world = World()
     world.to_streaming()
-    seen = Seen(world.status, tuple(world.runs.values()), world.preflight, missing_secrets=("found no Secret login",))
+    seen = Observed(
+        world.status, tuple(world.runs.values()), world.preflight, missing_secrets=("found no Secret login",)
+    )
     decision = decide(world.resource, seen, world.now + 1)
     assert decision.actions == ()
     assert decision.status.condition("Ready").status == "True"

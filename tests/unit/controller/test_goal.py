@@ -1,4 +1,4 @@
-"""When `cdcsync run` is done, judged by what was heard in this run only."""
+"""When `cdcsync run` is done, judged by what was stream_reported in this run only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def status(phase: Phase = Phase.STREAMING, offset: int = 500, failed: int = 0, r
 
 def progress(**parts: Any) -> Progress:
     return Progress(
-        **({"status": status(), "looked": True, "heard": True, "log_end": LogOffset("b.000001", 500)} | parts)
+        **(
+            {"status": status(), "preflight_done": True, "stream_reported": True, "log_end": LogOffset("b.000001", 500)}
+            | parts
+        )
     )
 
 
@@ -34,8 +37,8 @@ def progress(**parts: Any) -> Progress:
     [
         ({}, DONE),
         ({"status": status(offset=499)}, None),
-        ({"heard": False}, None),
-        ({"looked": False}, None),
+        ({"stream_reported": False}, None),
+        ({"preflight_done": False}, None),
         ({"log_end": None}, None),
         ({"status": status(failed=1)}, ACT),
         ({"status": status(Phase.FAILED, reason="PositionLost")}, ACT),
@@ -71,6 +74,6 @@ def test_a_source_that_is_unfit_ends_the_command() -> None:
 
 def test_the_other_goals() -> None:
     assert verdict(Until.FOREVER, progress()) is None
-    assert verdict(Until.SNAPSHOT, progress(heard=False, log_end=None)) is DONE
-    assert verdict(Until.SNAPSHOT, progress(looked=False)) is None
+    assert verdict(Until.SNAPSHOT, progress(stream_reported=False, log_end=None)) is DONE
+    assert verdict(Until.SNAPSHOT, progress(preflight_done=False)) is None
     assert verdict(Until.FOREVER, progress(status=status(Phase.FAILED, reason="PositionLost"))) is ACT

@@ -24,8 +24,8 @@ from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.settings import OperatorSettings
-from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
-from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from unit.controller.fake_api import FakeApi
 from unit.controller.world import World, place, resource
 
@@ -73,11 +73,11 @@ class Cluster:
         settings = OperatorSettings(Image("x"), self.policy)
         return KubeController(self.api, settings, "lake", "shop", calls, time.time, self.woken.set)
 
-    def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> Look:
+    def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> PreflightOutcome:
         self.looked_at.append(about.metadata.uid)
         names = [n for n in self.names if about.spec.tables.captures(n)]
-        seen = PreflightSeen(about.metadata.generation, time.time(), (), tuple(TableSeen(n) for n in names))
-        return Look(seen, {n: table(n) for n in names})
+        seen = PreflightResult(about.metadata.generation, time.time(), (), tuple(ObservedTable(n) for n in names))
+        return PreflightOutcome(seen, {n: table(n) for n in names})
 
     @property
     def status(self) -> Status:

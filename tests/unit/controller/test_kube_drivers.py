@@ -16,7 +16,7 @@ from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
-from cdcsync_operator.decision.observed import ForgetRun, RunSeen, RunState, StartRun, StopRun
+from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from unit.controller.fake_api import FakeApi
 from unit.controller.world import resource
 
@@ -60,7 +60,7 @@ class Pods:
         data = self.api.objects[f"{BASE}/configmaps/{RUN}-report-0"]["data"]
         data["head"] = json.dumps({"number": number, "at": at})
 
-    def seen(self) -> RunSeen:
+    def seen(self) -> ObservedRun:
         (run,) = self.drivers.seen(Status())
         return run
 

@@ -19,8 +19,8 @@ from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, StatusTakenOver
-from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
-from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.table_shards import SHOWN
 from unit.controller.fake_api import FakeApi
 
@@ -93,8 +93,10 @@ def test_tables_of_a_source_with_a_long_gtid_set_find_room(api: FakeApi) -> None
 # ---- with the controller
 
 
-def _look(resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
-    return Look(PreflightSeen(resource.metadata.generation, 0.0, (), tuple(TableSeen(n) for n in NAMES)), {})
+def _look(resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> PreflightOutcome:
+    return PreflightOutcome(
+        PreflightResult(resource.metadata.generation, 0.0, (), tuple(ObservedTable(n) for n in NAMES)), {}
+    )
 
 
 @pytest.fixture

@@ -25,14 +25,14 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_operator.decision.goal import Until
-from cdcsync_operator.decision.observed import PreflightSeen, TableSeen
+from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.local import state_folder
 from cdcsync_operator.local.controller import LocalController, open_local
 from cdcsync_operator.local.driver_process import DriverProcess
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import ManifestFiles
 from cdcsync_operator.reconcile.files import write_atomically
-from cdcsync_operator.reconcile.preflight import Look, SourceCalls
+from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 
 DRIVER = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 PASSWORD = "hunter2-never-shown"
@@ -94,11 +94,11 @@ class Place:
 
     # -- the pretended source
 
-    def look(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> Look:
+    def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None) -> PreflightOutcome:
         self.secrets_seen.append((secrets / "login" / "password").read_text())
-        found = () if self.errors else tuple(TableSeen(t) for t in self.tables)
-        seen = PreflightSeen(resource.metadata.generation, time.time(), self.errors, found, (), {"flavor": "mysql"})
-        return Look(seen, {t: table(t) for t in self.tables})
+        found = () if self.errors else tuple(ObservedTable(t) for t in self.tables)
+        seen = PreflightResult(resource.metadata.generation, time.time(), self.errors, found, (), {"flavor": "mysql"})
+        return PreflightOutcome(seen, {t: table(t) for t in self.tables})
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         return LogOffset("binlog.000001", int((self.world / "log-end").read_text()))
@@ -113,7 +113,7 @@ class Place:
 
     def run(self, until: Until = Until.CAUGHT_UP, begin: Callable[[LocalController], None] | None = None) -> ExitCode:
         files = ManifestFiles([str(self.manifest)])
-        calls = SourceCalls(self.look, self.current, self.splits)
+        calls = SourceCalls(self.preflight, self.current, self.splits)
         manifest = files.load()
         with open_local(files, manifest, self.folder / "state", calls, self.faults.append, DRIVER) as controller:
             self.controller = controller

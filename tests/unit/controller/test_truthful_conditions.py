@@ -13,7 +13,7 @@ from cdcsync_core.run import Flow, RunKind, TablePhase
 from cdcsync_core.status import Phase
 from cdcsync_operator.cluster.events import replaced
 from cdcsync_operator.decision.decide import decide
-from cdcsync_operator.decision.observed import Seen
+from cdcsync_operator.decision.observed import Observed
 from unit.controller.world import WHOLE, World, place, resource
 
 SOURCE = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}}
@@ -229,7 +229,7 @@ def test_what_a_preflight_finds_is_retried_and_not_called_failed() -> None:
         world.step()
         assert world.status.phase is Phase.PENDING
     stalled = world.status.condition("Stalled")
-    seen = Seen(world.status, (), None, token="ab12")
+    seen = Observed(world.status, (), None, token="ab12")
     again = decide(world.resource, seen, world.now).status
     assert again.condition("Stalled") == stalled
     assert again.phase is Phase.PENDING

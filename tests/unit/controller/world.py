@@ -17,14 +17,14 @@ from cdcsync_operator.decision.observed import (
     Decision,
     Exit,
     ForgetRun,
-    PreflightSeen,
+    Observed,
+    ObservedRun,
+    ObservedTable,
+    PreflightResult,
     RunPreflight,
-    RunSeen,
     RunState,
-    Seen,
     StartRun,
     StopRun,
-    TableSeen,
 )
 
 WHOLE = [{"start": None, "end": None}]
@@ -58,8 +58,8 @@ class World:
     resource: CdcSync = field(default_factory=resource)
     status: Status = field(default_factory=Status)
     now: float = 1_000_000.0
-    runs: dict[str, RunSeen] = field(default_factory=dict)
-    preflight: PreflightSeen | None = None
+    runs: dict[str, ObservedRun] = field(default_factory=dict)
+    preflight: PreflightResult | None = None
     errors: tuple[Any, ...] = ()
     sink_errors: tuple[Any, ...] = ()
     sink_unchecked: str = ""
@@ -70,7 +70,7 @@ class World:
     def step(self, seconds: float = 1.0) -> Decision:
         """Decides once and does what was decided."""
         self.now += seconds
-        seen = Seen(self.status, tuple(self.runs.values()), self.preflight, closing=self.closing, token="ab12")
+        seen = Observed(self.status, tuple(self.runs.values()), self.preflight, closing=self.closing, token="ab12")
         decision = decide(self.resource, seen, self.now)
         self.status = decision.status
         for action in decision.actions:
@@ -83,8 +83,8 @@ class World:
 
     def _do(self, action: Action) -> None:
         if isinstance(action, RunPreflight):
-            found = tuple(TableSeen(t, self.table_errors.get(t)) for t in self.tables)
-            self.preflight = PreflightSeen(
+            found = tuple(ObservedTable(t, self.table_errors.get(t)) for t in self.tables)
+            self.preflight = PreflightResult(
                 action.generation,
                 self.now,
                 self.errors,
@@ -97,7 +97,7 @@ class World:
             ref = self.status.runs.get(action.kind)
             assert ref is not None, "the id must be in the status before the run is made"
             assert ref.id == action.id
-            self.runs[action.id] = RunSeen(
+            self.runs[action.id] = ObservedRun(
                 action.kind, action.id, action.tables, action.fingerprint, RunState.RUNNING, self.now
             )
         elif isinstance(action, StopRun):
@@ -107,7 +107,7 @@ class World:
 
     # -- what drivers do
 
-    def live(self, kind: RunKind) -> RunSeen:
+    def live(self, kind: RunKind) -> ObservedRun:
         found = [r for r in self.runs.values() if r.kind is kind and r.live]
         assert len(found) == 1, f"expected one live {kind} run, found {found}"
         return found[0]

@@ -31,7 +31,7 @@ def test_a_run_comes_back_from_its_file() -> None:
         "/scratch",
         7,
         "binlog.000001:400",
-        Decoder.PLAIN,
+        Decoder.REFERENCE,
     )
     assert RunConfig.from_json(config.to_json()) == config
 

@@ -17,11 +17,11 @@ from cdcsync_core.status import (
     Runs,
     Status,
     TableStatus,
-    aged_lag,
     count_tables,
+    effective_lag,
     merge_report,
-    must_write,
     only_tables,
+    should_write,
     with_condition,
 )
 
@@ -107,9 +107,9 @@ def test_position_and_lag_are_the_streams() -> None:
 def test_a_dead_driver_does_not_look_fresh() -> None:
     status = Status(lag_seconds=0.2, position={"timestamp": "2026-01-01T00:00:00.000+00:00"})
     at = 1767225600.0
-    assert aged_lag(status, reported_at=at, interval=1.0, now=at + 3) == 0.2
-    assert aged_lag(status, reported_at=at, interval=1.0, now=at + 60) == 60.0
-    assert aged_lag(status, reported_at=None, interval=1.0, now=at + 60) == 60.0
+    assert effective_lag(status, reported_at=at, interval=1.0, now=at + 3) == 0.2
+    assert effective_lag(status, reported_at=at, interval=1.0, now=at + 60) == 60.0
+    assert effective_lag(status, reported_at=None, interval=1.0, now=at + 60) == 60.0
 
 
 def test_a_table_has_what_the_reader_of_its_stream_has_passed() -> None:
@@ -119,7 +119,7 @@ def test_a_table_has_what_the_reader_of_its_stream_has_passed() -> None:
         return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
 
     def passed(status: Status) -> list[list[int]]:
-        return [[p["offset"] for p in status.passed(t)] for t in status.table_status]
+        return [[p["offset"] for p in status.covered_positions(t)] for t in status.table_status]
 
     entries = [
         {"name": n, "phase": p, "position": place(4)} for n, p in (("shop.a", "Streaming"), ("shop.b", "Failed"))
@@ -148,25 +148,25 @@ def test_a_log_that_fell_silent_has_a_lag_of_none() -> None:
     behind = said(RUNNING, STAMP, 10800.0)
     assert behind.lag_seconds == 10800.0
     silent = said(behind, STAMP, 0.0)
-    assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 9) == 0.0, "its stream is live"
-    assert aged_lag(silent, reported_at=AT, interval=1.0, now=AT + 3600) == 3600
-    assert aged_lag(silent, reported_at=None, interval=1.0, now=AT + 3600) == 3600, "its run is gone"
+    assert effective_lag(silent, reported_at=AT, interval=1.0, now=AT + 9) == 0.0, "its stream is live"
+    assert effective_lag(silent, reported_at=AT, interval=1.0, now=AT + 3600) == 3600
+    assert effective_lag(silent, reported_at=None, interval=1.0, now=AT + 3600) == 3600, "its run is gone"
 
 
 def test_a_new_run_has_the_lag_of_the_position_and_not_its_own_age() -> None:
     """It has applied nothing yet, so it does not know the time of the place where it begins;
     drivers of an older version neither."""
     again = said(said(RUNNING, STAMP, 0.5), "", None)
-    assert aged_lag(again, reported_at=AT + 890, interval=1.0, now=AT + 890) == 890
-    assert aged_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000
+    assert effective_lag(again, reported_at=AT + 890, interval=1.0, now=AT + 890) == 890
+    assert effective_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000
     assert said(again, "", 93.0).lag_seconds == 93.0, "an older version has waited in vain for the source"
 
 
 def test_a_lag_ages_from_the_last_report_where_nothing_has_a_time() -> None:
     begun = said(RUNNING, "", None)
-    assert aged_lag(begun, reported_at=AT, interval=1.0, now=AT + 3) is None
-    assert aged_lag(begun, reported_at=AT, interval=1.0, now=AT + 60) == 60.0
-    assert aged_lag(begun, reported_at=None, interval=1.0, now=AT + 60) is None
+    assert effective_lag(begun, reported_at=AT, interval=1.0, now=AT + 3) is None
+    assert effective_lag(begun, reported_at=AT, interval=1.0, now=AT + 60) == 60.0
+    assert effective_lag(begun, reported_at=None, interval=1.0, now=AT + 60) is None
 
 
 def test_consistency_is_the_position_beyond_the_high_watermark() -> None:
@@ -189,13 +189,13 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
 
 def test_changes_are_written_at_once_and_mere_progress_every_ten_seconds() -> None:
     progress = RUNNING.with_(lag_seconds=0.7)
-    assert not must_write(RUNNING, RUNNING, 0.0, 1e9)
-    assert not must_write(RUNNING, progress, 100.0, 109.0)
-    assert must_write(RUNNING, progress, 100.0, 110.0)
-    assert must_write(RUNNING, RUNNING.with_(phase=Phase.STREAMING), 100.0, 100.0)
-    assert must_write(RUNNING, RUNNING.with_(runs=Runs()), 100.0, 100.0)
+    assert not should_write(RUNNING, RUNNING, 0.0, 1e9)
+    assert not should_write(RUNNING, progress, 100.0, 109.0)
+    assert should_write(RUNNING, progress, 100.0, 110.0)
+    assert should_write(RUNNING, RUNNING.with_(phase=Phase.STREAMING), 100.0, 100.0)
+    assert should_write(RUNNING, RUNNING.with_(runs=Runs()), 100.0, 100.0)
     failed = only_tables(RUNNING, [TableStatus(name="shop.a", phase=TablePhase.FAILED)])
-    assert must_write(RUNNING, failed, 100.0, 100.0)
+    assert should_write(RUNNING, failed, 100.0, 100.0)
 
 
 @pytest.mark.parametrize("run", ["t-2", "s-1"])

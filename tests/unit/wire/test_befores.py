@@ -30,7 +30,9 @@ def _event(table_map: TableMap, rows: Sequence[Stored], operation: Operation = O
 def _kept(table: Table, events: Sequence[RowsEvent]) -> list[tuple[object, ...]]:
     """The rows of both decoders, without the transaction."""
     numbers = list(range(len(events)))
-    found, expected = (decode(table, events, numbers, d, befores=False) for d in (Decoder.LOCKSTEP, Decoder.PLAIN))
+    found, expected = (
+        decode(table, events, numbers, d, befores=False) for d in (Decoder.VECTORIZED, Decoder.REFERENCE)
+    )
     assert found.batch.equals(expected.batch)
     whole = decode(table, events, numbers)
     assert found.images == expected.images == whole.images == whole.batch.num_rows

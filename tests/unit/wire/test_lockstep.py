@@ -32,7 +32,7 @@ def _row(i: int, width: int = 3) -> list[bytes | None]:
 
 def _same(table: Table, events: Sequence[RowsEvent]) -> list[dict[str, object]]:
     numbers = list(range(len(events)))
-    found, expected = (decode(table, events, numbers, d) for d in (Decoder.LOCKSTEP, Decoder.PLAIN))
+    found, expected = (decode(table, events, numbers, d) for d in (Decoder.VECTORIZED, Decoder.REFERENCE))
     assert found.batch.equals(expected.batch)
     assert found.nulled == expected.nulled
     listed: list[dict[str, object]] = found.batch.to_pylist()

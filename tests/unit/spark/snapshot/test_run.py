@@ -150,7 +150,7 @@ class World:
                 epoch=self.epoch,
                 plan_dir=str(plans),
                 tables=assignments,
-                decoder=Decoder.LOCKSTEP,
+                decoder=Decoder.VECTORIZED,
                 spark={},
             ),
             resource=SimpleNamespace(
