@@ -182,7 +182,7 @@ def metrics() -> str:
         "# Metrics",
         (
             "Prometheus text format. Names and labels are an interface: they stay. How to read them, and alerts: "
-            "[On a cluster](../operator.md#metrics)."
+            "[Monitoring](../monitoring.md#metrics)."
         ),
     ]
     return "\n\n".join([*head, *(_metric_section(part, rows) for part, rows in tables.items())]) + "\n"
