@@ -11,18 +11,29 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import re
 from collections import Counter
-from collections.abc import Mapping
-from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 import re2
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, model_validator
 
-from cdcsync_core.quantity import parse_seconds, parse_size
+from cdcsync_core.sink_spec import Sink
+from cdcsync_core.spec_part import (
+    DnsLabel,
+    Flag,
+    Host,
+    Part,
+    Seconds,
+    SecretKey,
+    SecretName,
+    Size,
+    TableName,
+    Text,
+    Whole,
+)
 from cdcsync_core.table import Table
+from cdcsync_core.table_selection import TableSelection, check_pattern
 
 GROUP = "cdcsync.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -30,58 +41,7 @@ KIND = "CdcSync"
 MAX_PATTERN = 256
 _SPARE_IDS = 3
 
-Text = Annotated[str, Field(strict=True, max_length=1024)]
-Flag = Annotated[bool, Field(strict=True)]
-Whole = Annotated[int, Field(strict=True)]
-Size = Annotated[int, BeforeValidator(parse_size)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-DnsLabel = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-SecretKey = Annotated[str, Field(strict=True, pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
-SecretName = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
-TableName = Annotated[str, Field(strict=True, pattern=r"(?s)^.+\..+$", max_length=129)]
-Host = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9._:-]+$", max_length=253)]
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
-
-
-def _check_pattern(pattern: str) -> str:
-    try:
-        _compiled(pattern)
-    except re2.error as error:
-        said = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise ValueError(f"a regular expression in RE2 syntax ({said})") from None
-    return pattern
-
-
-#: one dot, escaped or not, and nothing that has a meaning of its own
-_LITERAL = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++\\?\.(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++")
-
-
-def literal_name(pattern: str) -> str:
-    """The `database.table` that a pattern names where it is a name and no more, its dot escaped or
-    not; else empty."""
-    return re.sub(r"\\(.)", r"\1", pattern) if _LITERAL.fullmatch(pattern) else ""
-
-
-Pattern = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_PATTERN), AfterValidator(_check_pattern)]
-
-
-class Part(BaseModel):
-    """A frozen piece of the resource: camelCase in YAML, snake_case in Python, no unknown field."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=False)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Without what was derived from the fields of the original."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in copy.__dict__.keys() - type(self).model_fields.keys():
-            del copy.__dict__[name]
-        return copy
+Pattern = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_PATTERN), AfterValidator(check_pattern)]
 
 
 class CredentialsRef(Part):
@@ -191,17 +151,9 @@ class Tables(Part):
         """The table with its texts read as the resource says."""
         return table.replacing() if self.replaces_invalid else table
 
-    def captures(self, name: str) -> bool:
-        """Whether `database.table` is matched in full by an include pattern and by no exclude
-        pattern."""
-        if not any(_compiled(p).fullmatch(name) for p in self.include):
-            return False
-        return not any(_compiled(p).fullmatch(name) for p in self.exclude)
-
-    def names(self, name: str) -> bool:
-        """Whether an include pattern is this very `database.table`, so that the user counts on
-        it."""
-        return self.captures(name) and any(literal_name(p) == name for p in self.include)
+    @cached_property
+    def selection(self) -> TableSelection:
+        return TableSelection(self.include, self.exclude)
 
     def override(self, name: str) -> Override:
         """The settings of one table; the defaults where none are given."""
@@ -228,41 +180,6 @@ class Start(Part):
 class Stream(Part):
     interval: Annotated[Seconds, Field(ge=0.1, le=3600)] = 1.0
     max_batch_bytes: Annotated[Size, Field(ge=4096, le=2**34)] = 64 * 2**20
-
-
-class SinkCredentialsRef(Part):
-    """A Secret whose keys are the object store's usual variables (AWS_ACCESS_KEY_ID, ...)."""
-
-    name: SecretName
-
-
-class DeltaOptions(Part):
-    """`deletion_vectors` false: every MERGE rewrites the files that it touches, for readers that do
-    not know deletion vectors."""
-
-    endpoint: Text = ""
-    region: Text = ""
-    deletion_vectors: Flag = True
-
-
-def _check_path(path: str) -> str:
-    scheme, separator, rest = path.partition("://")
-    if not path or (separator and (not scheme or not rest)):
-        raise ValueError("a folder or a URL like s3://bucket/prefix")
-    if separator and ":" in rest.partition("/")[0].rpartition("@")[0]:
-        raise ValueError("a URL without credentials; give them by credentialsSecretRef")
-    return path
-
-
-class Delta(Part):
-    path: Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_check_path)]
-    credentials_secret_ref: SinkCredentialsRef | None = None
-    options: DeltaOptions = DeltaOptions()
-
-
-class Sink(Part):
-    type: Literal["delta"] = "delta"
-    delta: Delta
 
 
 class SchemaChange(Part):
@@ -427,6 +344,6 @@ def required_secrets(spec: Spec) -> dict[str, set[str]]:
         wanted.setdefault(source.tls.ca_secret_ref.name, set()).add(source.tls.ca_secret_ref.key)
     if source.tls.client_cert_secret_ref:
         wanted.setdefault(source.tls.client_cert_secret_ref.name, set()).update({"tls.crt", "tls.key"})
-    if spec.sink.delta.credentials_secret_ref:
-        wanted.setdefault(spec.sink.delta.credentials_secret_ref.name, set())
+    for name, keys in spec.sink.kind.secrets().items():
+        wanted.setdefault(name, set()).update(keys)
     return wanted

@@ -207,7 +207,7 @@ def _client(lake: Location) -> S3Store:
         return S3Store(lake.bucket, config=lake.store_config(), client_options=_REQUEST, retry_config=retry)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
         found = f"no client can be made for {lake.uri}: {brief(lake.without_secrets(str(error)))}"
-        remedy = "correct spec.sink.delta.options, or the variables in its Secret"
+        remedy = "correct options in spec.sink, or the variables in its Secret"
         raise fail(Reason.SPEC_INVALID, found, remedy=remedy) from None
 
 
@@ -224,7 +224,7 @@ def _refuse_inside_a_table(lake: Location, has_log: Callable[[str], bool]) -> No
         above = above.rpartition("/")[0]
 
 
-_ELSEWHERE = "create the sync again with another spec.sink.delta.path"
+_ELSEWHERE = "create the sync again with another path in spec.sink"
 
 
 def _no_lake(lake: Location, found: str, needed: str) -> CdcError:

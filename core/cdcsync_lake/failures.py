@@ -56,13 +56,13 @@ def store_error(error: Exception, text: str, doing: str, table: str = "") -> Cdc
             Reason.NO_SUCH_BUCKET,
             found,
             needed="a bucket that exists",
-            remedy="create the bucket, or correct spec.sink.delta.path and options.endpoint",
+            remedy="create the bucket, or correct path and options.endpoint in spec.sink",
             table=table,
         )
     if code in (errno.EACCES, errno.EPERM, errno.EROFS) or (_DENIED.search(text) and not _PASSING.search(text)):
         return denied(found, table)
     if _ELSEWHERE.search(text):
-        remedy = "set spec.sink.delta.options.region to the bucket's region"
+        remedy = "set options.region in spec.sink to the bucket's region"
         return fail(Reason.SPEC_INVALID, found, needed="the bucket's own region", remedy=remedy, table=table)
     full = code in _FULL or _FULL_TEXT.search(text)
     remedy = "free space there" if full else "check that the store is up and reachable"
@@ -74,6 +74,6 @@ def denied(found: str, table: str = "") -> CdcError:
         Reason.PRIVILEGE_MISSING,
         found,
         needed="the right to list, read, write and delete there",
-        remedy="grant it, or correct spec.sink.delta.credentialsSecretRef",
+        remedy="grant it, or correct credentialsSecretRef in spec.sink",
         table=table,
     )

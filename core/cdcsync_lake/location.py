@@ -19,6 +19,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.sink_spec import SinkLocation
 
 _CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 
@@ -50,6 +51,12 @@ class Location:
         if parts.scheme in ("s3", "s3a") and parts.netloc:
             return cls("s3", f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/"), endpoint, region, secret_dir)
         raise _bad_path(path, "a folder, file:///folder or s3://bucket/prefix")
+
+    @classmethod
+    def of(cls, sink: SinkLocation, secrets: Path) -> Self:
+        """A manifest's; `<secrets>/<secret>/<key>` hold its credentials. Raises as `parse`."""
+        secret_dir = str(secrets / sink.secret) if sink.secret else ""
+        return cls.parse(sink.path, sink.endpoint, sink.region, secret_dir)
 
     @property
     def local(self) -> bool:
@@ -110,4 +117,4 @@ def _absolute(folder: str) -> str:
 
 
 def _bad_path(path: str, needed: str) -> CdcError:
-    return fail(Reason.SPEC_INVALID, f"spec.sink.delta.path {path!r}", needed=needed, remedy="give such a path")
+    return fail(Reason.SPEC_INVALID, f"the path {path!r} in spec.sink", needed=needed, remedy="give such a path")

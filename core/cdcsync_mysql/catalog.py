@@ -9,15 +9,12 @@ What has no complete row events (views, sequences, other engines, system version
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import re2
-
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.spec import literal_name
 from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.table_selection import TableSelection, literal_name, matches
 from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
 from cdcsync_mysql.splitquery import key_fault
 
@@ -39,14 +36,12 @@ class Resolved:
     unmatched: tuple[CdcError, ...] = ()
 
 
-def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[str]) -> Resolved:
-    """The tables whose `database.table` an include pattern (RE2) matches in full and no exclude
-    pattern does.
+def resolve(connection: Connection, selection: TableSelection) -> Resolved:
+    """The tables that are selected.
 
-    System schemas are never among them. Raises SpecInvalid for a bad pattern; where no table is
-    left NoSuchTable, or EngineUnsupported for patterns that match views or sequences only.
+    System schemas are never among them. Where no table is left, raises NoSuchTable, or
+    EngineUnsupported for patterns that match views or sequences only.
     """
-    wanted, unwanted = [_compiled(p) for p in include], [_compiled(p) for p in exclude]
     rows = fetch(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN %s",
@@ -55,36 +50,20 @@ def resolve(connection: Connection, include: Sequence[str], exclude: Sequence[st
     kinds = {TableId(str(schema), str(name)): str(kind) for schema, name, kind in rows if schema.lower() not in _SYSTEM}
     faults = [
         fault
-        for pattern, source in zip(wanted, include, strict=True)
-        if (fault := _fault(source, {kind for table, kind in kinds.items() if pattern.fullmatch(str(table))}))
-        and not any(p.fullmatch(fault.table) for p in unwanted)
+        for pattern in selection.include
+        if (fault := _fault(pattern, {kind for table, kind in kinds.items() if matches(pattern, str(table))}))
+        and not selection.excludes(fault.table)
     ]
-    chosen = [
-        table
-        for table, kind in kinds.items()
-        if kind in _TABLE_TYPES
-        and any(p.fullmatch(str(table)) for p in wanted)
-        and not any(p.fullmatch(str(table)) for p in unwanted)
-    ]
+    chosen = [table for table, kind in kinds.items() if kind in _TABLE_TYPES and selection.captures(str(table))]
     _check_names(chosen)
     if not chosen:
-        raise faults[0] if faults else _no_match(f"every table of {list(include)} is excluded by {list(exclude)}")
+        raise (
+            faults[0]
+            if faults
+            else _no_match(f"every table of {list(selection.include)} is excluded by {list(selection.exclude)}")
+        )
     absent, unmatched = [f for f in faults if f.table], [f for f in faults if not f.table]
     return Resolved(tuple(sorted(chosen)), tuple(absent), tuple(unmatched))
-
-
-def _compiled(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as e:
-        said = e.args[0].decode() if e.args and isinstance(e.args[0], bytes) else str(e)
-        raise fail(
-            Reason.SPEC_INVALID,
-            f"the pattern {pattern!r} of spec.tables: {said}",
-            needed="a regular expression in RE2 syntax, matched against database.table",
-        ) from None
 
 
 def _fault(pattern: str, kinds: set[str]) -> CdcError | None:

@@ -74,7 +74,7 @@ def preflight(
 
 def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]:
     try:
-        found = resolve(server.connection, spec.tables.include, spec.tables.exclude)
+        found = resolve(server.connection, spec.tables.selection)
     except CdcError as e:
         checks.append(refused("tables", e))
         return []

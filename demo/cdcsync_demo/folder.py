@@ -68,7 +68,8 @@ class DemoFolder:
         """The example with what is different here, and its Secret in a file of its own."""
         resource = example_resource()
         resource["spec"]["source"] |= {"host": host, "port": port}
-        resource["spec"]["sink"]["delta"]["path"] = str(self.lake)
+        (sink,) = (section for section in resource["spec"]["sink"].values() if isinstance(section, dict))
+        sink["path"] = str(self.lake)
         name = resource["spec"]["source"]["credentialsSecretRef"]["name"]
         secret = {
             "apiVersion": "v1",
@@ -87,7 +88,7 @@ def example_resource() -> dict[str, Any]:
         raise fail(
             Reason.INTERNAL_ERROR,
             f"found no example manifest in {_EXAMPLES[0].parent}",
-            remedy="install the package anew, or run the demo from the repository",
+            remedy="install the package again, or run the demo from the repository",
         )
     return next(d for d in read_yaml(path.read_text(encoding="utf-8")) if d["kind"] == KIND)
 

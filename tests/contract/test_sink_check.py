@@ -135,7 +135,7 @@ def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
         (error,) = check_lake(Location.parse(str(tmp_path / path))).errors
         assert (error.reason, error.remedy) == (
             Reason.SINK_CONFLICT,
-            "create the sync again with another spec.sink.delta.path",
+            "create the sync again with another path in spec.sink",
         )
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     (error,) = check_lake(Location.parse(str(tmp_path / "dangling/lake"))).errors

@@ -42,6 +42,8 @@ BROKEN = [
     ("spec.executors", {"memory": 1024}, "memory is between 512Mi and 16Ti"),
     ("spec.tables.include", ["shop\\.(a"], "not a regular expression in RE2 syntax"),
     ("spec.tables", {"include": ["a"], "exclude": ["(?=a)"]}, "not a regular expression in RE2 syntax"),
+    ("spec.sink", {}, "sink has exactly one kind of sink"),
+    ("spec.sink", {"type": "delta"}, "sink has exactly one kind of sink"),
     ("spec.sink.delta.path", "s3://key:word@lake/cdc", "sink.delta.path holds no credentials"),
     ("spec.sparkConf", {"hadoop.x": "1"}, "sparkConf has keys that begin with spark."),
     ("spec.sparkConf", {"spark.kubernetes.namespace": "x"}, "sparkConf may not set spark.kubernetes.*"),
@@ -62,6 +64,7 @@ BROKEN = [
 #: what is changed from the first value to the second, and what the refusal says
 FROZEN = [
     ("spec.sink.delta.path", "s3://lake/cdc", "s3://lake/other", "sink.delta.path cannot be changed"),
+    ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
     ("spec.resnapshot", [{"table": "a.b", "nonce": 2}], [{"table": "a.b", "nonce": 1}], "resnapshot nonces only grow"),
 ]
 
@@ -115,6 +118,15 @@ def test_what_the_server_stores_is_what_the_controller_reads(api: Api, namespace
     stored = api.create(path_of(namespace), SHOP)
     assert stored["status"] == {"observedGeneration": -1}
     assert parse_resource(stored).spec == parse_resource(SHOP).spec
+
+
+def test_the_wide_list_shows_where_the_tables_go(api: Api, namespace: str) -> None:
+    """Whatever kind of sink the resource has."""
+    api.create(path_of(namespace), SHOP)
+    table = api._call("GET", path_of(namespace), {}, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
+    columns = [column["name"] for column in table["columnDefinitions"]]
+    (row,) = table["rows"]
+    assert dict(zip(columns, row["cells"], strict=True))["Sink"] == "s3://lake/cdc"
 
 
 def test_the_examples_are_accepted(api: Api, namespace: str) -> None:

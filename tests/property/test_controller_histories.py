@@ -180,7 +180,7 @@ class Cluster:
         return [t for t in NAMES if self._captured_by_spec(t) and t not in self.lake.absent]
 
     def _captured_by_spec(self, name: str) -> bool:
-        return self.resource.spec.tables.captures(name)
+        return self.resource.spec.tables.selection.captures(name)
 
     def _merged(self) -> Status:
         status = self.status

@@ -7,6 +7,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.table import TableId
+from cdcsync_core.table_selection import TableSelection
 from cdcsync_mysql.catalog import read_table, resolve
 from cdcsync_mysql.connection import connect, fetch
 from support.fixtures import FreshDatabase
@@ -16,7 +17,7 @@ from support.source import connected, source_of
 
 def _names(server: Server, include: list[str], exclude: list[str] | None = None) -> list[str]:
     with connected(server) as (connection, _):
-        return [str(t) for t in resolve(connection, include, exclude or []).tables]
+        return [str(t) for t in resolve(connection, TableSelection(tuple(include), tuple(exclude or ()))).tables]
 
 
 def _refusal(server: Server, database: str, name: str, excluded: frozenset[str] = frozenset()) -> CdcError:
@@ -40,8 +41,6 @@ def test_patterns_match_the_whole_name(any_server: Server, fresh_database: Fresh
         ([r"nowhere\.at_all"], Reason.NO_SUCH_TABLE),
         ([r"mysql\..*"], Reason.NO_SUCH_TABLE),
         ([r"information_schema\.TABLES"], Reason.NO_SUCH_TABLE),
-        (["("], Reason.SPEC_INVALID),
-        ([r"(?=lookahead)"], Reason.SPEC_INVALID),
     ],
 )
 def test_patterns_that_cannot_be_meant(any_mysql: Server, include: list[str], reason: Reason) -> None:
@@ -58,11 +57,11 @@ def test_what_a_pattern_misses_is_named_and_what_others_match_is_captured(
     match none."""
     d = fresh_database(mariadb1011)
     mariadb1011.run("CREATE TABLE orders (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT id FROM orders", db=d)
-    include = [rf"{d}\.orders", rf"{d}\.ordres", f"{d}.v", rf"{d}\.none_.*", rf"{d}\.left_out"]
+    include = (rf"{d}\.orders", rf"{d}\.ordres", f"{d}.v", rf"{d}\.none_.*", rf"{d}\.left_out")
     with connected(mariadb1011) as (connection, _):
-        found = resolve(connection, include, [rf"{d}\.left_.*"])
+        found = resolve(connection, TableSelection(include, (rf"{d}\.left_.*",)))
         with pytest.raises(CdcError) as refused:
-            resolve(connection, include[1:], [])
+            resolve(connection, TableSelection(include[1:]))
     with pytest.raises(CdcError) as emptied:
         _names(mariadb1011, [rf"{d}\.ord.*"], [rf"{d}\.orders"])
     assert (emptied.value.table, emptied.value.reason) == ("", Reason.NO_SUCH_TABLE)
@@ -99,7 +98,7 @@ def test_hostile_names(any_server: Server) -> None:
             any_server.run(f"CREATE TABLE {table.quoted} (`{quoted}` INT PRIMARY KEY, v INT)")
             with connected(any_server) as (connection, _):
                 found = read_table(connection, table, frozenset({"v"}))
-                assert table in resolve(connection, [r"(?s).*"], []).tables
+                assert table in resolve(connection, TableSelection(("(?s).*",))).tables
             assert (found.id, found.key, [c.name for c in found.columns]) == (table, (name,), [name, "v"])
         finally:
             any_server.run(f"DROP DATABASE `{name.replace('`', '``')}`")
@@ -272,5 +271,5 @@ def test_an_account_that_may_only_select_sees_the_same(any_server: Server, fresh
     any_server.create_user("reader", "pw", ["SELECT"], on=f"{d}.*")
     with connected(any_server) as (connection, _), connect(source_of(any_server, "reader", "pw")) as reader:
         assert read_table(reader, TableId(d, "t")) == read_table(connection, TableId(d, "t"))
-        assert resolve(reader, [r".*"], []).tables == (TableId(d, "t"),)
+        assert resolve(reader, TableSelection((".*",))).tables == (TableId(d, "t"),)
         assert fetch(reader, "SELECT CURRENT_USER()") == [("reader@%",)]

@@ -109,7 +109,7 @@ class SmallSync:
     def copy(self) -> None:
         """All tables, as of now; they are consistent when the log is followed once."""
         with connect(self.source) as connection:
-            for table in resolve(connection, self.resource.spec.tables.include, ()).tables:
+            for table in resolve(connection, self.resource.spec.tables.selection).tables:
                 self._copy_table(table)
 
     def _copy_table(self, table_id: TableId) -> None:

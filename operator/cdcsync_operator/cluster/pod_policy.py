@@ -153,15 +153,16 @@ def _account_violations(spec: Spec, policy: Policy) -> Iterator[str]:
 def _path_violations(spec: Spec) -> Iterator[str]:
     """A folder is each pod's own: the stream would not find what the snapshot wrote, and the
     snapshot would begin again forever."""
-    path = spec.sink.delta.path
+    sink = spec.sink.kind.location()
+    path = sink.path
     if path.startswith(_STORES):
         return
     needed = f"needed: {' or '.join(_STORES)} and a bucket"
-    if "://" in path:
-        yield f"spec.sink.delta.path: {path} is in a store that is not supported; {needed}"
+    if not spec.sink.kind.needs_shared_volume():
+        yield f"{sink.field}.path: {path} is in a store that is not supported; {needed}"
     elif not (_mounts(spec.driver.pod_template, path) and _mounts(spec.executors.pod_template, path)):
         yield (
-            f"spec.sink.delta.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
+            f"{sink.field}.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
             "that the podTemplates of driver and executors mount there"
         )
 

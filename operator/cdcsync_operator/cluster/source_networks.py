@@ -30,14 +30,17 @@ def refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, st
 def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
     """A phrase per host of the spec that is an address in one of them; the store's endpoint, too,
     which the operator asks."""
-    known, endpoint = parse_networks(networks), spec.sink.delta.options.endpoint
-    for path, host in (("source.host", spec.source.host), ("sink.delta.options.endpoint", _host_of(endpoint))):
+    known, sink = parse_networks(networks), spec.sink.kind.location()
+    for path, host in (
+        ("spec.source.host", spec.source.host),
+        (f"{sink.field}.options.endpoint", _host_of(sink.endpoint)),
+    ):
         try:
             network = refusing("127.0.0.1" if host == "localhost" else host, known)
         except ValueError:
             continue  # a name
         if network:
-            yield f"spec.{path}: {host} is in the network {network}, which the operator's policy refuses"
+            yield f"{path}: {host} is in the network {network}, which the operator's policy refuses"
 
 
 def _host_of(endpoint: str) -> str:

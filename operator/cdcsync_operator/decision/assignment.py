@@ -88,7 +88,7 @@ def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked
         if not (_is_gone(seen) and name in known)
     ]
     gone = [known[name] for name in sorted(known) if name not in there or _is_gone(there[name])]
-    left = [_judge_gone(spec, t, asked=asked) for t in gone if spec.tables.captures(t.name)]
+    left = [_judge_gone(spec, t, asked=asked) for t in gone if spec.tables.selection.captures(t.name)]
     return only_tables(status, [*entries, *(t for t in left if t is not None)])
 
 
@@ -125,7 +125,7 @@ def _judge_gone(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus |
     """
     if table.phase is not TablePhase.UNASSIGNED and not table.failed and table.phase is not TablePhase.PENDING:
         return table
-    if spec.tables.names(table.name):
+    if spec.tables.selection.names(table.name):
         return table if table.failed and table.low is not None else refused(table, _no_such_table(table.name))
     forgotten = asked and table.phase is TablePhase.UNASSIGNED and not spec.nonce(table.name)
     if table.low is None or forgotten:

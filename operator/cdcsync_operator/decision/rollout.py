@@ -23,7 +23,7 @@ def outdated_by(draft: Draft, run: ObservedRun) -> str:
     if fields:
         return f"{_listed([f'spec.{f}' if f else 'the spec' for f in fields])} changed"
     unknown = run.names - {t.name for t in draft.status.table_status}
-    dropped = sorted(name for name in unknown if not draft.spec.tables.captures(name))
+    dropped = sorted(name for name in unknown if not draft.spec.tables.selection.captures(name))
     return f"{_listed(dropped)} left the sync" if dropped else ""
 
 

@@ -15,7 +15,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_lake.check import SinkCheck, check_lake
 from cdcsync_lake.location import Location
 
-_NO_SECRET = "no spec.sink.delta.credentialsSecretRef: the driver uses an identity of its own"
+_NO_SECRET = "no credentialsSecretRef in spec.sink: the driver uses an identity of its own"
 _NO_KEYS = "no access key in the Secret of the sink: the driver uses an identity of its own"
 #: without these a client would take the operator's own identity, which is not for the authors of
 #: manifests
@@ -25,31 +25,26 @@ _NO_STORE = "a folder of the driver's pods"
 
 def check_sink(resource: CdcSync, secrets: Path) -> SinkCheck:
     """With this process's own rights and the Secret's credentials."""
+    sink = resource.spec.sink.kind.location()
     try:
-        return check_lake(_location(resource, secrets))
+        return check_lake(Location.of(sink, secrets))
     except CdcError as error:
-        return SinkCheck(resource.spec.sink.delta.path, (error,))
+        return SinkCheck(sink.path, (error,))
 
 
 def check_sink_from_cluster(resource: CdcSync, secrets: Path) -> SinkCheck:
     """Unchecked where only the driver's pods reach it."""
-    delta = resource.spec.sink.delta
+    sink = resource.spec.sink.kind.location()
     try:
-        location = _location(resource, secrets)
+        location = Location.of(sink, secrets)
     except CdcError as error:
-        return SinkCheck(delta.path, (error,))
+        return SinkCheck(sink.path, (error,))
     if location.local:
         return SinkCheck(location.uri, unchecked=_NO_STORE)
-    if delta.credentials_secret_ref is None:
+    if not sink.secret:
         return SinkCheck(location.uri, unchecked=_NO_SECRET)
     try:
         has_keys = location.credentials().keys() >= _KEYS
     except CdcError as error:
         return SinkCheck(location.uri, (error,))
     return check_lake(location) if has_keys else SinkCheck(location.uri, unchecked=_NO_KEYS)
-
-
-def _location(resource: CdcSync, secrets: Path) -> Location:
-    delta = resource.spec.sink.delta
-    ref, options = delta.credentials_secret_ref, delta.options
-    return Location.parse(delta.path, options.endpoint, options.region, str(secrets / ref.name) if ref else "")

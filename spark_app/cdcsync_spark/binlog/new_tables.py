@@ -62,7 +62,7 @@ class NewTables:
         return count
 
     def _is_new(self, table: TableId) -> bool:
-        return self._patterns is not None and table not in self._known and self._patterns.captures(str(table))
+        return self._patterns is not None and table not in self._known and self._patterns.selection.captures(str(table))
 
 
 def made_by(sql: str, default_database: str) -> Iterator[TableId]:

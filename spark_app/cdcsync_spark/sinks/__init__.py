@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from cdcsync_core.spec import Sink as SinkSpec
+from cdcsync_core.sink_spec import Delta, SinkKind
+from cdcsync_core.sink_spec import Sink as SinkSpec
 from cdcsync_lake.check import check_lake
 from cdcsync_spark.sinks.base import Sink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
@@ -20,23 +22,18 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
 
     Opens nothing; raises `SpecInvalid` for a store that is not supported.
     """
-    return _SINKS[sink.type](sink, secrets_dir, sync)
+    return _SINKS[type(sink.kind)](sink.kind, secrets_dir, sync)
 
 
 def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
     """The check that the operator cannot always make: the identity, or the folder, may be the
     driver's own. Raises CdcError."""
-    for error in check_lake(_place(sink, secrets_dir)).errors:
+    for error in check_lake(Place.of(sink.kind.location(), secrets_dir)).errors:
         raise of_the_run(error)
 
 
-def _delta(sink: SinkSpec, secrets_dir: Path, sync: str) -> DeltaSink:
-    return DeltaSink(_place(sink, secrets_dir), sync, sink.delta.options.deletion_vectors)
+def _delta(sink: Delta, secrets_dir: Path, sync: str) -> DeltaSink:
+    return DeltaSink(Place.of(sink.location(), secrets_dir), sync, sink.options.deletion_vectors)
 
 
-def _place(sink: SinkSpec, secrets_dir: Path) -> Place:
-    ref, options = sink.delta.credentials_secret_ref, sink.delta.options
-    return Place.parse(sink.delta.path, options.endpoint, options.region, str(secrets_dir / ref.name) if ref else "")
-
-
-_SINKS: dict[str, Callable[[SinkSpec, Path, str], Sink]] = {"delta": _delta}
+_SINKS: dict[type[SinkKind], Callable[[Any, Path, str], Sink]] = {Delta: _delta}

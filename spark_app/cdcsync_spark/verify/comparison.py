@@ -74,9 +74,9 @@ class Comparison:
 
     def _tables(self) -> list[TableId]:
         """What the manifest names, but for tables that the sync says it does not take part in."""
-        tables = self.resource.spec.tables
+        selection = self.resource.spec.tables.selection
         with connect(self.source) as connection:
-            found = resolve(connection, tables.include, tables.exclude).tables
+            found = resolve(connection, selection).tables
         status = self.status.read()
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
         return [t for t in found if str(t) not in left_out]
@@ -84,7 +84,7 @@ class Comparison:
     def _gone(self, found: set[str]) -> list[TableResult]:
         """Tables that were copied and are not at the source any more."""
         names = [t.name for t in self.status.read().table_status if t.phase is not TablePhase.UNASSIGNED]
-        missing = [n for n in names if n not in found and self.resource.spec.tables.captures(n)]
+        missing = [n for n in names if n not in found and self.resource.spec.tables.selection.captures(n)]
         return [TableResult(name, error=_no_source(name).to_dict()) for name in missing]
 
     def _attempt(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:

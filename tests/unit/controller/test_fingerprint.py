@@ -7,12 +7,13 @@ its change does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
 from cdcsync_core.run import RunKind
+from cdcsync_core.sink_spec import SinkKind
 from cdcsync_core.spec import Spec
 from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
 from unit.controller.world import World, resource
@@ -133,10 +134,13 @@ def _changed(field: str, value: Any) -> Spec:
 
 
 def _fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Leaves by their public path; what may be missing as a whole is a leaf."""
+    """Leaves by their public path; what may be missing as a whole is a leaf, but for a kind of
+    sink."""
     for name, info in model.model_fields.items():
         path = f"{above}{info.alias or name}"
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _fields(info.annotation, f"{path}.")
+        kinds = [a for a in get_args(info.annotation) if isinstance(a, type) and issubclass(a, SinkKind)]
+        section = kinds[0] if kinds else info.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from _fields(section, f"{path}.")
         else:
             yield path

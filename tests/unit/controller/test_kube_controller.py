@@ -75,7 +75,7 @@ class Cluster:
 
     def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> PreflightOutcome:
         self.looked_at.append(about.metadata.uid)
-        names = [n for n in self.names if about.spec.tables.captures(n)]
+        names = [n for n in self.names if about.spec.tables.selection.captures(n)]
         seen = PreflightResult(about.metadata.generation, time.time(), (), tuple(ObservedTable(n) for n in names))
         return PreflightOutcome(seen, {n: table(n) for n in names})
 

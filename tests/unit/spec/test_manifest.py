@@ -7,6 +7,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
+from cdcsync_core.sink_spec import Sink, SinkLocation
 from cdcsync_core.spec import Tables, replica_id
 
 SECRET = """
@@ -115,6 +116,27 @@ def test_what_is_not_built_or_out_of_bounds_is_refused_with_its_path(extra: str,
     assert f"{path}" in faults(SECRET, with_spec(extra))
 
 
+@pytest.mark.parametrize("sink", ["{}", "{type: delta}", "{delta: null}"])
+def test_a_sink_is_of_exactly_one_kind(sink: str) -> None:
+    text = SYNC.replace("{type: delta, delta: {path: /tmp/lake}}", sink)
+    assert "spec.sink is a mapping; needed: exactly one kind of sink: delta" in faults(SECRET, text)
+
+
+def test_a_kind_of_sink_that_is_not_known_is_refused_with_those_that_are() -> None:
+    found = faults(SECRET, SYNC.replace("delta: {path: /tmp/lake}", "iceberg: {path: /tmp/lake}"))
+    assert "spec.sink.iceberg is not known or not built yet; needed: one of type, delta" in found
+
+
+def test_a_sink_answers_where_it_is_and_what_it_needs() -> None:
+    folder = load_manifest([SECRET, SYNC]).resource.spec.sink.kind
+    assert folder.location() == SinkLocation("spec.sink.delta", "/tmp/lake")
+    assert (folder.secrets(), folder.needs_shared_volume()) == ({}, True)
+    section = {"path": "s3://b/x", "credentialsSecretRef": {"name": "k"}, "options": {"endpoint": "h", "region": "r"}}
+    store = Sink.model_validate({"delta": section}).kind
+    assert store.location() == SinkLocation("spec.sink.delta", "s3://b/x", "h", "r", "k")
+    assert (store.secrets(), store.needs_shared_volume()) == ({"k": set()}, False)
+
+
 @pytest.mark.parametrize("pattern", ["(", "a" * 257, "", "(?=x)x"])
 def test_a_bad_pattern_is_refused_at_load(pattern: str) -> None:
     assert "spec.tables.include[0]" in faults(SECRET, SYNC.replace("shop\\..*", pattern))
@@ -125,7 +147,7 @@ def test_a_list_is_not_at_fault_for_its_items() -> None:
 
 
 def test_patterns_match_in_full_and_exclude_wins() -> None:
-    tables = load_manifest([SECRET, SYNC]).resource.spec.tables
+    tables = load_manifest([SECRET, SYNC]).resource.spec.tables.selection
     assert tables.captures("shop.orders")
     assert not tables.captures("shop.tmp_1")
     assert not tables.captures("my_shop.orders")

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.spec import Tables, literal_name
+from cdcsync_core.spec import Tables
+from cdcsync_core.table_selection import literal_name
 
 
 @pytest.mark.parametrize(
@@ -35,5 +36,5 @@ def test_a_pattern_is_a_name_where_it_can_match_nothing_else(pattern: str, name:
 
 def test_a_named_table_is_one_that_is_not_left_out() -> None:
     tables = Tables(include=("shop.a", r"shop\.b.*", "shop.c"), exclude=("shop.c",))
-    assert [tables.names(f"shop.{t}") for t in "abc"] == [True, False, False]
+    assert [tables.selection.names(f"shop.{t}") for t in "abc"] == [True, False, False]
     assert tables.new_tables == "capture"

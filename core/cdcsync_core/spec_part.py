@@ -1,0 +1,40 @@
+"""What the parts of the resource are made of: a frozen model that refuses unknown fields, and its
+scalar types.
+
+Why it is right: scalars are strict (a quoted number is not a number, `on` is not true), and every
+text has a bound, as the API server wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from cdcsync_core.quantity import parse_seconds, parse_size
+
+Text = Annotated[str, Field(strict=True, max_length=1024)]
+Flag = Annotated[bool, Field(strict=True)]
+Whole = Annotated[int, Field(strict=True)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+DnsLabel = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+SecretKey = Annotated[str, Field(strict=True, pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
+SecretName = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
+TableName = Annotated[str, Field(strict=True, pattern=r"(?s)^.+\..+$", max_length=129)]
+Host = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9._:-]+$", max_length=253)]
+
+
+class Part(BaseModel):
+    """A frozen piece of the resource: camelCase in YAML, snake_case in Python, no unknown field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=False)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Without what was derived from the fields of the original."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys():
+            del copy.__dict__[name]
+        return copy
