@@ -16,8 +16,8 @@ from cdcsync_core.change import fold
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
-from cdcsync_spark.wire.facts import Operation, RowsEvent
-from cdcsync_spark.wire.rows import Decoded, decode
+from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent
+from cdcsync_spark.wire.binlog.rows import Decoded, decode
 from support.images import KINDS, Kind, image, rows_event, table_of
 
 

@@ -31,13 +31,13 @@ from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.view import TableView, entry_text
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, load, serialised, z85
-from cdcsync_spark.wire.binaryrow import RowDecoder
-from cdcsync_spark.wire.facts import RowsEvent
-from cdcsync_spark.wire.gather import PAD
-from cdcsync_spark.wire.jsonb import json_text
-from cdcsync_spark.wire.packets import Payloads
-from cdcsync_spark.wire.parser import EventParser, Flavor
-from cdcsync_spark.wire.rows import decode
+from cdcsync_spark.wire.binlog.facts import RowsEvent
+from cdcsync_spark.wire.binlog.json_binary import json_text
+from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
+from cdcsync_spark.wire.binlog.rows import decode
+from cdcsync_spark.wire.columns.gather import PAD
+from cdcsync_spark.wire.resultset.binary_row import RowDecoder
+from cdcsync_spark.wire.resultset.packets import Payloads
 from support.binaryjson import document
 from support.events import (
     GTID,

@@ -31,14 +31,13 @@ from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.transactions import PrepareNeeded, TransactionAssembler
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.facts import (
+from cdcsync_spark.wire.binlog.facts import (
     Fact,
     MappedColumn,
     Operation,
     RollbackTo,
     RowsEvent,
     Savepoint,
-    Statement,
     TableMap,
     TransactionBegin,
     TransactionEnd,
@@ -46,6 +45,7 @@ from cdcsync_spark.wire.facts import (
     XaEnd,
     XaPrepare,
 )
+from cdcsync_spark.wire.sql.text import Statement
 from support.memory_target import MemoryTarget
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.wire import tablemap as types
-from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.jsonb import json_text
-from cdcsync_spark.wire.parser import EventParser, Flavor
-from cdcsync_spark.wire.rows import decode
-from cdcsync_spark.wire.statement import is_dml, touches
+from cdcsync_spark.wire.binlog import table_map as types
+from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog.json_binary import json_text
+from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
+from cdcsync_spark.wire.binlog.rows import decode
+from cdcsync_spark.wire.sql.exclusion import is_dml, touches
 from support.events import (
     GTID,
     ID_V,

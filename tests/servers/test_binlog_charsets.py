@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.charset import charset_of, decoder, same_charset
-from cdcsync_spark.wire.charset_tables import MULTI_BYTE, SINGLE_BYTE
+from cdcsync_spark.wire.columns.charset import charset_of, decoder, same_charset
+from cdcsync_spark.wire.columns.charset_tables import MULTI_BYTE, SINGLE_BYTE
 from support.servers import Server
 
 pytestmark = pytest.mark.server

@@ -20,8 +20,8 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_spark.binlog import reader as logreader
 from cdcsync_spark.binlog.client import BinlogClient, DumpTakenOver
 from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
-from cdcsync_spark.wire.facts import Fact, Progress, RowsEvent, TransactionEnd
-from cdcsync_spark.wire.parser import EventParser
+from cdcsync_spark.wire.binlog.facts import Fact, Progress, RowsEvent, TransactionEnd
+from cdcsync_spark.wire.binlog.parser import EventParser
 from support.dump import REPLICA_ID, log_end, raw_events, read_log
 from support.fixtures import FreshDatabase, FreshServer
 from support.semisync import until

@@ -14,20 +14,20 @@ from cdcsync_core.change import ChangeKind
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
 from cdcsync_core.table import Table
-from cdcsync_spark.wire.facts import (
+from cdcsync_spark.wire.binlog.facts import (
     Fact,
     Operation,
     Progress,
     RowsEvent,
     Savepoint,
-    Statement,
     TransactionBegin,
     TransactionEnd,
     TransactionRollback,
     XaEnd,
     XaPrepare,
 )
-from cdcsync_spark.wire.rows import decode
+from cdcsync_spark.wire.binlog.rows import decode
+from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from support.dump import changes, definition, log_end, read_log
 from support.fixtures import FreshDatabase, FreshServer

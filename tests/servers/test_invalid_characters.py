@@ -20,7 +20,7 @@ from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder, ExitCode
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import INCOMPLETE
-from cdcsync_spark.wire.charset_tables import SINGLE_BYTE
+from cdcsync_spark.wire.columns.charset_tables import SINGLE_BYTE
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server

@@ -20,7 +20,7 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.stream import applier
 from cdcsync_spark.stream.crash_repair import Piece, Repair
-from cdcsync_spark.wire.facts import FileLeft
+from cdcsync_spark.wire.binlog.facts import FileLeft
 from support.dump import log_end, read_log
 from support.fixtures import FreshServer
 from support.semisync import next_second

@@ -11,9 +11,10 @@ from pymysql.err import MySQLError
 
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.catalog import read_table
-from cdcsync_spark.wire.definition import check_table_map
-from cdcsync_spark.wire.facts import Fact, RowsEvent, Statement
+from cdcsync_spark.wire.binlog.definition import check_table_map
+from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.sql.text import Statement
 from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, Case
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase

@@ -10,9 +10,9 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.binlog.client import BinlogClient
-from cdcsync_spark.wire.facts import Fact, RowsEvent
-from cdcsync_spark.wire.parser import EventParser
-from cdcsync_spark.wire.rows import Decoded, decode
+from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
+from cdcsync_spark.wire.binlog.parser import EventParser
+from cdcsync_spark.wire.binlog.rows import Decoded, decode
 from support.servers import Server
 
 REPLICA_ID = 3_000_000_001

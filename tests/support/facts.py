@@ -10,8 +10,8 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import TableId
-from cdcsync_spark.wire import facts
-from cdcsync_spark.wire.facts import Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog import facts
+from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 _MAPS: dict[TableId, TableMap] = {}

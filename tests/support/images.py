@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.wire import tablemap as types
-from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.image import layout
+from cdcsync_spark.wire.binlog import table_map as types
+from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog.image import layout
 
 TABLE = TableId("shop", "t")
 UTF8, LATIN1, BINARY, GBK, UTF16, UCS2, UTF32, SJIS, ASCII, SWE7 = 45, 8, 63, 28, 54, 35, 60, 13, 11, 10

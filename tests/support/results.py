@@ -6,9 +6,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from cdcsync_spark.wire.framing import FULL
-from cdcsync_spark.wire.packets import CAPACITY, Packets, Payloads
-from cdcsync_spark.wire.resultset import Definition, ResultSet
+from cdcsync_spark.wire.resultset.framing import FULL
+from cdcsync_spark.wire.resultset.packets import CAPACITY, Packets, Payloads
+from cdcsync_spark.wire.resultset.response import Definition, ResultSet
 
 UTF8, BINARY = 45, 63
 UNSIGNED = 0x20

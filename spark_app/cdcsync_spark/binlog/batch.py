@@ -15,7 +15,7 @@ from typing import Any
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, Position, TransactionId, position_from_dict
-from cdcsync_spark.wire.facts import FileLeft
+from cdcsync_spark.wire.binlog.facts import FileLeft
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
 from cdcsync_spark.binlog.spool import Spooled, disk_error
 from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
-from cdcsync_spark.wire.facts import RowsEvent
-from cdcsync_spark.wire.rows import batches
+from cdcsync_spark.wire.binlog.facts import RowsEvent
+from cdcsync_spark.wire.binlog.rows import batches
 
 #: bytes of the log that are read at once; their columns are made in smaller parts
 _PIECE_BYTES = 8 << 20

@@ -25,8 +25,8 @@ from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, f
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.wire.compression import MAX_EVENT
-from cdcsync_spark.wire.parser import Flavor
+from cdcsync_spark.wire.binlog.compression import MAX_EVENT
+from cdcsync_spark.wire.binlog.parser import Flavor
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCKING, _HEARTBEAT_V2 = 1, 2

@@ -35,9 +35,9 @@ from cdcsync_mysql.server import global_variables, read_facts
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.xa_search import XaSearch
-from cdcsync_spark.wire.facts import Fact, FileLeft, Progress, RowsEvent, TransactionEnd, XaEnd, XaPrepare
-from cdcsync_spark.wire.parser import EventParser
-from cdcsync_spark.wire.rows import batches
+from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, Progress, RowsEvent, TransactionEnd, XaEnd, XaPrepare
+from cdcsync_spark.wire.binlog.parser import EventParser
+from cdcsync_spark.wire.binlog.rows import batches
 
 #: how much of the binlog is suspicious at least, in seconds beside the server's own, and in bytes
 _SECONDS = 60

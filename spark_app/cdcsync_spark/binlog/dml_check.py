@@ -21,9 +21,10 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import prove
 from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
 from cdcsync_mysql.server import read_facts
-from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
-from cdcsync_spark.wire.statement import is_dml
+from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.text import Statement
 
 #: what changes triggers, foreign keys or whole databases says one of these words
 _WORDS = ("TRIGGER", "FOREIGN", "CONSTRAINT", "REFERENCES", "DATABASE", "SCHEMA")
@@ -61,6 +62,6 @@ class DmlCheck:
 
 def _fault_since(read: Iterable[facts.Fact], dml: Dml) -> str:
     for fact in read:
-        if isinstance(fact, facts.Statement) and may_change_reach(fact.sql, dml):
+        if isinstance(fact, Statement) and may_change_reach(fact.sql, dml):
             return f"what hangs on its tables may have changed since: {' '.join(fact.sql.split())[:80]}"
     return ""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from cdcsync_spark.wire import compression
+from cdcsync_spark.wire.binlog import compression
 
 #: cgroups of version 2 and 1, as a container sees its own
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))

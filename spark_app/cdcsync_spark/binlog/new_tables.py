@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 
 from cdcsync_core.spec import Tables
 from cdcsync_core.table import TableId
-from cdcsync_spark.wire.facts import Statement
+from cdcsync_spark.wire.sql.text import Statement
 
 #: names of tables without interest that are kept; with more of them some are matched again
 _KEPT_NAMES = 100_000

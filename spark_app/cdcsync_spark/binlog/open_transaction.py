@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
-from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.binlog import facts
+from cdcsync_spark.wire.sql.text import Statement
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class OpenTransaction:
     savepoints: dict[str, int] = field(default_factory=dict)
     #: rows before this index may be kept when those after it are dropped
     barrier: int = 0
-    statements: list[facts.Statement] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
     prepared: str | None = None
     ended: list[facts.XaEnd] = field(default_factory=list)
 

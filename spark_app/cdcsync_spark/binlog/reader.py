@@ -46,9 +46,10 @@ from cdcsync_spark.binlog.replica_ids import ReplicaIds
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.transactions import PrepareNeeded, ReachNeeded, TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
-from cdcsync_spark.wire.facts import FileLeft, Statement
-from cdcsync_spark.wire.parser import EventParser
+from cdcsync_spark.wire.binlog.facts import FileLeft
+from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.dml import Dml
+from cdcsync_spark.wire.sql.text import Statement
 
 _log = structlog.get_logger()
 #: how long a lost source is tried again before the run ends

@@ -20,7 +20,7 @@ import weakref
 from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.wire.facts import RowsEvent
+from cdcsync_spark.wire.binlog.facts import RowsEvent
 
 
 class _Segment:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.table import TableId
-from cdcsync_spark.wire.facts import Statement
-from cdcsync_spark.wire.statement import is_dml
+from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.text import Statement
 
 
 def statement_error(statement: Statement, table: TableId, why: str | None = None) -> CdcError:

@@ -38,10 +38,11 @@ from cdcsync_spark.binlog.dml_check import may_change_reach
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.stop_reasons import statement_error, xa_error
-from cdcsync_spark.wire import facts
+from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml, read_dml
+from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.statement import may_change
-from cdcsync_spark.wire.statement import is_dml
+from cdcsync_spark.wire.sql.text import Statement
 
 #: what a transaction with rows that are kept costs besides them: its id, its GTID, its place in
 #: lists
@@ -188,7 +189,7 @@ class TransactionAssembler:
         self._open = OpenTransaction()
         self.waits = False
 
-    def _statement(self, statement: facts.Statement) -> None:
+    def _statement(self, statement: Statement) -> None:
         self._open.statements.append(statement)
 
     def _xa_prepare(self, prepare: facts.XaPrepare) -> None:
@@ -307,7 +308,7 @@ class TransactionAssembler:
         self.changes += 1
         self._stops[table] = Stop(error, self.position)
 
-    def _stop_tables(self, statements: list[facts.Statement], transaction: TransactionId) -> None:
+    def _stop_tables(self, statements: list[Statement], transaction: TransactionId) -> None:
         for statement in statements:
             for table in self._flowing(transaction):
                 if may_change(statement, self._tables[table]):
@@ -332,7 +333,7 @@ class TransactionAssembler:
             if dml is not None and not known and self._flowing(transaction):
                 raise ReachNeeded(dml, transaction.end)
 
-    def _fault(self, statement: facts.Statement) -> str | None:
+    def _fault(self, statement: Statement) -> str | None:
         """Why the change may reach a captured table, "" where it cannot; None where nothing was
         asked."""
         if not self._reach or not is_dml(statement.sql):
@@ -383,7 +384,7 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
     facts.TransactionBegin: TransactionAssembler._begin,
     facts.TransactionEnd: TransactionAssembler._end,
     facts.TransactionRollback: TransactionAssembler._rollback,
-    facts.Statement: TransactionAssembler._statement,
+    Statement: TransactionAssembler._statement,
     facts.Progress: TransactionAssembler._stand,
     facts.FileLeft: TransactionAssembler._leave,
     facts.Savepoint: TransactionAssembler._savepoint,

@@ -32,8 +32,9 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.wire import facts
-from cdcsync_spark.wire.parser import EventParser
+from cdcsync_spark.wire.binlog import facts
+from cdcsync_spark.wire.binlog.parser import EventParser
+from cdcsync_spark.wire.sql.text import Statement
 
 _HEARTBEAT_SECONDS = 10.0
 _FIRST_EVENT = 4
@@ -204,7 +205,7 @@ def _collect(fact: facts.Fact, transaction: OpenTransaction, spool: Spool) -> No
     match fact:
         case facts.RowsEvent():
             transaction.add(fact, spool)
-        case facts.Statement():
+        case Statement():
             transaction.statements.append(fact)
         case facts.Savepoint():
             transaction.set_savepoint(fact)

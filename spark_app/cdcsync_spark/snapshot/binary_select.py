@@ -25,9 +25,9 @@ from pymysql.constants import CR
 
 from cdcsync_core.table import Table, quote
 from cdcsync_mysql.connection import Connection
-from cdcsync_spark.wire.binaryrow import Decoded, RowDecoder
-from cdcsync_spark.wire.packets import Packets, Payloads
-from cdcsync_spark.wire.resultset import Definition, ResultSet
+from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
+from cdcsync_spark.wire.resultset.packets import Packets, Payloads
+from cdcsync_spark.wire.resultset.response import Definition, ResultSet
 
 _PREPARE, _EXECUTE, _CLOSE = 0x16, 0x17, 0x19
 _DEPRECATE_EOF = 1 << 24

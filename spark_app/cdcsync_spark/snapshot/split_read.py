@@ -33,7 +33,7 @@ from cdcsync_spark.snapshot import binary_select as preparedselect
 from cdcsync_spark.snapshot import text_select as textrows
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import Cell
-from cdcsync_spark.wire.binaryrow import Decoded
+from cdcsync_spark.wire.resultset.binary_row import Decoded
 
 _ROWS = 2_000
 _BYTES = 8 << 20

@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.table import GEOMETRIES, LABELLED, Column, Table, quote
 from cdcsync_core.typemap import arrow_schema, arrow_type
-from cdcsync_spark.wire.binaryrow import Decoded
-from cdcsync_spark.wire.charset import is_utf8, stored_charset
-from cdcsync_spark.wire.keytext import key_text
-from cdcsync_spark.wire.replacement import REPLACEMENT, checked, first_refused
+from cdcsync_spark.wire.columns.charset import is_utf8, stored_charset
+from cdcsync_spark.wire.columns.key_text import key_text
+from cdcsync_spark.wire.columns.replacement import REPLACEMENT, checked, first_refused
+from cdcsync_spark.wire.resultset.binary_row import Decoded
 
 Cell = bytes | None
 #: texts of which one is as much as a row should have

@@ -27,7 +27,7 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
 from cdcsync_spark.stream.crash_repair import Piece, Repair
-from cdcsync_spark.wire.facts import FileLeft
+from cdcsync_spark.wire.binlog.facts import FileLeft
 
 _log = structlog.get_logger()
 

@@ -37,7 +37,7 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.snapshot.split_read import KeyReader
-from cdcsync_spark.wire.facts import FileLeft
+from cdcsync_spark.wire.binlog.facts import FileLeft
 
 #: keys that are read and committed at a time
 _PIECE = 20_000

@@ -19,8 +19,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cdcsync_spark.wire.facts import Statement
 from cdcsync_spark.wire.sql.reader import Reader, TableName, words
+from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable, tokenize
 
 #: built in, whatever stands before their parenthesis

@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 from cdcsync_core.table import Table
-from cdcsync_spark.wire.facts import Statement
 from cdcsync_spark.wire.sql.definitions import read
 from cdcsync_spark.wire.sql.effects import Effect
+from cdcsync_spark.wire.sql.exclusion import touches
+from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Unreadable
-from cdcsync_spark.wire.statement import touches
 
 
 def may_change(statement: Statement, table: Table) -> bool:

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from functools import cache
 from typing import NamedTuple
 
-from cdcsync_spark.wire.charset import contains_ascii, is_single_byte, is_utf8
+from cdcsync_spark.wire.columns.charset import contains_ascii, is_single_byte, is_utf8
 
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 _STRICT = 1 << 21 | 1 << 22

@@ -20,7 +20,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transaction
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.spool import Spool, Spooled
 from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
-from cdcsync_spark.wire.facts import MappedColumn, Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from support.facts import UUID, at
 
 #: MYSQL_TYPE_LONG

@@ -13,7 +13,7 @@ from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.crash_tail import FileScan, Mark, Tail, Timed, scan_file, suspicious
 from cdcsync_spark.stream.crash_repair import as_changes
-from cdcsync_spark.wire.facts import FileLeft, Progress, TransactionEnd
+from cdcsync_spark.wire.binlog.facts import FileLeft, Progress, TransactionEnd
 
 FIRST, LAST = "binlog.000001", "binlog.000002"
 

@@ -8,7 +8,7 @@ import pytest
 from cdcsync_core.spec import Tables
 from cdcsync_core.table import TableId
 from cdcsync_spark.binlog.new_tables import NewTables, made_by
-from cdcsync_spark.wire.facts import Statement
+from cdcsync_spark.wire.sql.text import Statement
 
 _PATTERNS = Tables(include=(r"shop\..*", r"other\.one"), exclude=(r"shop\.tmp_.*",))
 

@@ -31,7 +31,16 @@ from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.reader import BinlogReader, Dump, ReaderSettings
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES
-from cdcsync_spark.wire.facts import Fact, Incident, MappedColumn, Operation, Progress, RowsEvent, TableMap, XaEnd
+from cdcsync_spark.wire.binlog.facts import (
+    Fact,
+    Incident,
+    MappedColumn,
+    Operation,
+    Progress,
+    RowsEvent,
+    TableMap,
+    XaEnd,
+)
 from support.facts import Pen, at
 
 ORDERS = TableId("shop", "orders")

@@ -17,8 +17,9 @@ from cdcsync_spark.binlog import transactions as assembly
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, PrepareNeeded, SealedTransactions, TransactionAssembler
-from cdcsync_spark.wire import facts
-from cdcsync_spark.wire.facts import Fact, Progress, RollbackTo, Savepoint, Statement, TransactionRollback
+from cdcsync_spark.wire.binlog import facts
+from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoint, TransactionRollback
+from cdcsync_spark.wire.sql.text import Statement
 from support.facts import UUID, Pen, at, rows
 
 ORDERS, ITEMS, NOTES = (TableId("shop", n) for n in ("orders", "items", "notes"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cdcsync_core.table import TableId
 from cdcsync_spark.binlog.xa_search import FileXa, Known, PreparePlace
-from cdcsync_spark.wire.facts import Fact, Progress, TransactionRollback, XaEnd, XaPrepare
+from cdcsync_spark.wire.binlog.facts import Fact, Progress, TransactionRollback, XaEnd, XaPrepare
 from support.facts import Pen, at, rows
 
 ONE, TWO = "X'61',X'',1", "X'62',X'',1"

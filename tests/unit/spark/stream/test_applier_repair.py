@@ -23,7 +23,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Place
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece, as_changes
-from cdcsync_spark.wire.facts import FileLeft
+from cdcsync_spark.wire.binlog.facts import FileLeft
 
 CRASHED, NEXT = "binlog.000001", "binlog.000002"
 LEFT = FileLeft(CRASHED, NEXT)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.wire.facts import Statement
 from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, UNKNOWN_SESSION, Session
 
 _TYPES = {

@@ -1,0 +1,1 @@
+"""The binlog: events to facts, row images to Arrow columns."""

@@ -1,0 +1,132 @@
+"""Compressed events of both servers, unpacked with bounded memory.
+
+MySQL puts a whole transaction into one event (TRANSACTION_PAYLOAD, zstd): it is unpacked one inner
+event at a time. MariaDB compresses single rows and query events (zlib) and states the length
+beforehand.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdcsync_core.errors import DecodeError
+from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
+
+_HEADER = 19
+#: the largest event that a server can write: max_allowed_packet plus what is around it
+MAX_EVENT = (1 << 30) + (1 << 20)
+_ZSTD, _NONE = 0, 255
+
+
+@dataclass
+class Bound:
+    """What one event or value may take unpacked, in bytes; a process that knows its memory lowers
+    it."""
+
+    largest: int = MAX_EVENT
+
+    def refuse(self, length: int) -> None:
+        if length > self.largest:
+            raise DecodeError(
+                f"compressed data of {length} bytes",
+                needed=f"at most {self.largest} bytes, a part of the driver's memory (spec.driver.memory)",
+            )
+
+
+BOUND = Bound()
+
+
+def unpack_mariadb(raw: Buffer) -> bytes:
+    """First byte: bit 7 set, algorithm (0: zlib) in bits 4 to 6, in the lowest three the width of
+    the length, big endian."""
+    cursor = Cursor(raw)
+    head = cursor.byte()
+    width = head & 7
+    if not head & 0x80 or head & 0x70 or not 1 <= width <= 4:
+        raise DecodeError(f"a compressed event that begins with {head:#x}", needed="zlib")
+    length = int.from_bytes(cursor.take(width), "big")
+    return _inflated(zlib.decompressobj(), cursor.rest(), length)
+
+
+def unpack_column(raw: bytes) -> bytes:
+    """A value of a MariaDB COMPRESSED column: nothing if empty; 0 and the value; or 0x80 for zlib,
+    with the width of the length in the lowest three bits, bit 3 set for a stream without zlib's own
+    header, then the length, big endian, and the stream."""
+    if not raw:
+        return raw
+    if not raw[0]:
+        return raw[1:]
+    width = raw[0] & 7
+    if raw[0] & 0xF0 != 0x80 or not 1 <= width <= 4:
+        raise DecodeError(f"a compressed value that begins with {raw[0]:#x}", needed="zlib")
+    length = int.from_bytes(raw[1 : 1 + width], "big")
+    return _inflated(zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & 8 else zlib.MAX_WBITS), raw[1 + width :], length)
+
+
+def _inflated(unpacker: zlib._Decompress, data: bytes, length: int) -> bytes:
+    BOUND.refuse(length)
+    try:
+        unpacked = unpacker.decompress(data, length + 1)
+    except zlib.error as e:
+        raise DecodeError(f"compressed data that zlib cannot read: {e}") from None
+    if len(unpacked) != length or not unpacker.eof:
+        raise DecodeError(f"compressed data of {length} bytes unpacks to {len(unpacked)} bytes")
+    return unpacked
+
+
+def unpack_payload(body: Buffer) -> Iterator[bytes]:
+    """The inner events of a TRANSACTION_PAYLOAD event, without checksums.
+
+    The body is fields of (kind, length, value): 1 the payload's length, 2 the algorithm (0 zstd,
+    255 none), 3 the unpacked length; kind 0 ends the list, the payload follows.
+    """
+    cursor = Cursor(body)
+    fields: dict[int, int] = {}
+    while kind := cursor.lenenc():
+        value = Cursor(cursor.take(cursor.lenenc()))
+        fields[kind] = value.lenenc()
+    if not {1, 2} <= fields.keys():
+        raise DecodeError(
+            f"a compressed transaction with the fields {sorted(fields)}", needed="length (1) and algorithm (2)"
+        )
+    payload = pa.BufferReader(pa.py_buffer(cursor.take(fields[1])))
+    if fields[2] not in (_ZSTD, _NONE):
+        raise DecodeError(f"a transaction compressed by algorithm {fields[2]}", needed="zstd (0)")
+    stream = payload if fields[2] == _NONE else pa.CompressedInputStream(payload, "zstd")
+    total = 0
+    for event in _events(stream):
+        total += len(event)
+        yield event
+    if total != fields.get(3, total):
+        raise DecodeError(f"a compressed transaction of {fields[3]} bytes unpacks to {total} bytes")
+
+
+def _events(stream: pa.NativeFile) -> Iterator[bytes]:
+    while header := _read(stream, _HEADER):
+        length = int.from_bytes(header[9:13], "little")
+        if len(header) < _HEADER or not _HEADER <= length <= MAX_EVENT:
+            raise DecodeError(f"an event header in a compressed transaction: {header.hex()}")
+        BOUND.refuse(length)
+        body = _read(stream, length - _HEADER)
+        if len(body) != length - _HEADER:
+            raise DecodeError(f"a compressed transaction ends inside an event of {length} bytes")
+        yield header + body
+
+
+def _read(stream: pa.NativeFile, count: int) -> bytes:
+    """Exactly `count` bytes, fewer at the end only."""
+    pieces: list[bytes] = []
+    while count:
+        try:
+            piece = stream.read(count)
+        except (OSError, pa.ArrowException) as e:
+            raise DecodeError(f"a compressed transaction that zstd cannot read: {e}") from None
+        if not piece:
+            break
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)

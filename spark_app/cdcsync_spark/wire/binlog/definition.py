@@ -1,0 +1,154 @@
+"""Whether the log describes a table as it was planned: the gate before any of its bytes are read.
+
+Why it is right: rows are bytes without types. What reads them takes the types from the plan and the
+widths from the log, so both must say the same; a difference means a change of the table that no
+statement announced (rule R9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType, Table
+from cdcsync_spark.wire.binlog import table_map as types
+from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
+from cdcsync_spark.wire.binlog.members import members
+from cdcsync_spark.wire.columns.charset import charset_of, same_charset
+from cdcsync_spark.wire.columns.replacement import REPLACEMENT
+
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def check_table_map(table_map: TableMap, table: Table) -> None:
+    """The event's definition equals the planned one: names, order, types, signedness, character
+    sets, members.
+
+    Raises RowMetadataNotFull where the event does not say, SchemaChangeRefused where it says
+    something else (rule R9).
+    """
+    names = [c.name for c in table_map.columns]
+    if None in names:
+        raise _metadata_missing(table)
+    planned = [c.name for c in table.columns]
+    if names != planned:
+        raise _changed(table, f"rows with the columns {', '.join(map(str, names))}", ", ".join(planned))
+    for column, mapped in zip(table.columns, table_map.columns, strict=True):
+        if column.name not in table.excluded:
+            _check_column(table, column, mapped)
+
+
+def _check_column(table: Table, column: Column, mapped: MappedColumn) -> None:
+    base = column.type.base
+    expected = _EXPECTED.get(base)
+    if expected is None or not expected(column.type, mapped):
+        what = f"rows whose column {column.name} has the type {mapped.code} with metadata {mapped.meta}"
+        raise _changed(table, what, column.type.declared)
+    if base in INTEGERS and mapped.unsigned is None:
+        raise _metadata_missing(table)
+    if base in INTEGERS and mapped.unsigned != column.type.unsigned:
+        raise _changed(
+            table, f"rows whose column {column.name} is {'un' if mapped.unsigned else ''}signed", column.type.declared
+        )
+    if base in LABELLED:
+        _check_text(table, column, mapped)
+
+
+def _check_text(table: Table, column: Column, mapped: MappedColumn) -> None:
+    if mapped.collation is None or (column.type.members and mapped.members is None):
+        raise _metadata_missing(table)
+    charset = charset_of(mapped.collation)
+    if not same_charset(charset, column.type.charset):
+        raise _changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
+    found = [name or "" for name in members(mapped, replaced=True).names]
+    planned = column.type.members
+    if len(found) != len(planned) or not all(map(_same_member, found, planned)):
+        raise _changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
+
+
+def _same_member(found: str, planned: str) -> bool:
+    """information_schema cannot show bytes that are no text, each server in another way."""
+    return found in (planned, _unescaped(planned)) or REPLACEMENT in found
+
+
+def _unescaped(member: str) -> str:
+    """information_schema shows a backslash doubled, and some characters by one, depending on its
+    server's sql_mode."""
+    return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
+
+
+def _changed(table: Table, found: str, needed: str) -> CdcError:
+    return fail(
+        Reason.SCHEMA_CHANGE_REFUSED,
+        f"{found}, without a statement in the log that changed them",
+        needed=f"the planned definition: {needed}",
+        remedy="read the table again by spec.resnapshot",
+        table=str(table.id),
+    )
+
+
+def _metadata_missing(table: Table) -> CdcError:
+    return fail(
+        Reason.ROW_METADATA_NOT_FULL,
+        "rows whose TABLE_MAP event does not name and describe the columns",
+        needed="binlog_row_metadata=FULL",
+        remedy="SET GLOBAL binlog_row_metadata = 'FULL'; then read the table again by spec.resnapshot",
+        table=str(table.id),
+    )
+
+
+_Expected = Callable[[SourceType, MappedColumn], bool]
+
+
+def _code(*codes: int) -> _Expected:
+    return lambda _, mapped: mapped.code in codes
+
+
+def _sized(code: int) -> _Expected:
+    """BINARY(0) has no byte; what is declared without a size has one."""
+    return lambda source, mapped: mapped.code == code and mapped.meta == (1 if source.size < 0 else source.size)
+
+
+def _fractional(new: int, old: int) -> _Expected:
+    def expected(source: SourceType, mapped: MappedColumn) -> bool:
+        digits = max(source.size, 0)
+        return (mapped.code, mapped.meta) == (new, digits) or (mapped.code == old and not digits)
+
+    return expected
+
+
+def _is_decimal(source: SourceType, mapped: MappedColumn) -> bool:
+    return mapped.code == types.DECIMAL and (mapped.meta & 0xFF, mapped.meta >> 8) == (
+        max(source.size, 1),
+        source.scale,
+    )
+
+
+_STRINGS = (types.STRING, types.VARCHAR, types.VAR_STRING, types.BLOB, types.VARCHAR_COMPRESSED, types.BLOB_COMPRESSED)
+_EXPECTED: dict[str, _Expected] = {
+    "tinyint": _code(types.TINY),
+    "smallint": _code(types.SHORT),
+    "mediumint": _code(types.INT24),
+    "int": _code(types.LONG),
+    "bigint": _code(types.LONGLONG),
+    "float": _code(types.FLOAT),
+    "double": _code(types.DOUBLE),
+    "decimal": _is_decimal,
+    "bit": _sized(types.BIT),
+    "year": _code(types.YEAR),
+    "date": _code(types.DATE, types.NEWDATE),
+    "datetime": _fractional(types.DATETIME2, types.DATETIME),
+    "timestamp": _fractional(types.TIMESTAMP2, types.TIMESTAMP),
+    "time": _fractional(types.TIME2, types.TIME),
+    **dict.fromkeys(TEXTS | BINARIES, _code(*_STRINGS)),
+    "binary": _sized(types.STRING),
+    **dict.fromkeys(GEOMETRIES, _code(types.GEOMETRY, types.BLOB)),
+    "enum": _code(types.ENUM),
+    "set": _code(types.SET),
+    "json": _code(types.JSON, types.BLOB),
+    "vector": _code(types.VECTOR, types.VARCHAR, types.BLOB),
+    "uuid": _code(types.STRING),
+    "inet4": _code(types.STRING),
+    "inet6": _code(types.STRING),
+}

@@ -1,0 +1,299 @@
+"""The bodies of single events, each a function from bytes to a value; nothing here knows what came
+before.
+
+A body is an event without its 19-byte header and without its checksum. Sources: MySQL
+`libs/mysql/binlog/event/*.h`, `libs/mysql/serialization`; MariaDB `sql/log_event.h`,
+`sql/log_event.cc`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from functools import lru_cache
+from typing import NamedTuple
+
+from cdcsync_core.errors import DecodeError
+from cdcsync_core.gtid import Gtid
+from cdcsync_spark.wire.binlog.compression import unpack_mariadb
+from cdcsync_spark.wire.columns.charset import charset_of, decode_loosely
+from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
+
+# MariaDB's flags of a GTID event
+STANDALONE, GROUP_COMMIT, DDL, PREPARED_XA, COMPLETED_XA = 1, 2, 32, 64, 128
+# its further flags: which part of an ALTER in two phases follows (binlog_alter_two_phase)
+START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER = 2, 4, 8
+
+_Q_FLAGS2, _Q_SQL_MODE, _Q_AUTO_INCREMENT, _Q_CHARSET, _Q_TIME_ZONE, _Q_CATALOG = 0, 1, 3, 4, 5, 6
+#: MariaDB since 11.2, in statements that name a character set: the default collations of some, 4
+#: bytes each
+_Q_DEFAULT_COLLATIONS = 131
+
+
+#: flags, UUID, number; then the type of logical timestamps, which is 2, and two of them
+_GTID, _LOGICAL_CLOCK = struct.Struct("<B16sQ"), b"\2"
+#: sequence, domain, flags
+_MARIADB_GTID = struct.Struct("<QIB")
+#: thread and duration, the database's length, the error, the length of the status variables
+_QUERY = struct.Struct("<8xB2xH")
+#: the end of the database's name, and the statement
+_BEGIN = b"\0BEGIN"
+
+
+class MySqlGtid(NamedTuple):
+    """`gtid` is None for an anonymous transaction; `committed` is the commit's unix time in
+    microseconds, 0 if not logged."""
+
+    gtid: Gtid | None
+    committed: int
+
+
+class MariaDbGtid(NamedTuple):
+    """`alter` is the part of an ALTER in two phases (START_ALTER, COMMIT_ALTER or ROLLBACK_ALTER),
+    0 for anything else."""
+
+    domain: int
+    server: int
+    sequence: int
+    flags: int
+    alter: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.domain}-{self.server}-{self.sequence}"
+
+
+class Query(NamedTuple):
+    """`sql_mode` is None and `charset`, the client's, is empty where the event does not say."""
+
+    database: str
+    sql: str
+    sql_mode: int | None
+    charset: str
+
+
+class Place(NamedTuple):
+    file: str
+    offset: int
+
+
+def parse_checksum(body: Buffer) -> bool:
+    """Of a format description event (`body` with the checksum's place): whether events carry a
+    CRC32."""
+    cursor = Cursor(body)
+    version = cursor.uint(2)
+    server = cursor.take(50).rstrip(b"\0").decode("ascii", "replace")
+    if version != 4:
+        raise DecodeError(f"binlog format version {version} of server {server}", needed="version 4")
+    if len(body) < 62:
+        raise DecodeError(
+            "a format description event without checksum algorithm", needed="MySQL 5.6.1, MariaDB 5.3 or later"
+        )
+    algorithm = body[-5]
+    if algorithm not in (0, 1):
+        raise DecodeError(f"checksum algorithm {algorithm}", needed="NONE (0) or CRC32 (1)")
+    return algorithm == 1
+
+
+def parse_version(body: Buffer) -> int:
+    """Of a format description event: the server's version as 80036 for 8.0.36, 0 if it has no such
+    form."""
+    text = bytes(body[2:52]).rstrip(b"\0").decode("ascii", "replace")
+    found = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)
+    return int(found[1]) * 10_000 + int(found[2]) * 100 + int(found[3]) if found else 0
+
+
+def parse_rotate(body: Buffer) -> Place:
+    cursor = Cursor(body)
+    offset = cursor.uint(8)
+    return Place(cursor.text(cursor.left), offset)
+
+
+def parse_gtid(body: Buffer, anonymous: bool) -> MySqlGtid:
+    """GTID_LOG_EVENT and ANONYMOUS_GTID_LOG_EVENT."""
+    if len(body) < _GTID.size:
+        raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_GTID.size}")
+    _, source, number = _GTID.unpack_from(body)
+    committed = 0
+    if body[_GTID.size : _GTID.size + 1] == _LOGICAL_CLOCK:
+        cursor = Cursor(body, _GTID.size + 1)
+        cursor.skip(16)
+        committed = _commit_timestamp(cursor)
+    return MySqlGtid(None if anonymous else _gtid(_uuid_text(source), number), committed)
+
+
+@lru_cache(maxsize=1024)
+def _uuid_text(raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw))
+
+
+def _commit_timestamp(cursor: Cursor) -> int:
+    """The original commit's time where it differs from this server's (the event came by
+    replication), else this server's."""
+    if cursor.left < 7:
+        return 0
+    immediate = cursor.uint(7)
+    return cursor.uint(7) if immediate >> 55 else immediate
+
+
+def parse_tagged_gtid(body: Buffer) -> MySqlGtid:
+    """GTID_TAGGED_LOG_EVENT: a message of MySQL's serialization library, fields by number.
+
+    0 flags, 1 UUID as 16 numbers, 2 sequence number, 3 tag, 4 and 5 logical clock, 6 immediate and
+    7 original commit time in microseconds (left out if equal), 8 transaction length, 9 and 10
+    versions, 11 commit group ticket.
+    """
+    cursor = Cursor(body)
+    version = cursor.varlen()
+    if version != 1:
+        raise DecodeError(f"serialization version {version} of a tagged GTID event", needed="version 1")
+    end = cursor.varlen()
+    cursor.varlen()  # the last field that must be understood
+    fields: dict[int, object] = {}
+    while cursor.at < min(end, cursor.end):
+        number = cursor.varlen()
+        fields[number] = _tagged_field(number, cursor)
+    if not {1, 2} <= fields.keys():
+        raise DecodeError(f"a tagged GTID event with the fields {sorted(fields)}", needed="UUID (1) and number (2)")
+    tag = str(fields.get(3, ""))
+    source = str(fields[1]) + (f":{tag}" if tag else "")
+    return MySqlGtid(_gtid(source, int(str(fields[2]))), int(str(fields.get(7, fields.get(6, 0)))))
+
+
+def _tagged_field(number: int, cursor: Cursor) -> object:
+    if number == 1:
+        octets = [cursor.varlen() for _ in range(16)]
+        if max(octets) > 255:
+            raise DecodeError(f"a UUID of the numbers {octets}")
+        return uuid.UUID(bytes=bytes(octets))
+    if number in (2, 4, 5):
+        return cursor.signed_varlen()
+    return cursor.text(cursor.varlen()) if number == 3 else cursor.varlen()
+
+
+def _gtid(source: str, number: int) -> Gtid:
+    if number < 1:
+        raise DecodeError(f"the GTID {source}:{number}", needed="a number from 1")
+    return Gtid(source, number)
+
+
+def parse_mariadb_gtid(body: Buffer, server: int) -> MariaDbGtid:
+    """`server` is the header's server id."""
+    if len(body) < _MARIADB_GTID.size:
+        raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_MARIADB_GTID.size}")
+    sequence, domain, flags = _MARIADB_GTID.unpack_from(body)
+    return MariaDbGtid(domain, server, sequence, flags, _alter(body, flags) if flags & DDL else 0)
+
+
+def _alter(body: Buffer, flags: int) -> int:
+    """The further flags stand behind the commit's number, if it has one; servers without them fill
+    up with zeros."""
+    at = _MARIADB_GTID.size + (8 if flags & GROUP_COMMIT else 0)
+    further = body[at] if at < len(body) and not flags & (PREPARED_XA | COMPLETED_XA) else 0
+    return further & (START_ALTER | COMMIT_ALTER | ROLLBACK_ALTER)
+
+
+def parse_gtid_list(body: Buffer) -> dict[int, str]:
+    """MariaDB's state at the beginning of a file: per domain the last GTID (of several servers, the
+    last one listed)."""
+    cursor = Cursor(body)
+    last: dict[int, str] = {}
+    for _ in range(cursor.uint(4) & 0x0FFFFFFF):
+        domain, server = cursor.uint(4), cursor.uint(4)
+        last[domain] = f"{domain}-{server}-{cursor.uint(8)}"
+    return last
+
+
+def is_begin(body: Buffer) -> bool:
+    """Whether a QUERY event is exactly BEGIN, which every transaction has: no status variable needs
+    to be read for it."""
+    if len(body) < _QUERY.size or body[-len(_BEGIN) :] != _BEGIN:
+        return False
+    database, status = _QUERY.unpack_from(body)
+    return len(body) == _QUERY.size + int(status) + int(database) + len(_BEGIN)
+
+
+def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Query:
+    """QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's
+    QUERY_COMPRESSED."""
+    cursor = Cursor(body)
+    cursor.skip(8)
+    database_length = cursor.byte()
+    cursor.skip(2)
+    status = cursor.uint(2)
+    cursor.skip(extra)
+    sql_mode, collation = _reading(Cursor(cursor.take(status)))
+    database = cursor.text(database_length)
+    cursor.skip(1)
+    raw = cursor.rest()
+    sql = decode_loosely(unpack_mariadb(raw) if compressed else raw, collation)
+    return Query(database, sql, sql_mode, _known_charset(collation))
+
+
+def _known_charset(collation: int) -> str:
+    try:
+        return charset_of(collation)
+    except DecodeError:
+        return ""
+
+
+def _reading(status: Cursor) -> tuple[int | None, int]:
+    """How the text is to be read: `sql_mode` and the client's collation, 0 if not known.
+
+    Both are always logged, and the status variables before the character set have known lengths.
+    """
+    widths = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4}
+    sql_mode = None
+    while status:
+        code = status.byte()
+        if code == _Q_CHARSET:
+            return sql_mode, status.uint(2)
+        if code == _Q_SQL_MODE:
+            sql_mode = status.uint(8)
+        elif code in (_Q_TIME_ZONE, _Q_CATALOG):
+            status.skip(status.byte())
+        elif code == _Q_DEFAULT_COLLATIONS:
+            status.skip(4 * status.byte())
+        elif code in widths:
+            status.skip(widths[code])
+        else:
+            break
+    return sql_mode, 0
+
+
+def parse_incident(body: Buffer) -> str:
+    cursor = Cursor(body)
+    number = cursor.uint(2)
+    length = cursor.byte() if cursor else 0
+    message = cursor.take(min(length, cursor.left)).decode("utf-8", "replace")
+    return f"incident {number}: {message}" if message else f"incident {number}"
+
+
+def parse_xa_prepare(body: Buffer) -> tuple[str, bool]:
+    """The xid as hexadecimal literals, and whether this is a commit in one phase."""
+    cursor = Cursor(body)
+    one_phase = bool(cursor.byte())
+    format_id, first, second = cursor.uint(4), cursor.uint(4), cursor.uint(4)
+    return f"X'{cursor.take(first).hex()}',X'{cursor.take(second).hex()}',{format_id}", one_phase
+
+
+def parse_heartbeat(body: Buffer, log_pos: int) -> Place:
+    """HEARTBEAT: the position is in the header; a MariaDB server that is past 4 GiB writes 0 there
+    and 8 bytes here."""
+    cursor = Cursor(body)
+    offset = log_pos or cursor.uint(8)
+    return Place(cursor.text(cursor.left), offset)
+
+
+def parse_heartbeat_v2(body: Buffer) -> Place:
+    """Fields of (kind, length, value): 1 the file's name, 2 the position as a length-encoded
+    number, 0 ends the list."""
+    cursor = Cursor(body)
+    file, offset = "", 0
+    while cursor and (kind := cursor.lenenc()):
+        field = Cursor(cursor.take(cursor.lenenc()))
+        if kind == 1:
+            file = field.text(field.left)
+        elif kind == 2:
+            offset = field.lenenc()
+    return Place(file, offset)

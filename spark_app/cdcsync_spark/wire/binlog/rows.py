@@ -1,0 +1,207 @@
+"""Row events of one table to Arrow batches of changes.
+
+Why it is right: the definition that every TABLE_MAP carries is compared with the planned one before
+a byte is read, the images are cut by the event's own metadata and must end exactly with the event,
+and a value that cannot be read stops the table. Two decoders fill the columns: `plain`, value by
+value, is the oracle of `lockstep`, which does the same to all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress, groupby
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.errors import DecodeError
+from cdcsync_core.run import Decoder
+from cdcsync_core.table import Column, Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.wire.binlog import columns, lockstep, value
+from cdcsync_spark.wire.binlog.befores import needed, needed_values
+from cdcsync_spark.wire.binlog.definition import check_table_map
+from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.columns.gather import Cursors, Lanes
+from cdcsync_spark.wire.columns.gather import numbers as as_array
+from cdcsync_spark.wire.columns.key_text import key_text
+
+_Counts = npt.NDArray[np.int64]
+
+#: the first image's kind; an update's second one is the next
+_FIRST = {
+    Operation.WRITE: ChangeKind.INSERT,
+    Operation.UPDATE: ChangeKind.UPDATE_BEFORE,
+    Operation.DELETE: ChangeKind.DELETE,
+}
+_STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
+
+
+class Decoded(NamedTuple):
+    """`batch` has the schema `changes_schema(arrow_schema(table))`; `nulled` counts the dates of
+    inserted rows and after images that became NULL; `images` were read for it, one a row, and those
+    that were left out."""
+
+    batch: pa.RecordBatch
+    nulled: int
+    images: int
+
+
+def decode(
+    table: Table,
+    events: Sequence[RowsEvent],
+    transactions: Sequence[int],
+    decoder: Decoder = Decoder.VECTORIZED,
+    *,
+    befores: bool = True,
+) -> Decoded:
+    """The changes of `events` in their order as one batch; see `batches`."""
+    parts = list(batches(table, events, transactions, decoder, befores=befores))
+    if not parts:
+        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(arrow_schema(table))), 0, 0)
+    batch = parts[0].batch if len(parts) == 1 else pa.concat_batches([p.batch for p in parts])
+    return Decoded(batch, sum(p.nulled for p in parts), sum(p.images for p in parts))
+
+
+def batches(
+    table: Table,
+    events: Sequence[RowsEvent],
+    transactions: Sequence[int],
+    decoder: Decoder = Decoder.VECTORIZED,
+    *,
+    befores: bool = True,
+) -> Iterator[Decoded]:
+    """The changes of `events` in their order; `transactions[i]` is the transaction index of
+    `events[i]`. Without `befores` the before images of updates are left out that a fold by key does
+    without.
+
+    Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError,
+    always with the table's name.
+    """
+    for event in events:
+        if event.defect:
+            raise event.defect
+    read = _plain if decoder is Decoder.REFERENCE else _lockstep
+    for _, group in groupby(range(len(events)), lambda i: id(events[i].map)):
+        run = list(group)
+        table_map = events[run[0]].map
+        with _naming(table):
+            check_table_map(table_map, table)
+            yield from read(_Run(table, table_map, [events[i] for i in run], [transactions[i] for i in run], befores))
+
+
+class _Run(NamedTuple):
+    """Events of one TABLE_MAP, one after the other, and their transactions."""
+
+    table: Table
+    map: TableMap
+    events: list[RowsEvent]
+    transactions: list[int]
+    befores: bool
+
+    @property
+    def key(self) -> list[int]:
+        """The places of the key's columns."""
+        return [i for i, column in enumerate(self.table.columns) if column.name in self.table.key]
+
+
+def _plain(run: _Run) -> Iterator[Decoded]:
+    raw: list[Raw | None] = [None if c.name in run.table.excluded else [] for c in run.table.columns]
+    layouts = [layout(m) for m in run.map.columns]
+    counts = np.array([split(event.body, layouts, raw) for event in run.events], np.int64)
+    kinds, numbers = _kinds(run.events, counts), _numbers(run.transactions, counts)
+    kept = np.ones(len(kinds), bool)
+    if not run.befores:
+        kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
+    frame = _Frame(run.table, kinds[kept], numbers[kept])
+    by_name = {c.name: (m, v) for c, m, v in zip(run.table.columns, run.map.columns, raw, strict=True)}
+
+    def convert(column: Column) -> value.Converted:
+        mapped, values = by_name[column.name]
+        return value.convert(column, mapped, list(compress(values or [], kept)))
+
+    frame.fill(convert)
+    yield frame.decoded(len(kinds))
+
+
+def _lockstep(run: _Run) -> Iterator[Decoded]:
+    bodies = [event.body for event in run.events]
+    layouts = [layout(m) for m in run.map.columns]
+    lanes = Lanes(bodies)
+    rows = lockstep.rows(lanes, [len(body) for body in bodies], layouts)
+    kinds, numbers = _kinds(run.events, rows.counts), _numbers(run.transactions, rows.counts)
+    befores = kinds == ChangeKind.UPDATE_BEFORE
+    together = befores & (not run.befores)
+    for part in lockstep.slices(rows, lockstep.arrow_width(run.map.columns), together):
+        images = np.arange(part.start, part.stop)
+        if not run.befores:
+            images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]
+        frame = _Frame(run.table, kinds[images], numbers[images])
+        _fill(frame, run.map, lanes, rows.starts[images], layouts)
+        yield frame.decoded(part.stop - part.start)
+
+
+def _fill(frame: _Frame, table_map: TableMap, lanes: Lanes, starts: Cursors, layouts: list[Layout]) -> None:
+    found = zip(table_map.columns, lockstep.columns(lanes, starts, layouts), strict=True)
+    by_name = dict(zip((c.name for c in frame.table.columns), found, strict=True))
+    frame.fill(lambda column: columns.convert(column, *by_name[column.name]))
+
+
+class _Frame:
+    """A batch that is filled column by column."""
+
+    def __init__(self, table: Table, kinds: npt.NDArray[np.int8], numbers: npt.NDArray[np.int32]) -> None:
+        self.table = table
+        self._arrays = [as_array(kinds, pa.int8()), as_array(numbers, pa.int32())]
+        self._staying = np.isin(kinds, _STAYING)
+        self._nulled = 0
+
+    def fill(self, convert: Callable[[Column], value.Converted]) -> None:
+        """With all captured columns. Raises DecodeError with table, column and, where a row is to
+        blame, its key."""
+        for column in self.table.captured:
+            try:
+                self._add(convert(column))
+            except DecodeError as e:
+                key = key_text(self.table, e.row, lambda c: convert(c).values)
+                raise e.placed(table=str(self.table.id), column=column.name, key=key) from None
+
+    def _add(self, column: value.Converted) -> None:
+        self._arrays.append(column.values)
+        if column.nulled:
+            self._nulled += int(self._staying[column.nulled].sum())
+
+    def decoded(self, images: int) -> Decoded:
+        schema = changes_schema(arrow_schema(self.table))
+        return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled, images)
+
+
+def _kinds(events: list[RowsEvent], counts: _Counts) -> npt.NDArray[np.int8]:
+    """The kind of every image; an update's come in pairs."""
+    first = np.array([_FIRST[e.operation] for e in events], np.int8)
+    paired = first == ChangeKind.UPDATE_BEFORE
+    if (counts[paired] & 1).any():
+        raise DecodeError("an update without its after image")
+    kinds = np.repeat(first, counts)
+    # pairs begin at even places if counted within updates
+    of_update = np.repeat(paired, counts)
+    kinds[of_update] += (np.arange(int(of_update.sum())) & 1).astype(np.int8)
+    return kinds
+
+
+def _numbers(transactions: list[int], counts: _Counts) -> npt.NDArray[np.int32]:
+    return np.repeat(np.array(transactions, np.int32), counts)
+
+
+@contextmanager
+def _naming(table: Table) -> Iterator[None]:
+    """Gives a DecodeError the table's name."""
+    try:
+        yield
+    except DecodeError as e:
+        raise e.placed(table=str(table.id)) from None

@@ -1,0 +1,194 @@
+"""The tables that the log speaks of, by their numbers, and the rows events about them.
+
+Why it is right: a TABLE_MAP precedes every use of its number and a new one replaces it; numbers
+mean nothing in another file. What makes one table's rows unusable travels as their `defect`. A
+table that is not wanted costs its name and nothing else; equal TABLE_MAPs are parsed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
+from cdcsync_core.table import TableId
+from cdcsync_spark.wire.binlog.compression import unpack_mariadb
+from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog.partial_rows import whole_images
+from cdcsync_spark.wire.binlog.table_map import Named, parse_map, parse_name
+from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
+
+#: TABLE_MAPs that are kept parsed; a log with more wanted tables parses some again
+_KEPT_MAPS = 4096
+#: MySQL ends a statement that changed no row with a rows event of this table
+_NO_TABLE = 0xFFFFFF
+
+
+class _Form(NamedTuple):
+    """Of a kind of rows event. `extra`: version 2, with extra data; `compressed`: MariaDB;
+    `partial`: MySQL's JSON differences."""
+
+    operation: Operation
+    extra: bool = False
+    compressed: bool = False
+    partial: bool = False
+
+
+class _Unreadable(NamedTuple):
+    """A wanted table whose TABLE_MAP cannot be read."""
+
+    table: TableId
+    defect: CdcError
+
+
+class _Map:
+    """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had
+    between its flags and its images: extra data, the number of columns, bitmaps. The servers differ
+    in it, the events of one server hardly do."""
+
+    __slots__ = ("heads", "map")
+
+    def __init__(self, table_map: TableMap) -> None:
+        self.map = table_map
+        self.heads: dict[int, bytes] = {}
+
+
+@dataclass(slots=True)
+class _Known:
+    """A TABLE_MAP event; `map` once its rows were wanted."""
+
+    named: Named
+    map: _Map | None = None
+
+
+class MappedTables:
+    """What the TABLE_MAP events since the file's beginning said."""
+
+    def __init__(self, mariadb: bool, wanted: Callable[[TableId], bool]) -> None:
+        self._mariadb = mariadb
+        self._wanted = wanted
+        self._maps: dict[int, _Map | _Unreadable | None] = {}
+        self._known: dict[bytes, _Known] = {}
+
+    def forget(self) -> None:
+        """Another file begins."""
+        self._maps.clear()
+
+    def learn(self, body: Buffer, file: str, offset: int) -> None:
+        """A TABLE_MAP event, which ends at `offset` of `file`."""
+        raw = bytes(body)
+        known = self._known.get(raw) or self._learn(raw)
+        if not self._wanted(known.named.table):
+            self._maps[known.named.number] = None
+            return
+        if known.map is None:
+            try:
+                known.map = _Map(parse_map(raw, self._mariadb))
+            except DecodeError as e:
+                table = known.named.table
+                at = f"{file}:{offset}"
+                self._maps[known.named.number] = _Unreadable(
+                    table, DecodeError(e.found, needed=e.needed, table=str(table), position=at)
+                )
+                return
+        self._maps[known.named.number] = known.map
+
+    def _learn(self, raw: bytes) -> _Known:
+        if len(self._known) >= _KEPT_MAPS:
+            self._known.clear()
+        known = self._known[raw] = _Known(parse_name(raw))
+        return known
+
+    def rows(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
+        """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that
+        is not wanted. It begins with the table's number (6 bytes) and flags (2)."""
+        known = self._maps.get(int.from_bytes(body[:6], "little"))
+        if isinstance(known, _Map) and (head := known.heads.get(kind)) and body[8 : 8 + len(head)] == head:
+            return _whole(known.map, ROWS[kind], body, 8 + len(head), length)
+        return self._read(kind, length, body)
+
+    def _read(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
+        """As `rows`, of any event."""
+        cursor = Cursor(body)
+        number = cursor.uint(6)
+        if number == _NO_TABLE:
+            return None
+        if number not in self._maps:
+            raise DecodeError(f"rows of the table number {number} without a TABLE_MAP event")
+        known = self._maps[number]
+        if known is None:
+            return None
+        form = ROWS[kind]
+        cursor.skip(2)
+        if form.extra:
+            cursor.skip(cursor.uint(2) - 2)
+        if isinstance(known, _Unreadable):
+            return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
+        defect = _defect(known.map, form, cursor)
+        if defect:
+            return RowsEvent(known.map.table, known.map, form.operation, b"", length, defect)
+        known.heads[kind] = bytes(body[8 : cursor.at])
+        return _whole(known.map, form, body, cursor.at, length)
+
+
+def _defect(table_map: TableMap, form: _Form, cursor: Cursor) -> CdcError | None:
+    """Why the images, before whose bitmaps the cursor stands, cannot be used."""
+    count = 2 if form.operation is Operation.UPDATE else 1
+    return None if _is_whole(cursor, count, len(table_map.columns)) else _incomplete_image(str(table_map.table))
+
+
+def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int) -> RowsEvent:
+    """The event whose images begin at `at`."""
+    raw = bytes(body[at:])
+    if form.partial:
+        return _from_differences(table_map, form, raw, length)
+    images = unpack_mariadb(raw) if form.compressed else raw
+    return RowsEvent(table_map.table, table_map, form.operation, images, length - len(raw) + len(images))
+
+
+def _from_differences(table_map: TableMap, form: _Form, raw: bytes, length: int) -> RowsEvent:
+    table = table_map.table
+    try:
+        images = whole_images(table_map, raw)
+    except DecodeError as e:
+        return RowsEvent(table, table_map, form.operation, b"", length, e.placed(table=str(table)))
+    return RowsEvent(table, table_map, form.operation, images, length - len(raw) + len(images))
+
+
+def _is_whole(cursor: Cursor, count: int, columns: int) -> bool:
+    """Whether `count` bitmaps say that every column is there."""
+    width = cursor.lenenc()
+    bitmaps = [cursor.take((width + 7) // 8) for _ in range(count)]
+    every = (1 << width) - 1
+    return width == columns and all(int.from_bytes(b, "little") & every == every for b in bitmaps)
+
+
+_NO_MAP = TableMap(0, TableId("", ""), ())
+
+
+def _incomplete_image(table: str) -> CdcError:
+    return fail(
+        Reason.ROW_IMAGE_NOT_FULL,
+        "a row image without all columns in the log",
+        needed="binlog_row_image=FULL in every session that writes",
+        remedy="SET GLOBAL binlog_row_image = 'FULL'; then read the table again",
+        table=table,
+    )
+
+
+ROWS: dict[int, _Form] = {
+    23: _Form(Operation.WRITE),
+    24: _Form(Operation.UPDATE),
+    25: _Form(Operation.DELETE),
+    30: _Form(Operation.WRITE, extra=True),
+    31: _Form(Operation.UPDATE, extra=True),
+    32: _Form(Operation.DELETE, extra=True),
+    39: _Form(Operation.UPDATE, extra=True, partial=True),
+    166: _Form(Operation.WRITE, compressed=True),
+    167: _Form(Operation.UPDATE, compressed=True),
+    168: _Form(Operation.DELETE, compressed=True),
+    169: _Form(Operation.WRITE, extra=True, compressed=True),
+    170: _Form(Operation.UPDATE, extra=True, compressed=True),
+    171: _Form(Operation.DELETE, extra=True, compressed=True),
+}

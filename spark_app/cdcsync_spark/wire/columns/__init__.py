@@ -1,0 +1,1 @@
+"""What both decoders read columns with: cursors, character sets, instants, texts."""

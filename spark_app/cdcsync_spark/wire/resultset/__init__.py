@@ -1,0 +1,1 @@
+"""The response to a prepared SELECT: packets, binary rows, Arrow columns."""
