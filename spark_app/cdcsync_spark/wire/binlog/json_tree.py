@@ -77,7 +77,7 @@ class _Reader:
         width, letter = (4, "I") if kind & 1 else (2, "H")
         count, _ = struct.unpack_from(f"<{letter}{letter}", self._raw, start)
         at = start + 2 * width
-        self._spend(2 * width + count * (width - 1))
+        self._spend(2 * width + count * (width + 1))
         if depth > MAX_DEPTH:
             raise DecodeError(f"a JSON value that is more than {MAX_DEPTH} deep")
         keys: list[bytes] = []
@@ -85,11 +85,13 @@ class _Reader:
             entries = struct.iter_unpack(f"<{letter}H", self._bytes(at, count * (width + 2)))
             keys = [self._bytes(start + offset, length) for offset, length in entries]
             at += count * (width + 2)
-        values = []
+        values: list[Tree] = []
         for entry in range(at, at + count * (width + 1), width + 1):
             child, offset = struct.unpack_from(f"<B{letter}", self._raw, entry)
-            place = entry + 1 if child in _INLINED[width] else start + offset
-            values.append(self.value(child, place, depth + 1))
+            if child in _INLINED[width]:  # its bytes are the entry's
+                values.append(Leaf(child, self._raw[entry + 1 : entry + 1 + _WIDTHS[child]]))
+            else:
+                values.append(self.value(child, start + offset, depth + 1))
         return dict(zip(keys, values, strict=True)) if kind <= LARGE_OBJECT else values
 
 

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import DecodeError
@@ -52,6 +52,7 @@ def applied(before: Any, *diffs: bytes) -> str:
 
 @pytest.mark.parametrize("large", [False, True])
 @given(value=_DOCUMENTS)
+@example(value=[-32769])  # four bytes within the entry of an array
 def test_a_tree_prints_like_the_document_that_it_was_made_of(value: Any, large: bool) -> None:
     raw = document(value, large=large)
     assert json_text(write(parse(raw))) == json_text(raw)
