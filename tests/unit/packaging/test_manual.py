@@ -76,6 +76,15 @@ def test_every_file_that_the_architecture_names_exists() -> None:
     assert not missing
 
 
+def test_every_file_that_the_rules_name_exists() -> None:
+    """`cdcsync_core/gates.py` is below one of the source roots; `tests/...` is below the root."""
+    text = (ROOT / "docs" / "correctness.md").read_text()
+    roots = (ROOT, ROOT / "core", ROOT / "operator", ROOT / "spark_app")
+    named = re.findall(r"`((?:cdcsync_\w+|tests)/[\w./]+)`", text)
+    assert len(named) > 40
+    assert not [name for name in named if not any((root / name).exists() for root in roots)]
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 
