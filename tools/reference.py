@@ -276,7 +276,7 @@ def types() -> str:
 def command_line() -> str:
     codes = {
         ExitCode.DONE: "done",
-        ExitCode.RETRY: "a failure that a retry may cure",
+        ExitCode.RETRY: "a failure that may pass: start the command again",
         ExitCode.USAGE: "wrong usage or manifest",
         ExitCode.USER_MUST_ACT: "the user must act: reason and remedy are on stderr",
         ExitCode.DIFFERENCES: "`verify` found differences",
