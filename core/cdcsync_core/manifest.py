@@ -70,7 +70,7 @@ def parse_resource(data: Any) -> CdcSync:
     try:
         return CdcSync.model_validate({k: v for k, v in data.items() if k != "status"})
     except ValidationError as error:
-        raise _invalid([_fault(e) for e in _causes(error)]) from None
+        raise _invalid([_problem(e) for e in _causes(error)]) from None
 
 
 def _causes(error: ValidationError) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ def _decode_base64(text: str) -> str:
 # ---- what pydantic found, in the words of this product
 
 
-def _fault(error: dict[str, Any]) -> str:
+def _problem(error: dict[str, Any]) -> str:
     path, kind, context = _path(error["loc"]), error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"{path} is not known or not built yet; needed: one of {', '.join(_fields(error['loc'][:-1]))}"

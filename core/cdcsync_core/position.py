@@ -7,11 +7,11 @@ Two kinds, because the servers give two kinds of truth (rule R5):
   `LogOffset` (a high watermark) is reached by them.
 - `FilePosition` (MariaDB, MySQL without GTIDs): everything before `file`, `offset`. GTIDs of
   MariaDB do not order a log (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as
-  `mark` only: the proof that a place still belongs to the same history (rule R6).
+  `gtid_pos` only: the proof that a place still belongs to the same history (rule R6).
 
 Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that
 another has in?), `join` (what two readers have seen together, of which one started at or before the
-other), `meet` (what both have: where one reader for both must start) and `reached` (is a high
+other), `meet` (what both have: where one reader for both must start) and `has_reached` (is a high
 watermark passed?). A table's new position after a batch is `table.join(reader)`: the reader began
 at the meet of its tables and left nothing out. Two positions of different kinds cannot be compared
 at all: they belong to a source before and after its `gtid_mode` was changed.
@@ -93,18 +93,18 @@ class TransactionId:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """Everything before `at`. What proves the history: `mark`, MariaDB's GTID position there, `""`
-    where unknown; `created`, the second since 1970 in which the file was begun (the timestamp of
-    its first event), 0 where unknown."""
+    """Everything before `at`. What proves the history: `gtid_pos`, MariaDB's GTID position there,
+    `""` where unknown; `file_created_at`, the second since 1970 in which the file was begun (the
+    timestamp of its first event), 0 where unknown."""
 
     at: LogOffset
-    mark: str = ""
-    created: int = 0
+    gtid_pos: str = ""
+    file_created_at: int = 0
 
     def covers(self, transaction: TransactionId) -> bool:
         return self.at.covers(transaction.end)
 
-    def reached(self, high: LogOffset) -> bool:
+    def has_reached(self, high: LogOffset) -> bool:
         return self.at.covers(high)
 
     def includes(self, other: Position) -> bool:
@@ -120,9 +120,9 @@ class FilePosition:
         return other if self.at.covers(other.at) else self
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of `status.….position`; MariaDB's mark travels as `gtidSet`."""
-        place = self.at.to_dict() | {"gtidSet": self.mark}
-        return place | ({"created": self.created} if self.created else {})
+        """The fields of `status.….position`; MariaDB's GTID position travels as `gtidSet`."""
+        place = self.at.to_dict() | {"gtidSet": self.gtid_pos}
+        return place | ({"created": self.file_created_at} if self.file_created_at else {})
 
     def __str__(self) -> str:
         return str(self.at)
@@ -134,10 +134,10 @@ class Anchor:
     file was begun."""
 
     at: LogOffset
-    created: int
+    file_created_at: int
 
     def to_dict(self) -> dict[str, Any]:
-        return self.at.to_dict() | {"created": self.created}
+        return self.at.to_dict() | {"created": self.file_created_at}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Anchor:
@@ -161,7 +161,7 @@ class GtidPosition:
             raise _other_kind()
         return transaction.gtid in self.gtids
 
-    def reached(self, high: LogOffset) -> bool:
+    def has_reached(self, high: LogOffset) -> bool:
         return self.at is not None and self.at.covers(high)
 
     def includes(self, other: Position) -> bool:
@@ -191,7 +191,7 @@ class GtidPosition:
 def _later(a: Anchor | None, b: Anchor | None) -> Anchor | None:
     """Both belong to one history; the later file is purged later."""
     known = [anchor for anchor in (a, b) if anchor]
-    return max(known, key=lambda k: (k.at.number, k.at.offset, k.created), default=None)
+    return max(known, key=lambda k: (k.at.number, k.at.offset, k.file_created_at), default=None)
 
 
 Position = FilePosition | GtidPosition
@@ -216,7 +216,7 @@ def _other_kind() -> CdcError:
 
 def position_from_dict(data: dict[str, Any]) -> Position:
     """The inverse of `to_dict`. `exact` tells a MySQL GTID set (membership counts) from MariaDB's
-    mark."""
+    GTID position."""
     at = LogOffset(data["file"], data["offset"]) if data.get("file") else None
     if data.get("exact"):
         anchor = Anchor.from_dict(data["anchor"]) if "anchor" in data else None

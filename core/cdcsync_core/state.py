@@ -42,25 +42,25 @@ class Identity:
 class TableState:
     """The state after a commit.
 
-    `number` counts own commits (the transaction version); `epoch` is the writing run's; `nonce` the
-    resnapshot nonce that this content honours. While `position` is None the snapshot is not
-    complete. `low` is the meet of all waves' low watermarks, `high` the furthest of their high
-    watermarks. `splits` counts the finished splits, `rows` their rows, `nulled` the dates that
-    became NULL because they were zero or partial.
+    `commit_number` counts own commits (the transaction version); `epoch` is the writing run's;
+    `resnapshot_nonce` the one that this content honours. While `position` is None the snapshot is
+    not complete. `low` is the meet of all waves' low watermarks, `high` the furthest of their high
+    watermarks. `splits` counts the finished splits, `rows` their rows, `nulled_dates` the dates
+    that became NULL because they were zero or partial.
     """
 
     identity: Identity
     table: Table
     epoch: int
-    number: int = 0
-    nonce: int = 0
+    commit_number: int = 0
+    resnapshot_nonce: int = 0
     finished: Intervals = field(default_factory=Intervals)
     low: Position | None = None
     high: LogOffset | None = None
     position: Position | None = None
     splits: int = 0
     rows: int = 0
-    nulled: int = 0
+    nulled_dates: int = 0
 
     @property
     def snapshot_complete(self) -> bool:
@@ -69,9 +69,11 @@ class TableState:
     @property
     def consistent(self) -> bool:
         """The stream has passed everything that a snapshot row may already contain (rule R2)."""
-        return self.position is not None and self.high is not None and self.position.reached(self.high)
+        return self.position is not None and self.high is not None and self.position.has_reached(self.high)
 
-    def after_wave(self, splits: list[Split], low: Position, high: LogOffset, rows: int, nulled: int) -> TableState:
+    def after_wave(
+        self, splits: list[Split], low: Position, high: LogOffset, rows: int, nulled_dates: int
+    ) -> TableState:
         """With one more wave; the last one makes `low` the position from which the stream goes
         on."""
         finished = self.finished
@@ -80,21 +82,23 @@ class TableState:
         met = self.low.meet(low) if self.low else low
         return replace(
             self,
-            number=self.number + 1,
+            commit_number=self.commit_number + 1,
             finished=finished,
             low=met,
             high=furthest([self.high, high]) if self.high else high,
             position=met if finished.complete else None,
             splits=self.splits + len(splits),
             rows=self.rows + rows,
-            nulled=self.nulled + nulled,
+            nulled_dates=self.nulled_dates + nulled_dates,
         )
 
-    def after_batch(self, reader: Position, nulled: int = 0) -> TableState:
+    def after_batch(self, reader: Position, nulled_dates: int = 0) -> TableState:
         """With everything that the reader has passed."""
         assert self.position is not None
         position = self.position.join(reader)
-        return replace(self, number=self.number + 1, position=position, nulled=self.nulled + nulled)
+        return replace(
+            self, commit_number=self.commit_number + 1, position=position, nulled_dates=self.nulled_dates + nulled_dates
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -102,15 +106,15 @@ class TableState:
             "identity": self.identity.to_dict(),
             "table": self.table.to_dict(),
             "epoch": self.epoch,
-            "number": self.number,
-            "nonce": self.nonce,
+            "number": self.commit_number,
+            "nonce": self.resnapshot_nonce,
             "finished": self.finished.to_list(),
             "low": self.low.to_dict() if self.low else None,
             "high": self.high.to_dict() if self.high else None,
             "position": self.position.to_dict() if self.position else None,
             "splits": self.splits,
             "rows": self.rows,
-            "nulled": self.nulled,
+            "nulled": self.nulled_dates,
         }
 
     @classmethod
@@ -121,13 +125,13 @@ class TableState:
             identity=Identity(**data["identity"]),
             table=Table.from_dict(data["table"]),
             epoch=data["epoch"],
-            number=data["number"],
-            nonce=data["nonce"],
+            commit_number=data["number"],
+            resnapshot_nonce=data["nonce"],
             finished=Intervals.from_list(data["finished"]),
             low=position_from_dict(data["low"]) if data["low"] else None,
             high=LogOffset.from_dict(data["high"]) if data["high"] else None,
             position=position_from_dict(data["position"]) if data["position"] else None,
             splits=data["splits"],
             rows=data["rows"],
-            nulled=data["nulled"],
+            nulled_dates=data["nulled"],
         )

@@ -178,7 +178,7 @@ class TableStatus(StatusPart):
         """The content has passed all that its snapshot rows may already contain (rule R2)."""
         if not (self.position and self.high) or self.finished != (WHOLE.to_dict(),):
             return False
-        return position_from_dict(self.position).reached(LogOffset.from_dict(self.high))
+        return position_from_dict(self.position).has_reached(LogOffset.from_dict(self.high))
 
 
 class Status(StatusPart):

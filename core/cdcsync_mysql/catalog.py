@@ -16,7 +16,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.table_selection import TableSelection, literal_name, matches
 from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
-from cdcsync_mysql.splitquery import key_fault
+from cdcsync_mysql.splitquery import unsupported_key_reason
 
 _SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 #: what holds rows that a binlog could carry; a pattern passes over views and sequences
@@ -263,14 +263,14 @@ def _chunk_index(
     NULLs, of types that can be cut."""
     complete = [i for i in indexes if i.usable and not any(columns[c].nullable for c in i.columns if c in columns)]
     known = [i for i in complete if all(c in columns for c in i.columns)]
-    cuttable = [i for i in known if not any(key_fault(columns[c]) for c in i.columns)]
+    cuttable = [i for i in known if not any(unsupported_key_reason(columns[c]) for c in i.columns)]
     if cuttable:
         return min(cuttable, key=lambda i: (tuple(i.columns) != key, i.name != "PRIMARY", len(i.columns)))
     if known:
-        bad = next(columns[c] for c in known[0].columns if key_fault(columns[c]))
+        bad = next(columns[c] for c in known[0].columns if unsupported_key_reason(columns[c]))
         raise fail(
             Reason.TYPE_UNSUPPORTED,
-            f"the key column {bad.name} {key_fault(bad)}",
+            f"the key column {bad.name} {unsupported_key_reason(bad)}",
             needed="a key of exact types (no FLOAT, DOUBLE), with texts in a character set that UTF-8 tells apart",
             remedy="add a unique index over NOT NULL columns of other types",
             table=str(table_id),

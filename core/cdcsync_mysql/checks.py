@@ -30,7 +30,7 @@ class Check:
     @property
     def error(self) -> CdcError:
         """A failing check as the error that it means."""
-        return fail(self.reason, self._said, needed=self.needed, remedy=self.remedy, table=self.table)
+        return fail(self.reason, self._render, needed=self.needed, remedy=self.remedy, table=self.table)
 
     @property
     def line(self) -> str:
@@ -38,7 +38,7 @@ class Check:
         return self.error.message
 
     @property
-    def _said(self) -> str:
+    def _render(self) -> str:
         return f"{self.name}: {self.found}"
 
 

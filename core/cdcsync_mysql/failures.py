@@ -36,7 +36,7 @@ def map_error(error: BaseException, doing: str) -> CdcError:
         return error
     if (tls := _tls_cause(error)) is not None:
         return _tls_failure(f"{doing}: {quoted(str(tls))}", tls)
-    code, text = _told(error)
+    code, text = _error_code(error)
     found = f"{doing}: {quoted(text)} ({code})" if code else f"{doing}: {quoted(text)}"
     rule = _RULES.get(code)
     if rule is not None:
@@ -46,7 +46,7 @@ def map_error(error: BaseException, doing: str) -> CdcError:
     return fail(Reason.INTERNAL_ERROR, found)
 
 
-def _told(error: BaseException) -> tuple[int, str]:
+def _error_code(error: BaseException) -> tuple[int, str]:
     if isinstance(error, pymysql.err.MySQLError) and len(error.args) > 1 and isinstance(error.args[0], int):
         return error.args[0], str(error.args[1])
     return 0, str(error) or type(error).__name__

@@ -23,7 +23,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, SourceConnection, fetch
-from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
 
 #: how long a transaction may be in the log, and so with a reader, before `gtid_executed` has it
@@ -37,7 +37,7 @@ _GTID_INDEX_SINCE = (11, 4)
 _SCAN_LIMIT = 16 * 2**20
 
 
-def prove(connection: Connection, facts: ServerFacts, log: str, position: Position | None) -> None:
+def verify_resumable(connection: Connection, facts: ServerFacts, log: str, position: Position | None) -> None:
     """Raises PositionLost unless `position` of `log` can be resumed here without a gap.
 
     `log` is `ServerFacts.log` of the server that the position came from; None proves the log's name
@@ -51,13 +51,13 @@ def prove(connection: Connection, facts: ServerFacts, log: str, position: Positi
     if position in proved:
         return
     if isinstance(position, GtidPosition):
-        _prove_gtids(connection, facts, position)
+        _verify_gtids(connection, facts, position)
     else:
-        _prove_place(connection, facts, position)
+        _verify_offset(connection, facts, position)
     proved.add(position)
 
 
-def gtid_mark(connection: Connection, at: LogOffset) -> str | None:
+def gtid_pos_at(connection: Connection, at: LogOffset) -> str | None:
     """MariaDB's GTID position at a place; None where no event ends or the place is out of the
     function's reach."""
     if at.offset >= _GTID_POS_LIMIT:
@@ -66,7 +66,7 @@ def gtid_mark(connection: Connection, at: LogOffset) -> str | None:
     return None if mark is None else str(mark)
 
 
-def _prove_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition) -> None:
+def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition) -> None:
     if not facts.gtid:
         raise _lost("gtid_mode is not ON", "gtid_mode=ON, with which the position was taken")
     executed, purged = _gtid_sets(connection)
@@ -80,7 +80,7 @@ def _prove_gtids(connection: Connection, facts: ServerFacts, position: GtidPosit
     if not position.gtids.covers(purged):
         raise _lost(f"gtid_purged is {purged}", f"nothing purged beyond {position.gtids}")
     if position.anchor:
-        _prove_anchor(connection, position.anchor)
+        _verify_anchor(connection, position.anchor)
 
 
 def _not_executed(connection: Connection, position: GtidPosition, executed: GtidSet) -> CdcError:
@@ -90,7 +90,7 @@ def _not_executed(connection: Connection, position: GtidPosition, executed: Gtid
     anchor = position.anchor
     if anchor is None or anchor.at.file not in _sizes(connection):
         return _lost(found, needed)
-    _prove_anchor(connection, anchor)
+    _verify_anchor(connection, anchor)
     return fail(
         Reason.SOURCE_UNREACHABLE,
         f"{found}, and the rest is in the log without being committed",
@@ -104,10 +104,10 @@ def _gtid_sets(connection: Connection) -> tuple[GtidSet, GtidSet]:
     return GtidSet.parse(str(executed)), GtidSet.parse(str(purged))
 
 
-def _prove_anchor(connection: Connection, anchor: Anchor) -> None:
+def _verify_anchor(connection: Connection, anchor: Anchor) -> None:
     sizes = _sizes(connection)
     if anchor.at.file in sizes:
-        _prove_file(connection, sizes, anchor.at, anchor.created)
+        _verify_file(connection, sizes, anchor.at, anchor.file_created_at)
     elif any(LogOffset(file, 4).number <= anchor.at.number for file in sizes):
         raise _lost(
             f"the binlog files {_span(list(sizes))}", f"{anchor.at.file}, or only later files after it was purged"
@@ -118,41 +118,41 @@ def _sizes(connection: Connection) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in fetch(connection, "SHOW BINARY LOGS")}
 
 
-def _prove_file(connection: Connection, sizes: dict[str, int], at: LogOffset, created: int) -> None:
+def _verify_file(connection: Connection, sizes: dict[str, int], at: LogOffset, created: int) -> None:
     if sizes[at.file] < at.offset:
         raise _lost(f"{at.file} has {sizes[at.file]} bytes", f"at least {at.offset}")
     if created:
-        found = birth(cast(SourceConnection, connection).source, at.file)
+        found = file_created_at(cast(SourceConnection, connection).source, at.file)
         if found != created:
             raise _lost(f"{at.file} was begun at {found} (seconds since 1970)", f"the file begun at {created}")
 
 
-def _prove_place(connection: Connection, facts: ServerFacts, position: FilePosition) -> None:
+def _verify_offset(connection: Connection, facts: ServerFacts, position: FilePosition) -> None:
     at = position.at
     sizes = _sizes(connection)
     if at.file not in sizes:
         raise _lost(f"the binlog files {_span(list(sizes))}", f"{at.file}")
-    _prove_file(connection, sizes, at, position.created)
-    if facts.flavor == "mariadb" and _mark_is_cheap(facts, position):
-        _prove_mark(connection, position)
+    _verify_file(connection, sizes, at, position.file_created_at)
+    if facts.flavor == "mariadb" and _gtid_pos_is_cheap(facts, position):
+        _verify_gtid_pos(connection, position)
 
 
-def _mark_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
+def _gtid_pos_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
     """Each split proves its position, and without an index of GTIDs the server reads the file up to
     it (0.5 s a GiB)."""
     if position.at.offset >= _GTID_POS_LIMIT:
         return False
     indexed = facts.numbers >= _GTID_INDEX_SINCE
-    return indexed or not position.created or position.at.offset <= _SCAN_LIMIT
+    return indexed or not position.file_created_at or position.at.offset <= _SCAN_LIMIT
 
 
-def _prove_mark(connection: Connection, position: FilePosition) -> None:
-    found = gtid_mark(connection, position.at)
+def _verify_gtid_pos(connection: Connection, position: FilePosition) -> None:
+    found = gtid_pos_at(connection, position.at)
     if found is None:
         raise _lost(f"no event ends at {position.at}", "the place at which a transaction ended")
     # a position from the plain status has no mark
-    if position.mark and _as_set(found) != _as_set(position.mark):
-        raise _lost(f"the GTID position at {position.at} is {found!r}", repr(position.mark))
+    if position.gtid_pos and _as_set(found) != _as_set(position.gtid_pos):
+        raise _lost(f"the GTID position at {position.at} is {found!r}", repr(position.gtid_pos))
 
 
 def _as_set(mark: str) -> frozenset[str]:

@@ -28,7 +28,7 @@ _FORMAT_DESCRIPTION = 15
 _EVENT_HEAD = struct.Struct("<xIB")
 
 
-def birth(source: Source, file: str) -> int:
+def file_created_at(source: Source, file: str) -> int:
     """Seconds since 1970 at which `file` was begun; raises PositionLost where it cannot be opened,
     PrivilegeMissing."""
     doing = f"reading the head of {file}"

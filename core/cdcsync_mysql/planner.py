@@ -5,8 +5,8 @@ first is open below, the last open above; bounds are values that the server gave
 sum.
 
 Why splits stay small, whatever the statistics say: an *even* plan cuts an integer key by
-arithmetic, which costs nothing; it is made only where the keys are so dense that a step cannot hold
-more than three times `chunk_size` different keys. An *uneven* plan asks for the key at offset
+arithmetic, which costs nothing; it is made only where the keys are so dense that a stride cannot
+hold more than three times `chunk_size` different keys. An *uneven* plan asks for the key at offset
 `chunk_size` from the start, over the whole unique key, so that many equal leading values do not
 matter. The optimizer's estimate of a range is not used: InnoDB cuts it off at half of the recorded
 row count and extrapolates from the first pages. Nothing is held but the current bound, and the
@@ -42,8 +42,8 @@ def plan(connection: Connection, table: Table, chunk_size: int, frontier: Bound 
     date in the key.
     """
     space = _KeySpace(connection, table, _index_name(connection, table))
-    step = _even_step(space, chunk_size, frontier)
-    yield from _uneven(space, frontier, chunk_size) if step is None else _even(step, frontier)
+    stride = _even_stride(space, chunk_size, frontier)
+    yield from _uneven(space, frontier, chunk_size) if stride is None else _even(stride, frontier)
 
 
 def estimate_rows(connection: Connection, table_id: TableId) -> int:
@@ -77,7 +77,7 @@ class _KeySpace:
         )
         return self._checked(rows[0]) if rows else None
 
-    def ends(self) -> tuple[int, int] | None:
+    def key_range(self) -> tuple[int, int] | None:
         """The least and the greatest key of a one-column integer key; None for an empty table."""
         name = quote(self.table.key[0])
         low, high = self._ask(f"SELECT MIN({name}), MAX({name}) {self._from}")[0]
@@ -100,7 +100,7 @@ class _KeySpace:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Stride:
     low: int
     high: int
     size: int
@@ -121,23 +121,23 @@ def _index_name(connection: Connection, table: Table) -> str:
     )
 
 
-def _even_step(space: _KeySpace, chunk_size: int, frontier: Bound) -> _Step | None:
+def _even_stride(space: _KeySpace, chunk_size: int, frontier: Bound) -> _Stride | None:
     """None where the keys are not spread evenly enough, or how far is unknown."""
     if len(space.table.key) != 1 or space.table.key_columns[0].type.base not in INTEGERS:
         return None
-    ends, rows = space.ends(), estimate_rows(space.connection, space.table.id)
-    if ends is None or rows == 0:
+    key_range, rows = space.key_range(), estimate_rows(space.connection, space.table.id)
+    if key_range is None or rows == 0:
         return None
-    factor = (ends[1] - ends[0] + 1) / rows
+    factor = (key_range[1] - key_range[0] + 1) / rows
     if not _EVEN_FACTORS[0] <= factor <= _EVEN_FACTORS[1]:
         return None
-    low = ends[0] if frontier is None else max(ends[0], int(frontier[0]))
-    return _Step(low, ends[1], max(1, int(factor * chunk_size)))
+    low = key_range[0] if frontier is None else max(key_range[0], int(frontier[0]))
+    return _Stride(low, key_range[1], max(1, int(factor * chunk_size)))
 
 
-def _even(step: _Step, frontier: Bound) -> Iterator[Split]:
+def _even(stride: _Stride, frontier: Bound) -> Iterator[Split]:
     start = frontier
-    for bound in range(step.low + step.size, step.high + 1, step.size):
+    for bound in range(stride.low + stride.size, stride.high + 1, stride.size):
         yield Split(start, (bound,))
         start = (bound,)
     yield Split(start, None)

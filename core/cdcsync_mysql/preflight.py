@@ -19,7 +19,7 @@ from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
-from cdcsync_mysql.servercheck import Server, check_server, look
+from cdcsync_mysql.servercheck import Server, check_server, read_server
 from cdcsync_mysql.tablecheck import TableCheck, check_table
 
 #: rows a second and a parallel split, at the lower end of what was measured; for estimates only
@@ -51,18 +51,18 @@ class Preflight:
 
 
 def preflight(
-    source: Source, spec: Spec, *, server_id: int = 0, unread: Collection[str] | None = None, readers: int = 0
+    source: Source, spec: Spec, *, replica_id: int = 0, unread: Collection[str] | None = None, readers: int = 0
 ) -> Preflight:
     """Looks at the source for the whole manifest; changes nothing and raises no CdcError.
 
-    `server_id` is the replica id that our dump will use (0: not checked); `unread` names the tables
+    `replica_id` is the one that our dump will use (0: not checked); `unread` names the tables
     whose snapshot is still to be made (None: all), which is what must end before the log expires;
     `readers` is how many splits are read at once, 0 for `snapshot.parallelism`.
     """
     try:
         with connect(source) as connection:
             facts = read_facts(connection)
-            server = look(source, connection, facts, server_id)
+            server = read_server(source, connection, facts, replica_id)
             checks = check_server(server)
             tables = _tables(server, spec, checks)
             seconds = _estimate(readers or spec.snapshot.parallelism, tables, unread)

@@ -19,27 +19,27 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
 from cdcsync_mysql.failures import for_account, grant
-from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.rds import KEEP_BINLOG, is_purged_soon, is_rds, on_rds, retention_seconds
 from cdcsync_mysql.reach import fault_of_reading
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.version import SUPPORTED, TESTED
 
 #: the host name under which our own dumps register
-OWN_HOST = "cdcsync"
+REPLICA_HOST = "cdcsync"
 
 
 @dataclass(frozen=True)
 class Server:
-    """What checks look at. `variables` are the global ones, names in lower case; `server_id` is the
-    replica id of our dump, 0 for none."""
+    """What checks look at. `variables` are the global ones, names in lower case; `replica_id` is
+    that of our dump, 0 for none."""
 
     source: Source
     connection: Connection
     facts: ServerFacts
     variables: dict[str, str]
     account: str
-    server_id: int = 0
+    replica_id: int = 0
     rds: bool = False
 
     @property
@@ -47,12 +47,12 @@ class Server:
         return self.facts.flavor == "mysql"
 
 
-def look(source: Source, connection: Connection, facts: ServerFacts, server_id: int) -> Server:
+def read_server(source: Source, connection: Connection, facts: ServerFacts, replica_id: int) -> Server:
     """Reads what most checks need; raises CdcError."""
     variables = {str(n).lower(): str(v) for n, v in fetch(connection, "SHOW GLOBAL VARIABLES")}
     user, _, host = str(fetch(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     rds = is_rds(connection, variables)
-    return Server(source, connection, facts, variables, f"'{user}'@'{host}'", server_id, rds)
+    return Server(source, connection, facts, variables, f"'{user}'@'{host}'", replica_id, rds)
 
 
 def check_server(server: Server) -> list[Check]:
@@ -157,7 +157,7 @@ def _dump(server: Server) -> Iterator[Check]:
     """REPLICATION SLAVE: reading the log."""
     end = watermark.high(server.connection, server.facts)
     try:
-        birth(server.source, end.file)
+        file_created_at(server.source, end.file)
     except CdcError as e:
         if e.reason is not Reason.PRIVILEGE_MISSING and e.reason is not Reason.AUTHENTICATION_FAILED:
             raise
@@ -300,10 +300,10 @@ def _durability(server: Server) -> Iterator[Check]:
 
 
 def _server_id(server: Server) -> Iterator[Check]:
-    if not server.server_id:
+    if not server.replica_id:
         return
-    name = f"serverId {server.server_id}"
-    if server.server_id == server.facts.server_id:
+    name = f"serverId {server.replica_id}"
+    if server.replica_id == server.facts.server_id:
         yield _id_taken(name, "it is the source's own server_id")
         return
     listed = "SHOW REPLICAS" if server.is_mysql and server.facts.numbers >= (8, 0, 22) else "SHOW SLAVE HOSTS"
@@ -314,7 +314,7 @@ def _server_id(server: Server) -> Iterator[Check]:
             raise
         yield passed(name, f"whether another replica uses it cannot be seen ({listed} is not allowed)")
         return
-    others = [r for r in rows if int(r["SERVER_ID"]) == server.server_id and r["HOST"] != OWN_HOST]
+    others = [r for r in rows if int(r["SERVER_ID"]) == server.replica_id and r["HOST"] != REPLICA_HOST]
     yield (
         _id_taken(name, f"in use by the replica {others[0]['HOST'] or '(unnamed)'}") if others else passed(name, "free")
     )

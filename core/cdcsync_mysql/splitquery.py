@@ -52,7 +52,7 @@ def key_form(column: Column) -> KeyForm | None:
 AMBIGUOUS = frozenset({"armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"})
 
 
-def key_fault(column: Column) -> str:
+def unsupported_key_reason(column: Column) -> str:
     """Why the column cannot be in a key, in words; empty for one that can. Keys that differ on the
     source differ in the target."""
     kind = column.type

@@ -26,8 +26,8 @@ from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.failures import grant
-from cdcsync_mysql.history import gtid_mark
-from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.history import gtid_pos_at
+from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
 
 
@@ -38,10 +38,10 @@ def low(source: Source, facts: ServerFacts) -> Position:
         if facts.flavor == "mysql" and facts.gtid:
             executed = GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
             place = high(connection, facts)
-            return GtidPosition(executed, anchor=Anchor(place, birth(source, place.file)))
+            return GtidPosition(executed, anchor=Anchor(place, file_created_at(source, place.file)))
         at = _snapshot_place(connection) if facts.flavor == "mariadb" else _log_status_place(connection)
-        mark = gtid_mark(connection, at) or "" if facts.flavor == "mariadb" else ""
-        return FilePosition(at, mark, birth(source, at.file))
+        mark = gtid_pos_at(connection, at) or "" if facts.flavor == "mariadb" else ""
+        return FilePosition(at, mark, file_created_at(source, at.file))
 
 
 def high(connection: Connection, facts: ServerFacts) -> LogOffset:

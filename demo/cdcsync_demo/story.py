@@ -269,7 +269,7 @@ def _consistent(status: Status) -> bool:
 
 def _reached(status: Status, end: LogOffset) -> bool:
     return all(
-        any(position_from_dict(p).reached(end) for p in status.covered_positions(t)) for t in status.table_status
+        any(position_from_dict(p).has_reached(end) for p in status.covered_positions(t)) for t in status.table_status
     )
 
 

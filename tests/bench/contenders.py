@@ -211,7 +211,7 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
                 if part.stop:
                     raise part.stop
                 Path(part.file).unlink()
-            if batch.end.reached(goal):
+            if batch.end.has_reached(goal):
                 reader.stop()
                 return handled
 

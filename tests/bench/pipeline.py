@@ -110,7 +110,7 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     reader, parts = BinlogReader(settings), Parts()
     reader.start()
     begun = 0.0
-    while not applier.reader.reached(goal):
+    while not applier.reader.has_reached(goal):
         with parts.timed("waiting"):
             time.sleep(max(0.0, begun + INTERVAL - time.monotonic()))
             begun = time.monotonic()

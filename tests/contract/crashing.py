@@ -55,7 +55,9 @@ def fill(target: Target, waves: tuple[list[Row], ...], nonce: int, epoch: int) -
 
 def _once(done: Callable[[TableState], bool], commit: Commit) -> Callable[[TableState], Commit | None]:
     def build(found: TableState) -> Commit | None:
-        return None if done(found) else replace(commit, state=replace(commit.state, number=found.number + 1))
+        return (
+            None if done(found) else replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
+        )
 
     return build
 
@@ -68,19 +70,19 @@ def stream(target: Target, numbers: range, epoch: int) -> None:
 
 def read_again(sink: Sink, main: Target, epoch: int) -> None:
     found = main.last_commit()
-    if found is not None and found.nonce < 1:
+    if found is not None and found.resnapshot_nonce < 1:
         side = sink.target(ORDERS.id, side=1)
         fresh = fill(side, NEW, 1, epoch)
         files = side.staged_files()
         commit = Commit(replace(fresh, epoch=epoch), Replace(files))
-        main.commit(epoch, _once(lambda found: found.nonce >= 1, commit))
+        main.commit(epoch, _once(lambda found: found.resnapshot_nonce >= 1, commit))
     sink.discard(ORDERS.id, 1)
 
 
 def run(sink: Sink, epoch: int) -> None:
     main = sink.target(ORDERS.id)
     found = main.last_commit()
-    if found is None or found.nonce < 1:
+    if found is None or found.resnapshot_nonce < 1:
         fill(main, OLD, 0, epoch)
         stream(main, range(1, 5), epoch)
     read_again(sink, main, epoch)

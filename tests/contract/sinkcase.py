@@ -38,7 +38,7 @@ ORDERS = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"])
 def first_state(
     table: Table = ORDERS, epoch: int = 1, sync: str = SYNC, log: str = "mysql:uuid", nonce: int = 0
 ) -> TableState:
-    return TableState(Identity(sync, log, str(table.id)), table, epoch, nonce=nonce)
+    return TableState(Identity(sync, log, str(table.id)), table, epoch, resnapshot_nonce=nonce)
 
 
 def rows_of(table: Table, rows: Iterable[Row]) -> pa.Table:
@@ -87,7 +87,7 @@ def batch(number: int, change: Change, epoch: int = 1) -> Build:
 
     def build(found: TableState) -> Commit | None:
         assert found.position is not None
-        if found.position.reached(end.at):
+        if found.position.has_reached(end.at):
             return None
         return Commit(replace(found.after_batch(end), epoch=epoch), change)
 
@@ -98,7 +98,7 @@ def stamp(epoch: int = 1) -> Build:
     """A commit of the state alone: the claim of a run."""
 
     def build(found: TableState) -> Commit:
-        return Commit(replace(found, number=found.number + 1, epoch=epoch), Stamp())
+        return Commit(replace(found, commit_number=found.commit_number + 1, epoch=epoch), Stamp())
 
     return build
 

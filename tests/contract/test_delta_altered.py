@@ -72,7 +72,12 @@ def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 
     side = sink.target(ORDERS.id, side=nonce)
     fresh = whole_snapshot(side, rows)
     files = side.staged_files()
-    target.commit(1, lambda found: Commit(replace(fresh, number=found.number + 1, nonce=nonce), Replace(files)))
+    target.commit(
+        1,
+        lambda found: Commit(
+            replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=nonce), Replace(files)
+        ),
+    )
 
 
 def partition(target: DeltaTarget, table: Table, by: str, rows: list[Row]) -> None:

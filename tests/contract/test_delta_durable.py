@@ -66,7 +66,10 @@ def test_what_delta_rs_commits_is_durable(sink: DeltaSink, orders: DeltaTarget, 
     orders.commit(1, batch(3, stage(orders, ORDERS, [(3, "c")])))
     side = sink.target(ORDERS.id, side=1)
     fresh, files = whole_snapshot(side, [(4, "d")]), side.staged_files()
-    orders.commit(1, lambda found: Commit(replace(fresh, number=found.number + 1, nonce=1), Replace(files)))
+    orders.commit(
+        1,
+        lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1), Replace(files)),
+    )
     entries = set(log_of(orders).iterdir()) - known
     assert len(entries) == 4
     assert all("delta-rs" in entry.read_text() for entry in entries)

@@ -210,7 +210,9 @@ def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: D
 
     fresh = side.commit(1, filled)
     staged = side.staged_files()
-    orders.commit(2, lambda found: Commit(replace(fresh, epoch=2, number=found.number + 1), Replace(staged)))
+    orders.commit(
+        2, lambda found: Commit(replace(fresh, epoch=2, commit_number=found.commit_number + 1), Replace(staged))
+    )
     published = int(entries(orders)[-2].partition(".")[0])
     sink.discard(ORDERS.id, 1)
     rows = query(DeltaTable(orders.uri, version=published), "SELECT id FROM t ORDER BY id")

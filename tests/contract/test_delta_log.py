@@ -105,7 +105,7 @@ def test_optimize_in_mid_commit_only_delays_it(target: DeltaTarget, kind: str) -
         calls += 1
         if calls == 1:
             opened(target).optimize.compact()
-        return Commit(replace(found, number=found.number + 1), change)
+        return Commit(replace(found, commit_number=found.commit_number + 1), change)
 
     state = target.commit(1, build)
     assert target.last_commit() == state
@@ -213,7 +213,9 @@ def test_a_side_targets_many_waves_are_all_published(sink: Sink, monkeypatch: py
     waves = 2 * delta_upkeep.EVERY + 3
     for n in range(waves):
         append = stage(side, ORDERS, [(n, "new")])
-        side.commit(1, lambda found, append=append: Commit(replace(found, number=found.number + 1), append))
+        side.commit(
+            1, lambda found, append=append: Commit(replace(found, commit_number=found.commit_number + 1), append)
+        )
     files = side.staged_files()
     assert len(files) == waves
     assert sum(f.rows for f in files) == waves

@@ -57,7 +57,7 @@ def test_a_life_with_deaths_and_its_reason(sink: SparkSink, tmp_path: Path) -> N
             target.writer(tmp_path).commit(1, batch(1, changes))
     writer = target.writer(tmp_path)
     state = writer.commit(1, batch(1, changes))
-    assert (state.number, state) == (2, target.last_commit())
+    assert (state.commit_number, state) == (2, target.last_commit())
     writer.commit(1, batch(2, model.apply([("A", Decimal(1), at, [1.0, 2.0], None)], [])))
     assert "inCommitTimestamp" in writer.fallback
     assert content(target) == read_by_duckdb(target.uri) == model.content
@@ -74,14 +74,16 @@ def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatc
     def successor(gate: str) -> None:
         calls.append(gate)
         if calls.count("spark-written") == 1 and gate == "spark-written":
-            target.commit(2, lambda found: Commit(replace(found, number=found.number + 1, epoch=2), merge))
+            target.commit(
+                2, lambda found: Commit(replace(found, commit_number=found.commit_number + 1, epoch=2), merge)
+            )
 
     monkeypatch.setattr(delta_commit, "gate", successor)
     with pytest.raises(PermanentError, match="superseded by epoch 2"):
         target.commit(1, batch(1, Merge(rows_of(ORDERS, [(3, "late")]), keys_of(ORDERS, []))))
     after = target.last_commit()
     assert after is not None
-    assert (after.epoch, after.number) == (2, before.number + 1)
+    assert (after.epoch, after.commit_number) == (2, before.commit_number + 1)
     assert content(target) == [(2, "zombie")]
 
 
@@ -91,7 +93,10 @@ def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
     whole_snapshot(main, [(1, "old"), (2, "old")])
     fresh = whole_snapshot(side, [(2, "new"), (3, "new")])
     files = side.staged_files()
-    main.commit(1, lambda found: Commit(replace(fresh, number=found.number + 1, nonce=1), Replace(files)))
+    main.commit(
+        1,
+        lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1), Replace(files)),
+    )
     sink.discard(ORDERS.id, 1)
     assert content(main) == [(2, "new"), (3, "new")]
 

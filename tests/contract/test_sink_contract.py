@@ -40,7 +40,7 @@ def wave(split: Split, change: Append, epoch: int = 1) -> Build:
     def build(found: TableState) -> Commit | None:
         if found.finished.frontier != split.start or found.snapshot_complete:
             return None
-        after = found.after_wave([split], FilePosition(WATERMARK), WATERMARK, rows=len(change.files), nulled=0)
+        after = found.after_wave([split], FilePosition(WATERMARK), WATERMARK, rows=len(change.files), nulled_dates=0)
         return Commit(replace(after, epoch=epoch), change)
 
     return build
@@ -59,7 +59,7 @@ def test_waves_append_and_the_state_comes_with_them(target: Target) -> None:
     target.prepare(first_state())
     for n, split in enumerate(SPLITS):
         state = target.commit(1, wave(split, stage(target, ORDERS, [(10 * n, f"row {n}")])))
-        assert (state.number, target.last_commit()) == (n + 1, state)
+        assert (state.commit_number, target.last_commit()) == (n + 1, state)
     assert state.snapshot_complete
     assert state.position == FilePosition(WATERMARK)
     assert content(target) == [(0, "row 0"), (10, "row 1"), (20, "row 2")]
@@ -117,7 +117,7 @@ def test_a_replayed_merge_is_a_no_op_by_the_state(target: Target) -> None:
     change = Merge(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)]))
     first = target.commit(1, batch(1, change))
     target.commit(1, batch(2, Merge(rows_of(ORDERS, [(1, "again")]), keys_of(ORDERS, [(2,)]))))
-    assert target.commit(1, batch(1, change)).number == first.number + 1
+    assert target.commit(1, batch(1, change)).commit_number == first.commit_number + 1
     assert content(target) == [(1, "again")]
 
 
@@ -134,7 +134,7 @@ def test_a_merge_that_meets_no_row_commits_the_state(target: Target, rows: list[
     never had."""
     before = whole_snapshot(target, rows)
     state = target.commit(1, batch(1, Merge(rows_of(ORDERS, []), keys_of(ORDERS, [(9,)]))))
-    assert state.number == before.number + 1
+    assert state.commit_number == before.commit_number + 1
     assert target.last_commit() == state
     assert content(target) == rows
 
@@ -172,13 +172,13 @@ def test_a_zombie_may_commit_until_its_successor_does_and_never_after(target: Ta
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"number": 1}, {"number": 9}, {"epoch": 5}, {"identity": first_state(sync="x/y").identity}]
+    "wrong", [{"commit_number": 1}, {"commit_number": 9}, {"epoch": 5}, {"identity": first_state(sync="x/y").identity}]
 )
 def test_a_state_that_does_not_follow_is_refused_before_anything_is_written(
     target: Target, wrong: dict[str, object]
 ) -> None:
     before = whole_snapshot(target, [(1, "a")])
-    bad = Commit(replace(before, **({"number": before.number + 1, "epoch": 1} | wrong)), Stamp())  # type: ignore[arg-type]
+    bad = Commit(replace(before, **({"commit_number": before.commit_number + 1, "epoch": 1} | wrong)), Stamp())  # type: ignore[arg-type]
     with pytest.raises(Exception, match="does not follow"):
         target.commit(1, lambda found: bad)
     assert target.last_commit() == before
@@ -197,7 +197,9 @@ def read_again(sink: Sink, table: Table, rows: list[tuple[object, ...]], nonce: 
         side.commit(1, wave(split, stage(side, table, rows[n::2])))
     fresh, files = side.last_commit(), side.staged_files()
     assert fresh is not None
-    state = main.commit(1, lambda found: Commit(replace(fresh, number=found.number + 1, epoch=1), Replace(files)))
+    state = main.commit(
+        1, lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, epoch=1), Replace(files))
+    )
     sink.discard(table.id, nonce)
     return state
 
@@ -209,7 +211,7 @@ def test_a_table_is_read_again_beside_itself_and_published_at_once(sink: Sink, t
     side.commit(1, wave(Split(), stage(side, ORDERS, [(1, "new")])))
     assert (content(target), target.last_commit()) == ([(1, "old"), (2, "old")], before)
     state = read_again(sink, ORDERS, [(1, "new"), (7, "new")], nonce=2)
-    assert (state.nonce, state.number) == (2, before.number + 1)
+    assert (state.resnapshot_nonce, state.commit_number) == (2, before.commit_number + 1)
     assert content(target) == [(1, "new"), (7, "new")]
     assert target.last_commit() == state
     target.commit(1, batch(1, Merge(rows_of(ORDERS, [(7, "merged")]), keys_of(ORDERS, [(1,)]))))

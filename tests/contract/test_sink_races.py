@@ -35,13 +35,13 @@ def test_a_zombie_that_wakes_on_a_stale_handle_loses(target: Target, own: str, o
     theirs = CHANGES[other](target)
 
     def successor(found: TableState) -> Commit:
-        return Commit(replace(found, number=found.number + 1, epoch=2), theirs)
+        return Commit(replace(found, commit_number=found.commit_number + 1, epoch=2), theirs)
 
     def zombie(found: TableState) -> Commit:
         nonlocal calls
         calls += 1
         target.commit(2, successor)
-        return Commit(replace(found, number=found.number + 1), change)
+        return Commit(replace(found, commit_number=found.commit_number + 1), change)
 
     with pytest.raises(PermanentError, match="superseded by epoch 2") as stopped:
         target.commit(1, zombie)
@@ -49,7 +49,7 @@ def test_a_zombie_that_wakes_on_a_stale_handle_loses(target: Target, own: str, o
     assert calls == 1
     after = target.last_commit()
     assert after is not None
-    assert (after.epoch, after.number) == (2, before.number + 1)
+    assert (after.epoch, after.commit_number) == (2, before.commit_number + 1)
     alone = {"merge": [(2, "zombie")], "append": [(1, "a"), (2, "b"), (5, "zombie")], "stamp": [(1, "a"), (2, "b")]}
     assert content(target) == alone.get(other, [(7, "zombie")])
 
@@ -63,16 +63,16 @@ def test_the_loser_of_a_race_decides_again_on_what_won(target: Target, own: str)
     seen: list[int] = []
 
     def once(found: TableState) -> Commit | None:
-        seen.append(found.number)
+        seen.append(found.commit_number)
         if found.rows == 77:
             return None
-        commit = Commit(replace(found, number=found.number + 1, rows=77), change)
+        commit = Commit(replace(found, commit_number=found.commit_number + 1, rows=77), change)
         if len(seen) == 1:
             target.commit(1, lambda inner: commit)
         return commit
 
     state = target.commit(1, once)
-    assert seen == [state.number - 1, state.number]
+    assert seen == [state.commit_number - 1, state.commit_number]
     rows = {"append": [(1, "a"), (2, "b"), (5, "zombie")], "merge": [(2, "zombie")], "stamp": [(1, "a"), (2, "b")]}
     assert content(target) == rows[own]
 
@@ -84,14 +84,14 @@ def test_writers_in_parallel_serialise(target: Target, kind: str) -> None:
     first = whole_snapshot(target, [(0, "start")])
 
     def build(found: TableState) -> Commit:
-        number = found.number + 1
+        number = found.commit_number + 1
         if kind == "merge":
             change: Change = Merge(
                 rows_of(ORDERS, [(0, f"by {number}"), (number, "new")]), keys_of(ORDERS, [(number - 1,)])
             )
         else:
             change = stage(target, ORDERS, [(number, f"by {number}")])
-        return Commit(replace(found, number=number), change)
+        return Commit(replace(found, commit_number=number), change)
 
     def work(_: int) -> None:
         for _ in range(rounds):
@@ -99,14 +99,14 @@ def test_writers_in_parallel_serialise(target: Target, kind: str) -> None:
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(work, range(writers)))
-    last = first.number + rounds * writers
+    last = first.commit_number + rounds * writers
     state = target.last_commit()
     assert state is not None
-    assert state.number == last
+    assert state.commit_number == last
     if kind == "merge":
         assert content(target) == [(0, f"by {last}"), (last, "new")]
     else:
-        made = [(n, f"by {n}") for n in range(first.number + 1, last + 1)]
+        made = [(n, f"by {n}") for n in range(first.commit_number + 1, last + 1)]
         assert content(target) == in_order([(0, "start"), *made])
 
 
@@ -126,5 +126,5 @@ def test_a_claim_ends_a_run_that_stages(target: Target) -> None:
     assert isinstance(late, Append)
     target.commit(2, stamp(epoch=2))
     with pytest.raises(PermanentError, match="superseded"):
-        target.commit(1, lambda found: Commit(replace(found, number=found.number + 1), late))
+        target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), late))
     assert content(target) == [(1, "a")]

@@ -130,10 +130,10 @@ def test_a_join_reaches_what_one_reaches_and_a_meet_nothing_more_than_both(
 ) -> None:
     """Rule R2: a high watermark must not count as passed because two positions were met."""
     a, b = two
-    assert a.join(b).reached(high) is (a.reached(high) or b.reached(high))
-    if a.meet(b).reached(high):
-        assert a.reached(high)
-        assert b.reached(high)
+    assert a.join(b).has_reached(high) is (a.has_reached(high) or b.has_reached(high))
+    if a.meet(b).has_reached(high):
+        assert a.has_reached(high)
+        assert b.has_reached(high)
 
 
 @given(st.lists(file_positions, min_size=1, max_size=5) | st.lists(gtid_positions, min_size=1, max_size=5))

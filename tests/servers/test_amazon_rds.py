@@ -16,7 +16,7 @@ from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.preflight import Preflight, _outlives, preflight
 from cdcsync_mysql.server import log_retention_seconds, read_facts
-from cdcsync_mysql.servercheck import check_server, look
+from cdcsync_mysql.servercheck import check_server, read_server
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.source import connected, source_of
@@ -125,8 +125,8 @@ def test_the_tables_of_rds_must_be_seen(server: Server, database: str, seen: boo
             server.run("SET sql_log_bin = 0", f"GRANT SELECT ON mysql.{table} TO 'rds'@'%'")
         source = source_of(server, "rds", "pw")
         with connect(source) as connection:
-            looked = look(source, connection, read_facts(connection), 0)
-            found = check_server(replace(looked, rds=True))
+            seen_by_account = read_server(source, connection, read_facts(connection), 0)
+            found = check_server(replace(seen_by_account, rds=True))
     warned = {c.name: c.remedy for c in found if c.level is Level.WARN}
     for name in ("binlog retention hours", "mysql.rds_heartbeat2"):
         assert (name in warned) is not seen

@@ -13,8 +13,8 @@ from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql import history, watermark
-from cdcsync_mysql.history import prove
-from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.logfile import file_created_at
 from support.fixtures import FreshServer
 from support.semisync import WAIT_SECONDS, next_second, open_window, until
 from support.servers import VARIANTS, Server
@@ -46,14 +46,14 @@ def _position(server: Server) -> tuple[str, Position]:
         return facts.log, watermark.low(source_of(server), facts)
 
 
-def _prove(server: Server, log: str, position: Position | None) -> None:
+def _verify_resumable(server: Server, log: str, position: Position | None) -> None:
     with connected(server) as (connection, facts):
-        prove(connection, facts, log, position)
+        verify_resumable(connection, facts, log, position)
 
 
 def _lost(server: Server, log: str, position: Position | None) -> str:
     with pytest.raises(PermanentError) as lost:
-        _prove(server, log, position)
+        _verify_resumable(server, log, position)
     assert lost.value.reason is Reason.POSITION_LOST
     assert "spec.resnapshot" in lost.value.remedy
     return lost.value.found
@@ -70,15 +70,15 @@ def _writes(server: Server, first: int, count: int = 3) -> None:
 def test_a_log_that_goes_on_is_the_same_log(server: Server) -> None:
     log, position = _position(server)
     _writes(server, 1)
-    _prove(server, log, position)
+    _verify_resumable(server, log, position)
     server.run("FLUSH BINARY LOGS")
     _writes(server, 11)
     server.restart()
-    _prove(server, log, position)
+    _verify_resumable(server, log, position)
     server.kill()
     server.start()
-    _prove(server, log, position)
-    _prove(server, log, None)
+    _verify_resumable(server, log, position)
+    _verify_resumable(server, log, None)
 
 
 def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Server) -> None:
@@ -92,7 +92,7 @@ def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Se
     _, again = _position(server)
     if isinstance(position, FilePosition):
         assert isinstance(again, FilePosition)
-        assert (again.at, again.mark) == (position.at, position.mark)
+        assert (again.at, again.gtid_pos) == (position.at, position.gtid_pos)
     else:
         assert isinstance(again, GtidPosition)
         assert again.gtids == position.gtids
@@ -149,8 +149,8 @@ def test_another_gtid_position_at_the_same_place(any_mariadb: Server) -> None:
     any_mariadb.run("FLUSH BINARY LOGS")  # an event of more than 16 MiB in the file would be in the way
     log, position = _position(any_mariadb)
     assert isinstance(position, FilePosition)
-    _prove(any_mariadb, log, replace(position, mark=""))
-    assert "GTID position" in _lost(any_mariadb, log, replace(position, mark="0-99-1"))
+    _verify_resumable(any_mariadb, log, replace(position, gtid_pos=""))
+    assert "GTID position" in _lost(any_mariadb, log, replace(position, gtid_pos="0-99-1"))
 
 
 def test_marks_are_compared_as_sets(mariadb1011: Server) -> None:
@@ -158,9 +158,9 @@ def test_marks_are_compared_as_sets(mariadb1011: Server) -> None:
     mariadb1011.run("CREATE DATABASE IF NOT EXISTS marks", "DROP DATABASE marks")
     log, position = _position(mariadb1011)
     assert isinstance(position, FilePosition)
-    parts = position.mark.split(",")
+    parts = position.gtid_pos.split(",")
     assert len(parts) > 1
-    _prove(mariadb1011, log, replace(position, mark=",".join(reversed(parts))))
+    _verify_resumable(mariadb1011, log, replace(position, gtid_pos=",".join(reversed(parts))))
 
 
 def test_another_server(mysql97_gtid: Server, mysql97_nogtid: Server, mariadb1011: Server) -> None:
@@ -187,7 +187,7 @@ def test_a_transaction_on_its_way_is_waited_for(fresh_server: FreshServer) -> No
         executed = GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
         last = next(iter(executed.items()))[1][-1][1]
         ahead = GtidPosition(GtidSet.parse(f"{uuid}:1-{last + 1}"))
-        proof = pool.submit(_prove, server, log, ahead)
+        proof = pool.submit(_verify_resumable, server, log, ahead)
         waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT WAIT_FOR_EXECUTED%'"
         until(lambda: bool(server.query(waits)[0][0]), "the proof to wait")
         window.close()
@@ -205,10 +205,10 @@ def test_a_transaction_that_waits_for_a_replica_is_not_lost(
         executed = GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
         last = next(iter(executed.items()))[1][-1][1]
         at = window.naive()
-        created = birth(source_of(server), at.file)
+        created = file_created_at(source_of(server), at.file)
         ahead = GtidPosition(GtidSet.parse(f"{log.removeprefix('mysql:')}:1-{last + 1}"), anchor=Anchor(at, created))
         with pytest.raises(TransientError) as waits:
-            _prove(server, log, ahead)
+            _verify_resumable(server, log, ahead)
         assert waits.value.reason is Reason.SOURCE_UNREACHABLE
         assert "semi-synchronous" in waits.value.remedy
         cut = replace(ahead, anchor=Anchor(LogOffset(at.file, at.offset + 1), created))
@@ -216,4 +216,4 @@ def test_a_transaction_that_waits_for_a_replica_is_not_lost(
         another = replace(ahead, anchor=Anchor(at, created - 1))
         assert "was begun at" in _lost(server, log, another)
         window.close()
-        _prove(server, log, ahead)
+        _verify_resumable(server, log, ahead)

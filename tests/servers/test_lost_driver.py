@@ -95,7 +95,7 @@ def _warnings(server: Server) -> list[str]:
     include = {"include": [r"d\..*"]}
     source = {"host": server.host, "credentialsSecretRef": {"name": "unused"}}
     spec = Spec.model_validate({"source": source, "tables": include, "sink": {"delta": {"path": "/lake"}}})
-    found = preflight(source_of(server, "driver", "pw"), spec, server_id=_IDS[0])
+    found = preflight(source_of(server, "driver", "pw"), spec, replica_id=_IDS[0])
     assert found.failures == (), "the ids of a lost driver are no other replica's"
     return [w for w in found.warnings if "lost driver" in w]
 
@@ -130,7 +130,7 @@ def _read_to(reader: BinlogReader, goal: LogOffset) -> None:
     while True:
         batch = reader.next_batch()
         assert batch is None or batch.fatal is None, batch
-        if batch is not None and batch.end.reached(goal):
+        if batch is not None and batch.end.has_reached(goal):
             return
         assert time.monotonic() - begun < 60, "the successor waits for the dump of the lost driver"
         time.sleep(0.05)

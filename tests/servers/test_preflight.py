@@ -36,7 +36,7 @@ def _spec(include: Sequence[str], overrides: Sequence[dict[str, Any]] = ()) -> S
 
 def _look(server: Server, database: str, user: str = "root", password: str = "", **overrides: Any) -> Preflight:
     changes = [{"table": f"{database}.{name}"} | change for name, change in overrides.items()]
-    return preflight(source_of(server, user, password), _spec([rf"{database}\..*"], changes), server_id=_REPLICA_ID)
+    return preflight(source_of(server, user, password), _spec([rf"{database}\..*"], changes), replica_id=_REPLICA_ID)
 
 
 def _reasons(errors: Sequence[CdcError]) -> set[Reason]:
@@ -278,7 +278,7 @@ def test_replica_id_in_use(host: bytes, taken: bool, any_server: Server, databas
 
 def test_the_sources_own_server_id(any_server: Server, database: str) -> None:
     own = int(any_server.query("SELECT @@server_id")[0][0])
-    found = preflight(source_of(any_server), _spec([rf"{database}\.t"]), server_id=own)
+    found = preflight(source_of(any_server), _spec([rf"{database}\.t"]), replica_id=own)
     assert _reasons(found.failures) == {Reason.SERVER_ID_IN_USE}
 
 

@@ -68,7 +68,7 @@ def tamper(sync: SmallSync, table: str, upserts: list[dict[str, object]], delete
     assert state is not None
     keys = pa.schema([schema.field(k) for k in state.table.key])
     change = Merge(pa.Table.from_pylist(upserts, schema), pa.Table.from_pylist(deletes, keys))
-    target.commit(1, lambda found: Commit(replace(found, number=found.number + 1), change))
+    target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), change))
 
 
 KEYS = {
@@ -195,7 +195,7 @@ def test_a_key_twice_in_the_target_is_a_difference(
     target = sync.target("t")
     rows = target.scan().read_all()
     twice = target.stage(_table(sync, "t"), rows.slice(0, 3).to_batches(), "again")
-    target.commit(1, lambda found: Commit(replace(found, number=found.number + 1), Append(tuple(twice))))
+    target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), Append(tuple(twice))))
     result = verify(sync)["t"]
     assert (result.source_rows, result.target_rows) == (10, 13)
     assert result.counts == {Kind.DUPLICATE.value: 3}

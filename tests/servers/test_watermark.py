@@ -104,8 +104,8 @@ def test_kinds_of_positions(every_server: Server, fresh_database: FreshDatabase)
         return
     assert isinstance(low, FilePosition)
     assert low.at == high == now.at
-    assert low.created > 0
-    assert bool(low.mark) == (facts.flavor == "mariadb")
+    assert low.file_created_at > 0
+    assert bool(low.gtid_pos) == (facts.flavor == "mariadb")
 
 
 def test_a_transaction_after_low_is_not_in_it(every_server: Server, fresh_database: FreshDatabase) -> None:
@@ -117,7 +117,7 @@ def test_a_transaction_after_low_is_not_in_it(every_server: Server, fresh_databa
         high = watermark.high(connection, facts)
         after = watermark.low(source_of(every_server), facts)
     assert after != low
-    assert not low.reached(high)
+    assert not low.has_reached(high)
 
 
 def test_low_without_gtids_needs_backup_admin(mysql97_nogtid: Server) -> None:

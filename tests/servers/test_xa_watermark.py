@@ -100,7 +100,7 @@ def test_what_stays_prepared_is_not_waited_for(
         with connected(server) as (_, facts):
             low = LowMark(source_of(server), facts).take()
         cursor.execute("XA ROLLBACK 'a','bc',9")
-    assert low.reached(log_end(server).at) is False
+    assert low.has_reached(log_end(server).at) is False
 
 
 @pytest.mark.server

@@ -139,7 +139,7 @@ class SmallSync:
         with connect(self.source) as connection:
             end = high(connection, self.facts)
         with self.running(report=False) as stream:
-            stream.wait_for(lambda: stream.applier.reader.reached(end))
+            stream.wait_for(lambda: stream.applier.reader.has_reached(end))
 
     @contextmanager
     def running(self, *, report: bool = True) -> Iterator[Stream]:

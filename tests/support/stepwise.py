@@ -16,7 +16,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, connect
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
@@ -82,13 +82,13 @@ class Stepwise:
         tables = {str(TableId(self.database, n)): _stream_table(n, self.database, t) for n, t in self.targets.items()}
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
-        self.prove(start)
+        self.verify_resumable(start)
         applier = Applier(tables, 1, start, time.monotonic, self.repair())
         reader = BinlogReader(self._settings(start, positions))
         reader.start()
         deadline = time.monotonic() + _RECONNECT_SECONDS
         try:
-            while not applier.reader.reached(end):
+            while not applier.reader.has_reached(end):
                 assert time.monotonic() < deadline, f"the log was not followed to {end}, only to {applier.reader}"
                 batch = reader.next_batch()
                 if batch is None:
@@ -105,9 +105,9 @@ class Stepwise:
     def repair(self) -> Repair:
         return repair_of(self.source, self.facts.log)
 
-    def prove(self, position: Position) -> None:
+    def verify_resumable(self, position: Position) -> None:
         with connect(self.source) as connection:
-            prove(connection, read_facts(connection), self.facts.log, position)
+            verify_resumable(connection, read_facts(connection), self.facts.log, position)
 
     def difference(self, name: str) -> Difference:
         """Source against target, both at rest."""

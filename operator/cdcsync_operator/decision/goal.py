@@ -85,5 +85,5 @@ def _caught_up(progress: Progress) -> bool:
 
 def _has_reached(status: Status, table: TableStatus, log_end: LogOffset) -> bool:
     return table.phase in CONSISTENT and any(
-        position_from_dict(p).reached(log_end) for p in status.covered_positions(table)
+        position_from_dict(p).has_reached(log_end) for p in status.covered_positions(table)
     )

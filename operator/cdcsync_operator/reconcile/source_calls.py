@@ -40,7 +40,7 @@ def check_source(
     spec, metadata = resource.spec, resource.metadata
     server_id = spec.source.server_id or replica_id(metadata.namespace, metadata.name)
     source = _source(resource, secrets, question)
-    return preflight(source, spec, server_id=server_id, unread=unread, readers=readers)
+    return preflight(source, spec, replica_id=server_id, unread=unread, readers=readers)
 
 
 def run_cluster_preflight(

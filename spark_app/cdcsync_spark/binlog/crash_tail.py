@@ -30,7 +30,7 @@ from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect, fetch
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import global_variables, read_facts
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.spool import Spool
@@ -188,7 +188,7 @@ class TailReader:
         start = FilePosition(at)
         with connect(self.source) as connection:
             facts = read_facts(connection)
-            prove(connection, facts, self.log, start)
+            verify_resumable(connection, facts, self.log, start)
             client = BinlogClient(
                 connection,
                 flavor=facts.flavor,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from cdcsync_core.position import LogOffset
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.wire.binlog import facts
@@ -52,7 +52,7 @@ class DmlCheck:
         """Why the statement, which ends at `place`, may reach a captured table; empty where it
         cannot. Raises CdcError."""
         with connect(self.source) as connection:
-            prove(connection, read_facts(connection), self.log, None)
+            verify_resumable(connection, read_facts(connection), self.log, None)
             written = TableId(dml.written.database, dml.written.name)
             fault = fault_of_writing(connection, written, self.captured)
             if dml.read is not None and not fault:

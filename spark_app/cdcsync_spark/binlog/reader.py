@@ -31,7 +31,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.spec import Tables
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.batch import BinlogBatch
@@ -122,10 +122,10 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
     bound_unpacked_events()
     with connect(settings.source) as connection:
         facts = read_facts(connection)
-        prove(connection, facts, settings.log, start)
+        verify_resumable(connection, facts, settings.log, start)
         end = high(connection, facts)
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
-        mark = start.mark if isinstance(start, FilePosition) else ""
+        mark = start.gtid_pos if isinstance(start, FilePosition) else ""
         client = BinlogClient(
             connection,
             flavor=facts.flavor,

@@ -398,5 +398,5 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
 def _begun(position: Position) -> tuple[str, int]:
     """What a position knows of its own place: the GTID mark, and when its file was begun."""
     if isinstance(position, FilePosition):
-        return position.mark, position.created
-    return "", position.anchor.created if position.anchor and position.anchor.at == position.at else 0
+        return position.gtid_pos, position.file_created_at
+    return "", position.anchor.file_created_at if position.anchor and position.anchor.at == position.at else 0

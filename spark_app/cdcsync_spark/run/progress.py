@@ -59,8 +59,8 @@ def table_entry(name: str, phase: TablePhase, state: TableState | None, **more: 
             "low": state.low.to_dict() if state.low else None,
             "high": state.high.to_dict() if state.high else None,
             "rows": state.rows,
-            "nulledDates": state.nulled,
-            "nonce": state.nonce,
+            "nulledDates": state.nulled_dates,
+            "nonce": state.resnapshot_nonce,
             "position": state.position.to_dict() if state.position else None,
         }
     return entry | more

@@ -84,7 +84,7 @@ Change = Append | Merge | Replace | Stamp
 
 @dataclass(frozen=True)
 class Commit:
-    """What is published in one transaction. `state.number` is the found state's plus one,
+    """What is published in one transaction. `state.commit_number` is the found state's plus one,
     `state.epoch` the writer's."""
 
     state: TableState
@@ -321,7 +321,7 @@ def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
         problem
         for problem, bad in (
             (f"identity {new.identity} after {found.identity}", new.identity != due),
-            (f"state {new.number} after {found.number}", new.number != found.number + 1),
+            (f"state {new.commit_number} after {found.commit_number}", new.commit_number != found.commit_number + 1),
             (f"epoch {new.epoch} by a writer of epoch {epoch}", new.epoch != epoch),
         )
         if bad

@@ -28,7 +28,7 @@ from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import TableState
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
@@ -78,7 +78,7 @@ def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: Sn
         return
     try:
         with connect(context.source) as connection:
-            prove(connection, read_facts(connection), table.state.identity.log, table.state.low)
+            verify_resumable(connection, read_facts(connection), table.state.identity.log, table.state.low)
         table.publish(epoch)
     except PermanentError as e:
         _refuse(context, progress, table, e)
@@ -188,7 +188,7 @@ class SnapshotRun:
             facts = read_facts(connection)
             for table in [self.tables[number] for number in sorted({w.table for w in wave})]:
                 try:
-                    prove(connection, facts, table.state.identity.log, table.state.low)
+                    verify_resumable(connection, facts, table.state.identity.log, table.state.low)
                 except PermanentError as e:
                     self._refuse(table, [e])
         return self._without_failed(wave)
@@ -213,7 +213,7 @@ class SnapshotRun:
     def _high(self, low: Position) -> LogOffset:
         with connect(self.context.source) as connection:
             facts = read_facts(connection)
-            prove(connection, facts, self.context.facts.log, low)
+            verify_resumable(connection, facts, self.context.facts.log, low)
             return watermark.high(connection, facts)
 
     def _commit(
@@ -228,7 +228,7 @@ class SnapshotRun:
             low,
             high,
             rows=sum(r.rows for _, r in read),
-            nulled=sum(r.nulled for _, r in read),
+            nulled_dates=sum(r.nulled for _, r in read),
         )
         change = Append(tuple(f for _, result in read for f in result.files))
         gate("wave-staged")
@@ -260,6 +260,6 @@ def _wave_commit(before: TableState, after: TableState, change: Append) -> Build
                 remedy="none: the next run goes on from the target's state",
                 table=before.identity.table,
             )
-        return Commit(replace(after, number=found.number + 1), change)
+        return Commit(replace(after, commit_number=found.commit_number + 1), change)
 
     return build

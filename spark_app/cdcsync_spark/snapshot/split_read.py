@@ -26,7 +26,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Source, connect, map_error
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.splitquery import where
 from cdcsync_spark.snapshot import binary_select as preparedselect
@@ -59,7 +59,7 @@ class SplitReader:
         """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
         them may be kept."""
         with connect(self.source, max_seconds=self.max_seconds, stream=True) as connection:
-            prove(connection, read_facts(connection), self.log, self.low)
+            verify_resumable(connection, read_facts(connection), self.log, self.low)
             try:
                 connection.query("START TRANSACTION READ ONLY")
                 yield from self._select(connection)

@@ -52,9 +52,9 @@ class SnapshotTable:
         epoch = max(epoch, found.epoch + 1) if found else epoch
 
         def build(found: TableState) -> Commit | None:
-            if found.nonce >= fresh.nonce:
+            if found.resnapshot_nonce >= fresh.resnapshot_nonce:
                 return None
-            return Commit(replace(fresh, epoch=epoch, number=found.number + 1), Replace(files))
+            return Commit(replace(fresh, epoch=epoch, commit_number=found.commit_number + 1), Replace(files))
 
         gate("before-publish")
         self.state = self.main.commit(epoch, build)
@@ -72,11 +72,11 @@ def open_table(
     Raises SinkConflict for a table that is not this sync's.
     """
     table = assignment.table
-    first = TableState(Identity(sync, log, str(table.id)), table, epoch, nonce=assignment.nonce)
+    first = TableState(Identity(sync, log, str(table.id)), table, epoch, resnapshot_nonce=assignment.nonce)
     main = sink.target(table.id)
     found = main.last_commit()
-    again = found is not None and assignment.nonce > found.nonce
-    if found is not None and 0 < assignment.nonce == found.nonce:
+    again = found is not None and assignment.nonce > found.resnapshot_nonce
+    if found is not None and 0 < assignment.nonce == found.resnapshot_nonce:
         sink.discard(table.id, assignment.nonce)  # a run that died after the publication left its log
     target = sink.target(table.id, side=assignment.nonce) if again else main
     state = target.prepare(first)

@@ -172,7 +172,7 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
                     time.sleep(0.05)
                     continue
                 yield from _rows(batch, goal)
-                if batch.end.includes(goal) and (goal.at is None or batch.end.reached(goal.at)):
+                if batch.end.includes(goal) and (goal.at is None or batch.end.has_reached(goal.at)):
                     return
         finally:
             reader.stop()

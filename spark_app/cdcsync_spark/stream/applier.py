@@ -129,7 +129,7 @@ class Applier:
         position, high = table.state.position, table.state.high
         if position is None or high is None or table.name in self._doubtful:
             return False
-        return position.reached(high) or (self.reader.reached(high) and table.flowing)
+        return position.has_reached(high) or (self.reader.has_reached(high) and table.flowing)
 
     def checkpoint_idle(self, older_than: float) -> None:
         """Commits the position of flowing tables whose last commit is older than this (on our
@@ -211,9 +211,9 @@ class Applier:
             table.error = part.stop
 
     def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
-        before, self._merging = table.state.number, 0
+        before, self._merging = table.state.commit_number, 0
         table.state = table.target.commit(self.epoch, build)
-        if table.state.number != before:
+        if table.state.commit_number != before:
             table.wrote = True
             table.committed = self.committed = self.clock()
             self._unmaintained[table.name] = table
@@ -253,7 +253,7 @@ class Applier:
         committed long ago: an idle table's position is stamped only now and then.
         """
         known, position = table.state.position, state.position
-        if state.nonce != table.state.nonce:
+        if state.resnapshot_nonce != table.state.resnapshot_nonce:
             table.handed_over = True
         elif position is None or known is None or not position.includes(known):
             raise fail(
@@ -267,7 +267,7 @@ class Applier:
 
 
 def _has_passed(table: StreamTable, place: LogOffset) -> bool:
-    return table.state.position is not None and table.state.position.reached(place)
+    return table.state.position is not None and table.state.position.has_reached(place)
 
 
 def _was_resnapshot(table: StreamTable) -> bool:
@@ -277,7 +277,7 @@ def _was_resnapshot(table: StreamTable) -> bool:
         found = table.target.last_commit()
     except PermanentError:
         return False
-    return found is not None and found.nonce > table.state.nonce
+    return found is not None and found.resnapshot_nonce > table.state.resnapshot_nonce
 
 
 def _missing(changes: pa.Table, position: Position, batch: BinlogBatch) -> pa.Table:

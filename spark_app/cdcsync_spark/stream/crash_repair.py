@@ -32,7 +32,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.logfile import birth
+from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailReader
@@ -86,9 +86,9 @@ class SourceRepair:
         return self.tail.keys(left, tables)
 
     def passed(self, before: Position, place: LogOffset) -> Position:
-        created = birth(self.source, place.file)
+        created = file_created_at(self.source, place.file)
         if isinstance(before, FilePosition):
-            return FilePosition(place, before.mark, created)
+            return FilePosition(place, before.gtid_pos, created)
         return type(before)(before.gtids, place, Anchor(place, created))
 
     def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:

@@ -26,7 +26,7 @@ from cdcsync_core.spec import CdcSync, replica_ids
 from cdcsync_core.state import Identity
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import connect
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
@@ -98,7 +98,7 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None
         refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.log, name)))
-        prove(connection, context.facts, state.identity.log, state.position)
+        verify_resumable(connection, context.facts, state.identity.log, state.position)
     except PermanentError as e:
         context.refuse(name, e)
         return None
@@ -262,7 +262,9 @@ class StreamRun:
     def _reached_goal(self) -> bool:
         goal = LogOffset.parse(self.context.config.stop_at)
         return all(
-            self._applier.consistent(t) and self._applier.position(t).reached(goal) for t in self.tables if t.flowing
+            self._applier.consistent(t) and self._applier.position(t).has_reached(goal)
+            for t in self.tables
+            if t.flowing
         )
 
     # -- reports
@@ -307,7 +309,7 @@ class StreamRun:
         return self._reported.get(table.name) != self._key(table, phase)
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
-        return f"{phase} {table.state.number} {table.target.fallback}"
+        return f"{phase} {table.state.commit_number} {table.target.fallback}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> dict[str, object]:
         position = self._applier.position(table).to_dict()

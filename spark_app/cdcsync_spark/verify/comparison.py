@@ -18,7 +18,7 @@ from cdcsync_core.table import TableId
 from cdcsync_core.verification import Difference, Progress, Step, TableResult, VerifyConfig
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
-from cdcsync_mysql.history import prove
+from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
@@ -104,7 +104,7 @@ class Comparison:
             return
         state = opened.snapshot.state
         with connect(self.source) as connection:
-            prove(connection, self.facts, state.identity.log, state.position)
+            verify_resumable(connection, self.facts, state.identity.log, state.position)
             refuse_other_definition(connection, state.table)
         table = self.resource.spec.tables.as_read(state.table)
         estimate = count_rows(opened.snapshot)
@@ -126,7 +126,7 @@ class Comparison:
         subject.candidates = found
         subject.position = str(opened.position)
         subject.suspect = Suspect(
-            table, self.sink.target(subject.id), state.nonce, digesters, found.keys, found.digests
+            table, self.sink.target(subject.id), state.resnapshot_nonce, digesters, found.keys, found.digests
         )
 
     def _open(self, subject: _Subject) -> Opened | None:

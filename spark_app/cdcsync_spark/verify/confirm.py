@@ -190,7 +190,9 @@ def _has_passed(suspect: Suspect, status: Status, end: LogOffset) -> bool:
     """Also where waiting would not help: the table was stopped, or is being made anew."""
     state, entry = suspect.target.last_commit(), status.table(suspect.name)
     stopped = entry is not None and entry.failed
-    return stopped or state is None or state.position is None or position_of(state, status, suspect.name).reached(end)
+    return (
+        stopped or state is None or state.position is None or position_of(state, status, suspect.name).has_reached(end)
+    )
 
 
 def explained(source: list[bytes] | None, target: list[bytes] | None, history: KeyHistory | None) -> bool:
@@ -222,7 +224,7 @@ def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:
 def refuse_replaced(suspect: Suspect, snapshot: TargetSnapshot) -> None:
     """A target that was read again meanwhile is another table."""
     state = snapshot.state
-    if state.nonce != suspect.nonce or state.table != suspect.table or state.position is None:
+    if state.resnapshot_nonce != suspect.nonce or state.table != suspect.table or state.position is None:
         raise fail(
             Reason.INTERNAL_ERROR,
             "the table was read again while it was compared",

@@ -173,7 +173,7 @@ class BinlogSearch:
 
 
 def _passed(position: Position, place: LogOffset, goals: list[Position]) -> bool:
-    return position.reached(place) and all(position.includes(g) for g in goals)
+    return position.has_reached(place) and all(position.includes(g) for g in goals)
 
 
 def _look(batch: BinlogBatch, watched: Mapping[TableId, Watched]) -> None:

@@ -65,7 +65,7 @@ def test_a_transaction_without_gtid_in_a_log_with_gtids_needs_the_user() -> None
 def test_nothing_is_reached_where_no_reader_has_been() -> None:
     """A low watermark of MySQL knows its transactions and no place; it must not count as past a
     high watermark."""
-    assert not GtidPosition(GtidSet.parse(f"{UUID}:1-99")).reached(LogOffset("binlog.000001", 4))
+    assert not GtidPosition(GtidSet.parse(f"{UUID}:1-99")).has_reached(LogOffset("binlog.000001", 4))
 
 
 def test_a_reader_needs_a_table_to_start_from() -> None:

@@ -31,7 +31,7 @@ def gtid(ranges: str, place: LogOffset | None = None) -> GtidPosition:
 
 def test_a_table_has_no_position_before_all_of_it_is_read() -> None:
     """The stream must not touch a table whose snapshot is not complete."""
-    state = EMPTY.after_wave([FIRST, SECOND], gtid("1-5"), at(500), rows=20, nulled=1)
+    state = EMPTY.after_wave([FIRST, SECOND], gtid("1-5"), at(500), rows=20, nulled_dates=1)
     assert not state.snapshot_complete
     assert state.position is None
     assert not state.consistent
@@ -40,31 +40,31 @@ def test_a_table_has_no_position_before_all_of_it_is_read() -> None:
 
 def test_a_complete_table_goes_on_from_the_meet_of_its_lows() -> None:
     """Rule R2: from min(LOW); what one wave's LOW lacks, that wave's rows may lack."""
-    state = EMPTY.after_wave([FIRST], gtid("1-5:9"), at(500), rows=10, nulled=0)
-    state = state.after_wave([SECOND, LAST], gtid("1-8"), at(300), rows=20, nulled=2)
+    state = EMPTY.after_wave([FIRST], gtid("1-5:9"), at(500), rows=10, nulled_dates=0)
+    state = state.after_wave([SECOND, LAST], gtid("1-8"), at(300), rows=20, nulled_dates=2)
     assert state.snapshot_complete
     assert state.low == state.position == gtid("1-5")
     assert state.high == at(500)
-    assert (state.splits, state.rows, state.nulled, state.number) == (3, 30, 2, 2)
+    assert (state.splits, state.rows, state.nulled_dates, state.commit_number) == (3, 30, 2, 2)
 
 
 def test_by_offset_the_earliest_low_counts() -> None:
-    state = EMPTY.after_wave([FIRST], FilePosition(at(4, file=2)), at(500, file=2), rows=0, nulled=0)
-    state = state.after_wave([SECOND, LAST], FilePosition(at(900, file=2)), at(100, file=3), rows=0, nulled=0)
+    state = EMPTY.after_wave([FIRST], FilePosition(at(4, file=2)), at(500, file=2), rows=0, nulled_dates=0)
+    state = state.after_wave([SECOND, LAST], FilePosition(at(900, file=2)), at(100, file=3), rows=0, nulled_dates=0)
     assert state.position == FilePosition(at(4, file=2))
     assert state.high == at(100, file=3)
 
 
 def test_waves_before_and_after_a_change_of_gtid_mode_do_not_mix() -> None:
-    state = EMPTY.after_wave([FIRST], FilePosition(at(400)), at(500), rows=0, nulled=0)
+    state = EMPTY.after_wave([FIRST], FilePosition(at(400)), at(500), rows=0, nulled_dates=0)
     with pytest.raises(PermanentError, match="gtid_mode"):
-        state.after_wave([SECOND], gtid("1-5"), at(600), rows=0, nulled=0)
+        state.after_wave([SECOND], gtid("1-5"), at(600), rows=0, nulled_dates=0)
 
 
 def test_a_table_is_consistent_when_the_log_has_passed_every_high() -> None:
     """Rule R2: until then a row may be newer than the position says."""
-    state = EMPTY.after_wave([FIRST], gtid("1-5"), at(500), rows=0, nulled=0)
-    state = state.after_wave([SECOND, LAST], gtid("1-8"), at(300), rows=0, nulled=0)
+    state = EMPTY.after_wave([FIRST], gtid("1-5"), at(500), rows=0, nulled_dates=0)
+    state = state.after_wave([SECOND, LAST], gtid("1-8"), at(300), rows=0, nulled_dates=0)
     assert not state.after_batch(gtid("1-9", at(499))).consistent
     assert state.after_batch(gtid("1-9", at(500))).consistent
 
@@ -72,9 +72,9 @@ def test_a_table_is_consistent_when_the_log_has_passed_every_high() -> None:
 def test_a_batch_adds_what_the_reader_has_passed() -> None:
     """The reader began with what all its tables had; a table may have more."""
     state = replace(EMPTY, position=gtid("1-5:9", at(200)))
-    after = state.after_batch(gtid("1-7", at(400)), nulled=3)
+    after = state.after_batch(gtid("1-7", at(400)), nulled_dates=3)
     assert after.position == gtid("1-7:9", at(400))
-    assert (after.number, after.nulled) == (1, 3)
+    assert (after.commit_number, after.nulled_dates) == (1, 3)
 
 
 def test_a_slower_reader_takes_nothing_away() -> None:
@@ -85,7 +85,7 @@ def test_a_slower_reader_takes_nothing_away() -> None:
 def test_the_application_id_is_the_same_for_every_run() -> None:
     """Rule R8: else two runs could both commit."""
     first = EMPTY.identity.app_id
-    assert first == replace(EMPTY, epoch=9, nonce=3).identity.app_id
+    assert first == replace(EMPTY, epoch=9, resnapshot_nonce=3).identity.app_id
     assert first != replace(EMPTY.identity, table="shop.items").app_id
     assert first != replace(EMPTY.identity, sync="other/shop").app_id
 
@@ -102,7 +102,10 @@ def test_the_application_id_is_the_same_for_every_run() -> None:
 )
 def test_a_state_comes_back_from_its_commit(position: Position | None) -> None:
     state = replace(
-        EMPTY.after_wave([FIRST], gtid("1-5"), at(500), rows=10, nulled=4), low=position, position=position, nonce=2
+        EMPTY.after_wave([FIRST], gtid("1-5"), at(500), rows=10, nulled_dates=4),
+        low=position,
+        position=position,
+        resnapshot_nonce=2,
     )
     assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 
@@ -125,6 +128,6 @@ def test_a_hundred_thousand_splits_leave_a_small_state() -> None:
         wave = [
             Split(a, b) for a, b in zip(bounds[first : first + 1000], bounds[first + 1 : first + 1001], strict=True)
         ]
-        state = state.after_wave(wave, gtid("1-5"), at(500), rows=50_000_000, nulled=0)
+        state = state.after_wave(wave, gtid("1-5"), at(500), rows=50_000_000, nulled_dates=0)
     assert (state.splits, len(state.finished.parts)) == (100_000, 1)
     assert len(json.dumps(state.to_dict())) < 1500

@@ -24,7 +24,14 @@ def test_a_table_that_streamed() -> None:
     state = TableState.from_dict(state_v1.recorded_state("shop", "shop.items"))
     assert (state.identity.sync, state.identity.table) == ("default/shop", "shop.items")
     assert [c.name for c in state.table.captured] == ["word", "number", "kind"]
-    assert (state.epoch, state.number, state.nonce, state.splits, state.rows, state.nulled) == (3, 2, 0, 1, 50, 0)
+    assert (state.epoch, state.commit_number, state.resnapshot_nonce, state.splits, state.rows, state.nulled_dates) == (
+        3,
+        2,
+        0,
+        1,
+        50,
+        0,
+    )
     assert state.low == FilePosition(at(15265), "0-71-10", BEGUN)
     assert state.position == FilePosition(at(18514), "0-71-14", BEGUN)
     assert state.snapshot_complete
@@ -36,7 +43,7 @@ def test_a_table_whose_snapshot_was_killed() -> None:
     assert state.position is None
     assert state.finished.frontier == (121,)
     assert state.low == FilePosition(at(18514), "0-71-14", BEGUN)
-    done = state.after_wave([Split((121,), None)], FilePosition(at(19000)), at(19500), rows=1, nulled=0)
+    done = state.after_wave([Split((121,), None)], FilePosition(at(19000)), at(19500), rows=1, nulled_dates=0)
     assert done.position == state.low
     assert not done.consistent
     assert done.after_batch(FilePosition(at(19500))).consistent

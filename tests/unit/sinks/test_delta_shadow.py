@@ -104,7 +104,7 @@ def test_an_entry_is_completed_by_our_state_and_transaction() -> None:
     assert {k: v for k, v in made[0]["commitInfo"].items() if k != STATE_KEY} == theirs[0]["commitInfo"]
     assert own_state(entry_text(made)) == state
     assert [a["txn"] for a in made if "txn" in a] == [
-        {"appId": app, "version": state.number, "lastUpdated": 1000},
+        {"appId": app, "version": state.commit_number, "lastUpdated": 1000},
         {"appId": "another", "version": 5},
     ]
     assert made[-1] == theirs[-1]

@@ -66,17 +66,17 @@ def test_an_own_entry_applied_as_it_was_made_is_the_entry_as_it_is_read() -> Non
     entries = [
         [*head(state, "CREATE TABLE", now), protocol_for(SCHEMA, vectors=True), add(plain), add(file("b", 3))],
         [
-            *head(replace(state, number=1), "MERGE", now),
+            *head(replace(state, commit_number=1), "MERGE", now),
             plain.removed(now, data_change=True),
             add(marked),
             add(file("c")),
         ],
-        [*head(replace(state, number=2), "OPTIMIZE", now), marked.removed(now, data_change=False)],
+        [*head(replace(state, commit_number=2), "OPTIMIZE", now), marked.removed(now, data_change=False)],
     ]
     read, made = view_of(*entries), TableView()
     for version, actions in enumerate(entries):
-        made.apply(version, actions, replace(state, number=version))
-    assert (made, made.state) == (read, replace(state, number=2))
+        made.apply(version, actions, replace(state, commit_number=version))
+    assert (made, made.state) == (read, replace(state, commit_number=2))
 
 
 def test_a_file_is_dead_only_when_no_live_vector_lies_in_it() -> None:

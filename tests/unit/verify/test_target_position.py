@@ -23,7 +23,7 @@ STATE = TableState(
     Identity("shops/shop", "mariadb:1", "shop.a"),
     TABLE,
     1,
-    nonce=1,
+    resnapshot_nonce=1,
     finished=Intervals().add(WHOLE),
     low=at(100),
     position=at(100),

@@ -118,5 +118,5 @@ def _adds(home: DeltaHome, files: tuple[StagedFile, ...]) -> list[AddAction]:
 def _properties(state: TableState) -> CommitProperties:
     return CommitProperties(
         custom_metadata={STATE_KEY: written(state)},
-        app_transactions=[Transaction(state.identity.app_id, state.number)],
+        app_transactions=[Transaction(state.identity.app_id, state.commit_number)],
     )

@@ -176,7 +176,7 @@ def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) ->
     change, state = commit.change, commit.state
     files = change.files if isinstance(change, Append | Replace) else ()
     writer = _staged(session, root, state.table, files).write.format("delta")
-    writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.number)
+    writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.commit_number)
     if isinstance(change, Replace):
         writer = writer.mode("overwrite").option("overwriteSchema", "true")
     else:

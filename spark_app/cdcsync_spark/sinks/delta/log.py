@@ -167,7 +167,7 @@ def head(state: TableState, operation: str, now: int) -> list[dict[str, Any]]:
         "engineInfo": _ENGINE,
         STATE_KEY: written(state),
     }
-    txn = {"appId": state.identity.app_id, "version": state.number, "lastUpdated": now}
+    txn = {"appId": state.identity.app_id, "version": state.commit_number, "lastUpdated": now}
     return [{"commitInfo": info}, {"txn": txn}]
 
 

@@ -18,7 +18,9 @@ from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
-STATE = TableState(Identity("default/shop", "mariadb:1", "shop.orders"), TABLE, epoch=1, rows=7, nulled=2, nonce=3)
+STATE = TableState(
+    Identity("default/shop", "mariadb:1", "shop.orders"), TABLE, epoch=1, rows=7, nulled_dates=2, resnapshot_nonce=3
+)
 
 
 def test_lines_of_several_threads_do_not_mix() -> None:

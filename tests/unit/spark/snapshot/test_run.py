@@ -71,7 +71,7 @@ class Fakes:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(snapshot, "connect", self._connect)
         monkeypatch.setattr(snapshot, "read_facts", lambda _: SimpleNamespace(log=self.log))
-        monkeypatch.setattr(snapshot, "prove", self._prove)
+        monkeypatch.setattr(snapshot, "verify_resumable", self._verify)
         monkeypatch.setattr(snapshot.watermark, "low", lambda *_: FilePosition(self._next()))
         monkeypatch.setattr(lowmark, "prepared_xids", lambda _: set())
         monkeypatch.setattr(snapshot.watermark, "high", lambda *_: self._next())
@@ -87,7 +87,7 @@ class Fakes:
     def _connect(self, *_: Any) -> Iterator[None]:
         yield
 
-    def _prove(self, _: Any, facts: Any, log: str, position: Position | None) -> None:
+    def _verify(self, _: Any, facts: Any, log: str, position: Position | None) -> None:
         if facts.log != log or (isinstance(position, FilePosition) and position.at.offset in self.lost):
             raise fail(Reason.POSITION_LOST, f"the log is {facts.log}, or it lacks {position}")
 
@@ -133,7 +133,7 @@ class World:
 
     def _write_plan(self, plans: Path, index: int, name: str, count: int, nonce: int) -> None:
         found = self.sink.target(definition(name).id).state
-        if found and nonce > found.nonce:
+        if found and nonce > found.resnapshot_nonce:
             found = self.sink.target(definition(name).id, side=nonce).state
         frontier = found.finished.frontier if found and not found.snapshot_complete else None
         left = plan(count)[[s.start for s in plan(count)].index(frontier) :]
@@ -196,7 +196,7 @@ def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> No
     ]
     assert target.state is not None
     assert target.state.position == FilePosition(at(200))
-    assert (target.state.splits, target.state.rows, target.state.nulled, len(target.files)) == (6, 60, 6, 6)
+    assert (target.state.splits, target.state.rows, target.state.nulled_dates, len(target.files)) == (6, 60, 6, 6)
 
 
 def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(world: World) -> None:
@@ -245,7 +245,7 @@ def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(worl
 
     def other(found: MemoryTarget) -> None:
         assert found.state
-        found.state = found.state.after_wave(list(plan(3)), FilePosition(at(50)), at(60), rows=30, nulled=0)
+        found.state = found.state.after_wave(list(plan(3)), FilePosition(at(50)), at(60), rows=30, nulled_dates=0)
 
     def arm() -> None:
         target.lose_next = other
@@ -264,7 +264,7 @@ def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
 
     def other(found: MemoryTarget) -> None:
         assert found.state
-        found.state = found.state.after_wave(list(plan(10)[:2]), FilePosition(at(50)), at(60), rows=20, nulled=0)
+        found.state = found.state.after_wave(list(plan(10)[:2]), FilePosition(at(50)), at(60), rows=20, nulled_dates=0)
 
     def arm() -> None:
         target.lose_next = target.lose_next or other
@@ -425,7 +425,7 @@ def test_a_table_that_is_read_again_is_replaced_in_one_commit(world: World) -> N
     assert set(seen) == {before}
     assert len(main.log[-1].change.files) == 6  # type: ignore[union-attr]
     assert main.state is not None
-    assert (main.state.nonce, main.state.position) == (1, FilePosition(at(400)))
+    assert (main.state.resnapshot_nonce, main.state.position) == (1, FilePosition(at(400)))
     assert set(main.files).isdisjoint(before)
     assert (definition("orders").id, 1) not in world.sink.targets
 
@@ -457,7 +457,7 @@ def test_a_table_is_read_again_from_another_server(world: World) -> None:
     world.run({"orders": 3}, nonces={"orders": 1})
     main = world.target("orders")
     assert main.state is not None
-    assert (main.state.identity.log, main.state.nonce) == ("mariadb:2", 1)
+    assert (main.state.identity.log, main.state.resnapshot_nonce) == ("mariadb:2", 1)
     assert main.state.position == main.state.low
     assert len(main.files) == 3
     assert world.run({"orders": 3}, nonces={"orders": 1}).failed == {}
@@ -486,8 +486,8 @@ def test_only_a_table_that_is_replaced_whole_may_come_from_another_log(
     change: Change, identity: dict[str, str], follows: bool
 ) -> None:
     """Rules R4 and R6."""
-    found = TableState(Identity("default/shop", LOG, "shop.orders"), definition("orders"), epoch=4, number=7)
-    commit = Commit(replace(found, number=8, identity=replace(found.identity, **identity)), change)
+    found = TableState(Identity("default/shop", LOG, "shop.orders"), definition("orders"), epoch=4, commit_number=7)
+    commit = Commit(replace(found, commit_number=8, identity=replace(found.identity, **identity)), change)
     with nullcontext() if follows else pytest.raises(TransientError, match="does not follow"):
         check_successor(found, commit, 4)
 
@@ -500,7 +500,7 @@ def test_who_publishes_takes_over_from_a_stream_with_a_higher_epoch(world: World
     main.state = replace(main.state, epoch=12)
     world.run({"orders": 2}, nonces={"orders": 1})
     assert main.state is not None
-    assert (main.state.nonce, main.state.epoch) == (1, 13)
+    assert (main.state.resnapshot_nonce, main.state.epoch) == (1, 13)
 
 
 def test_a_publication_that_fails_for_good_concerns_its_table_only(world: World) -> None:
@@ -510,7 +510,7 @@ def test_a_publication_that_fails_for_good_concerns_its_table_only(world: World)
     assert set(context.failed) == {"shop.orders"}
     items = world.target("items").state
     assert items is not None
-    assert items.nonce == 1
+    assert items.resnapshot_nonce == 1
 
 
 def test_a_wave_that_a_target_refuses_for_good_stops_its_table_only(world: World) -> None:

@@ -102,12 +102,12 @@ def test_a_table_that_was_idle_for_many_batches_goes_on(world: World) -> None:
 def test_the_same_batch_again_changes_nothing(world: World) -> None:
     batch = world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]})
     world.applier.apply(batch)
-    number = world.stream_table("a").state.number
+    number = world.stream_table("a").state.commit_number
 
     world.applier.apply(batch)
 
     assert world.rows("a") == {1: 10}
-    assert world.stream_table("a").state.number == number
+    assert world.stream_table("a").state.commit_number == number
 
 
 def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(world: World) -> None:
@@ -127,7 +127,10 @@ def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoc
     table.target.commit(
         epoch,
         lambda found: Commit(
-            replace(found, epoch=epoch, number=found.number + 1, nonce=5, low=older, position=older), Replace(())
+            replace(
+                found, epoch=epoch, commit_number=found.commit_number + 1, resnapshot_nonce=5, low=older, position=older
+            ),
+            Replace(()),
         ),
     )
 
@@ -150,7 +153,7 @@ def test_an_idle_table_is_stamped_with_the_readers_place_once(world: World) -> N
 
     found = world.stream_table("b").target.last_commit()
     assert found is not None
-    assert (found.position, found.number) == (_place(200), 1)
+    assert (found.position, found.commit_number) == (_place(200), 1)
 
 
 def test_a_target_that_forgets_sooner_is_stamped_sooner(world: World) -> None:
@@ -165,12 +168,12 @@ def test_a_target_that_forgets_sooner_is_stamped_sooner(world: World) -> None:
         world.applier.checkpoint_idle(older_than=-1000)
         found = table.target.last_commit()
         assert found is not None
-        assert found.number == number
+        assert found.commit_number == number
 
 
 def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
     target = world.stream_table("a").target
-    target.commit(2, lambda found: Commit(replace(found, epoch=2, number=found.number + 1), Stamp()))
+    target.commit(2, lambda found: Commit(replace(found, epoch=2, commit_number=found.commit_number + 1), Stamp()))
 
     world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 

@@ -87,7 +87,7 @@ class World:
         files = target.stage(table, _rows(table, {1: 1, 2: 2, 3: 3}).to_batches(), "rows")
 
         def whole(found: TableState) -> Commit:
-            state = replace(found, number=found.number + 1, finished=Intervals((Split(),)), low=position)
+            state = replace(found, commit_number=found.commit_number + 1, finished=Intervals((Split(),)), low=position)
             return Commit(replace(state, high=LogOffset(CRASHED, 400), position=position), Append(tuple(files)))
 
         state = target.commit(1, whole)

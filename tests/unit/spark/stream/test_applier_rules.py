@@ -50,7 +50,14 @@ def state(name: str, position: Position, *, epoch: int = 1, nonce: int = 0, high
     identity = Identity("default/shop", f"mysql:{UUID}", f"shop.{name}")
     done = Intervals().add(WHOLE)
     return TableState(
-        identity, definition(name), epoch, nonce=nonce, finished=done, low=position, high=at(high), position=position
+        identity,
+        definition(name),
+        epoch,
+        resnapshot_nonce=nonce,
+        finished=done,
+        low=position,
+        high=at(high),
+        position=position,
     )
 
 
@@ -145,7 +152,7 @@ def test_a_batch_is_applied_with_its_position(world: World) -> None:
     target = world.targets["orders"]
     assert world.values("orders") == {1: "a", 2: "b"}
     assert [c.state.position for c in target.log] == [file(300)]
-    assert [(c.state.number, c.state.epoch) for c in target.log] == [(1, 2)]
+    assert [(c.state.commit_number, c.state.epoch) for c in target.log] == [(1, 2)]
 
 
 def test_a_table_that_rested_takes_part_again(world: World) -> None:
@@ -241,7 +248,7 @@ def test_a_lost_race_decides_again_on_the_state_that_won(world: World) -> None:
     def other(target: MemoryTarget) -> None:
         assert target.state
         target.rows[(1,)] = {"id": 1, "v": "a"}
-        target.state = replace(target.state, number=target.state.number + 1, position=file(200))
+        target.state = replace(target.state, commit_number=target.state.commit_number + 1, position=file(200))
 
     world.targets["orders"].lose_next = other
     world.applier.apply(batch)
@@ -457,4 +464,4 @@ def test_the_date_counts_of_a_batch_are_kept_in_the_state(world: World) -> None:
     batch = world.batch(file(100), file(300), [file_transaction(300, orders=[(INSERT, 1, "a")])])
     counted = replace(batch, tables=tuple(replace(t, nulled=3) for t in batch.tables))
     world.applier.apply(counted)
-    assert world.targets["orders"].state.nulled == 3  # type: ignore[union-attr]
+    assert world.targets["orders"].state.nulled_dates == 3  # type: ignore[union-attr]
