@@ -1,13 +1,13 @@
 #!/bin/bash
 # images.sh build|sbom FOLDER|load|hand COMMAND|key: the project's images, built from its Dockerfile by buildah on a base made by
-# debootstrap; `sbom` leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `hand` calls COMMAND
+# debootstrap, and one of a tenant for the tests; `sbom` leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `hand` calls COMMAND
 # with an archive of each, `key` says their tag.
 #
 # buildah and containerd keep their layers in the cache, so a change of the product makes and unpacks its own layer only.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"; . ./lib.sh
 root=$(cd ../.. && pwd -P)
-key=$(cd "$root" && cat .dockerignore Dockerfile docker/* pyproject.toml tests/cluster/image/base.sh $(find core operator spark_app -name '*.py' | sort) | sha256sum | cut -c1-16)
+key=$(cd "$root" && cat .dockerignore Dockerfile docker/* pyproject.toml tests/cluster/image/base.sh tests/cluster/image/tenant.Dockerfile $(find core operator spark_app -name '*.py' | sort) | sha256sum | cut -c1-16)
 
 has() { buildah images --quiet "$1" > /dev/null 2>&1; }
 
@@ -23,6 +23,8 @@ build() {
     buildah build --quiet --layers --isolation chroot --network host --target "$target" --tag "localhost/cdcsync-$target:$key" "$root" > "$CACHE/$target.log" 2>&1 \
       || { tail -30 "$CACHE/$target.log" >&2; exit 1; }
   done
+  has "localhost/cdcsync-tenant:$key" || buildah build --quiet --build-arg "OPERATOR=localhost/cdcsync-operator:$key" --file image/tenant.Dockerfile \
+    --tag "localhost/cdcsync-tenant:$key" image > "$CACHE/tenant.log" 2>&1 || { tail -30 "$CACHE/tenant.log" >&2; exit 1; }
 }
 
 sbom() { # FOLDER
@@ -36,7 +38,7 @@ sbom() { # FOLDER
 }
 
 load() {
-  for target in operator spark; do
+  for target in operator spark tenant; do
     image=localhost/cdcsync-$target:$key
     ctr_ images ls -q | grep -qx "$image" && continue
     buildah push --quiet "$image" "docker-archive:/dev/stdout:$image" | ctr_ images import - > /dev/null
@@ -46,7 +48,7 @@ load() {
 
 hand() { # COMMAND
   storage
-  for target in operator spark; do
+  for target in operator spark tenant; do
     archive=$CACHE/cdcsync-$target.tar
     rm -f "$archive"
     buildah push --quiet "localhost/cdcsync-$target:$key" "docker-archive:$archive:localhost/cdcsync-$target:$key"

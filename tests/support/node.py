@@ -110,9 +110,9 @@ class Node:
             lambda: self.kubectl("-n", SYSTEM, "describe", "pods") + self.operator_log(),
         )
 
-    def kubectl(self, *arguments: str) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
         command = [str(CACHE / "node"), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False).stdout
 
     def kill(self, namespace: str, pod: str) -> None:
         """SIGKILL to everything in its containers but their first process, which ends as its child

@@ -161,9 +161,9 @@ def source_part(node: Node, server: Server) -> Object:
     }
 
 
-def make_namespace(node: Node, name: str) -> None:
-    """The restricted standard is enforced in it, so that a pod that breaks it is refused."""
-    about = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+def make_namespace(node: Node, name: str, enforced: str = "restricted") -> None:
+    """This standard is enforced in it, so that a pod that breaks it is refused."""
+    about = {"name": name, "labels": {"pod-security.kubernetes.io/enforce": enforced}}
     node.namespaces.append(name)
     node.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": about})
 

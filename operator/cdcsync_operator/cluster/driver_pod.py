@@ -136,6 +136,10 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         # Who reaches these ports must know a secret of this run, which is mounted.
         "spark.authenticate": "true",
         "spark.authenticate.secret.file": f"{AUTH_DIR}/{AUTH_KEY}",
+        # What they send each other is encrypted and authenticated, by keys of that secret.
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.authEngineVersion": "2",
+        "spark.network.crypto.cipher": "AES/GCM/NoPadding",
         "spark.executor.instances": str(resource.spec.snapshot_executors()),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{executors.memory // _MI}m",
