@@ -53,6 +53,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
             "allowedImages": ["registry.example/team/*", "proxy:1"],
             "allowedSparkConf": ["spark.hadoop.*"],
             "refusedSourceNetworks": ["10.96.0.0/12"],
+            "minRestartBackoff": "20s",
         },
         "replicas": 2,
         "workers": 8,
@@ -171,10 +172,11 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.allows_conf("spark.hadoop.x")
     assert settings.network_policies
     assert settings.policy.refused_source_networks == ("10.96.0.0/12",)
+    assert settings.policy.least_restart_seconds == 20
     assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")
 
 
-def test_the_tested_rights_are_given_and_secrets_cannot_be_read_by_name() -> None:
+def test_the_tested_rights_are_given_and_secrets_are_listed_only() -> None:
     (role,) = [d for d in rendered({"clusterWide": True}) if d["kind"] == "ClusterRole"]
     given = {
         (g, r, v) for rule in role["rules"] for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]

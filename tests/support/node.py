@@ -100,6 +100,7 @@ class Node:
             "clusterWide": "true",
             "policy.allowedImages": "{localhost/*}",
             "policy.allowedInPodTemplate": "{commands}",  # by which the tests fill disks and memory
+            "policy.minRestartBackoff": "1s",
         }
         given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
         self.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)

@@ -95,7 +95,7 @@ class Policy:
     `allowed_in_pod_template`: words, see `_BY_WORD`, and `commands`, `secrets`, `tokens`,
     `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
     same form as images. `refused_source_networks`: those in which no source may be, nor a store's
-    endpoint.
+    endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
     """
 
     allow_pod_template: bool = True
@@ -104,6 +104,7 @@ class Policy:
     allowed_in_pod_template: frozenset[str] = field(default_factory=frozenset)
     allowed_spark_conf: tuple[str, ...] = ()
     refused_source_networks: tuple[str, ...] = ()
+    least_restart_seconds: float = 0.0
 
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)

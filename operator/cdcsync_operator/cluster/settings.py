@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.quantity import parse_seconds
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.source_networks import refused_networks
@@ -59,6 +60,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
             refused_source_networks=_refused_networks(
                 words("REFUSED_SOURCE_NETWORKS") if named("REFUSED_SOURCE_NETWORKS") else None, environment
             ),
+            least_restart_seconds=_least_restart(word("MIN_RESTART_BACKOFF") or "5s"),
         ),
         words("NAMESPACES"),
         word("LEASE"),
@@ -67,6 +69,18 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         int(word("METRICS_PORT", "8080")),
         word("NETWORK_POLICIES", "false") == "true",
     )
+
+
+def _least_restart(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"CDCSYNC_MIN_RESTART_BACKOFF: {text!r}",
+            needed=str(error),
+            remedy="correct the chart's value policy.minRestartBackoff",
+        ) from None
 
 
 def _refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy, violations
+from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.reconcile.table_shards import packed
 
@@ -75,7 +76,7 @@ class KubeStore:
         """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver,
         ResourceReplaced."""
         self.refresh()
-        self._resource = parse_resource(_known(self._object))
+        self._resource = floored(parse_resource(_known(self._object)), self._policy.least_restart_seconds)
         return self._resource, self.status()
 
     def refusal(self) -> str:

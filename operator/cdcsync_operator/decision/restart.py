@@ -9,10 +9,20 @@ start still backs off. Pure: time comes in as unix seconds.
 
 from __future__ import annotations
 
-from cdcsync_core.spec import AutoRestart
+from cdcsync_core.spec import AutoRestart, CdcSync
 from cdcsync_core.status import Restarts, unix_time, utc
 
 _MIN_STABLE = 60.0
+
+
+def floored(resource: CdcSync, least: float) -> CdcSync:
+    """With pauses of at least so many seconds, whatever it asks for: each attempt makes a pod and
+    its rights, in a cluster of many."""
+    restart = resource.spec.auto_restart
+    first, most = max(least, restart.backoff.initial), max(least, restart.backoff.max)
+    backoff = restart.backoff.model_copy(update={"initial": first, "max": most})
+    changed = restart.model_copy(update={"backoff": backoff})
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"auto_restart": changed})})
 
 
 def delay(policy: AutoRestart, consecutive: int) -> float:

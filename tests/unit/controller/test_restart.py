@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.spec import AutoRestart, Backoff
 from cdcsync_core.status import Restarts
-from cdcsync_operator.decision.restart import after_failure, delay, exhausted, is_stable, wait_left
+from cdcsync_operator.cluster.settings import from_environment
+from cdcsync_operator.decision.restart import after_failure, delay, exhausted, floored, is_stable, wait_left
+from unit.controller.world import resource
 
 POLICY = AutoRestart(backoff=Backoff(initial=5.0, max=600.0))
 
@@ -40,3 +43,22 @@ def test_where_the_user_said_to_stop() -> None:
     assert exhausted(AutoRestart(enabled=False), Restarts(consecutive=1))
     assert not exhausted(AutoRestart(maxRestarts=2), Restarts(consecutive=2))
     assert exhausted(AutoRestart(maxRestarts=2), Restarts(consecutive=3))
+
+
+def test_a_clusters_floor_holds_whatever_a_resource_asks_for() -> None:
+    """And changes nothing of what is above it."""
+    asked = resource(autoRestart={"backoff": {"initial": "100ms", "max": "200ms"}, "maxRestarts": 3})
+    policy = floored(asked, 5.0).spec.auto_restart
+    assert [delay(policy, n) for n in range(1, 5)] == [5.0, 5.0, 5.0, 5.0]
+    assert policy.max_restarts == 3
+    patient = resource(autoRestart={"backoff": {"initial": "7s", "max": "20s"}})
+    assert floored(patient, 5.0) == patient
+    assert floored(asked, 0.0) == asked
+
+
+def test_the_floor_is_the_operators_policy() -> None:
+    assert from_environment({"CDCSYNC_DRIVER_IMAGE": "x"}).policy.least_restart_seconds == 5
+    chosen = {"CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_MIN_RESTART_BACKOFF": "1m30s"}
+    assert from_environment(chosen).policy.least_restart_seconds == 90
+    with pytest.raises(CdcError, match=r"policy\.minRestartBackoff"):
+        from_environment(chosen | {"CDCSYNC_MIN_RESTART_BACKOFF": "soon"})
