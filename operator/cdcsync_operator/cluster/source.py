@@ -3,7 +3,8 @@
 Why it is right: whatever a source does, a call ends within a wall clock's time, holds a bounded
 part of memory, and takes no more than its namespace's share of what is asked at once (`question`,
 `shares`); a sync that is closed ends its calls. A plan takes a slot for each split that it finds,
-not while its shards are written, and its connection is closed with it.
+not while its shards are written, and its connection is closed with it. A sink is checked in a
+process of its own (`sink_process`), three at once.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
 from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_operator.cluster.shares import Shares
+from cdcsync_operator.cluster.sink_process import check_apart
 from cdcsync_operator.reconcile import source_calls
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
+from cdcsync_operator.reconcile.sink_calls import check_sink_from_cluster
 
 #: a preflight of ten thousand tables takes a tenth of it on an idle machine
 _PREFLIGHT_SECONDS = 300.0
@@ -38,6 +41,7 @@ class ClusterSource:
     def __init__(self, refused_networks: tuple[str, ...] = ()) -> None:
         self._refused = refused_networks
         self._preflights, self._plans = Shares(), Shares()
+        self._sinks = Shares(slots=3, own=1, reserved=1)
         self._asked: dict[Path, set[Question]] = {}
         self._lock = threading.Lock()
 
@@ -46,8 +50,13 @@ class ClusterSource:
         return SourceCalls(preflight=self.preflight, current=self.current, splits=self.splits, give_up=self.give_up)
 
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
-        with self._question(secrets) as question, self._preflights.held(resource.metadata.namespace):
-            return source_calls.run_cluster_preflight(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
+        namespace = resource.metadata.namespace
+        with self._question(secrets) as question:
+            with self._preflights.held(namespace):
+                found = source_calls.preflight_in_time(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
+            with self._sinks.held(namespace):
+                sink = check_sink_from_cluster(resource, secrets, lambda lake: check_apart(lake, question))
+        return source_calls.outcome(resource, found, sink)
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         with (

@@ -28,8 +28,8 @@ from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy, violations
-from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.reconcile.table_shards import packed
 
 _METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")

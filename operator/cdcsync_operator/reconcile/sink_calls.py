@@ -8,6 +8,7 @@ of them: the driver finds out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError
@@ -32,8 +33,10 @@ def check_sink(resource: CdcSync, secrets: Path) -> SinkCheck:
         return SinkCheck(sink.path, (error,))
 
 
-def check_sink_from_cluster(resource: CdcSync, secrets: Path) -> SinkCheck:
-    """Unchecked where only the driver's pods reach it."""
+def check_sink_from_cluster(
+    resource: CdcSync, secrets: Path, check: Callable[[Location], SinkCheck] = check_lake
+) -> SinkCheck:
+    """By `check`; unchecked where only the driver's pods reach it."""
     sink = resource.spec.sink.kind.location()
     try:
         location = Location.of(sink, secrets)
@@ -47,4 +50,4 @@ def check_sink_from_cluster(resource: CdcSync, secrets: Path) -> SinkCheck:
         has_keys = location.credentials().keys() >= _KEYS
     except CdcError as error:
         return SinkCheck(location.uri, (error,))
-    return check_lake(location) if has_keys else SinkCheck(location.uri, unchecked=_NO_KEYS)
+    return check(location) if has_keys else SinkCheck(location.uri, unchecked=_NO_KEYS)

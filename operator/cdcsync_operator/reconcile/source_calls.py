@@ -25,7 +25,7 @@ from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_mysql.server import read_facts
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
-from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
+from cdcsync_operator.reconcile.sink_calls import check_sink
 
 
 def check_source(
@@ -43,24 +43,25 @@ def check_source(
     return preflight(source, spec, replica_id=server_id, unread=unread, readers=readers)
 
 
-def run_cluster_preflight(
+def preflight_in_time(
     resource: CdcSync, secrets: Path, unread: Collection[str] | None, question: Question, seconds: float
-) -> PreflightOutcome:
+) -> Preflight:
     """A preflight for a snapshot with executors, which may be fewer than the spec's parallelism.
     Raises SourceUnreachable where the source takes longer than `seconds`."""
     with question.within(seconds):
         found = check_source(resource, secrets, unread, resource.spec.splits_at_once(), question)
     if question.stopped:
         raise out_of_time()
-    return _outcome(resource, found, check_sink_from_cluster(resource, secrets))
+    return found
 
 
 def run_preflight(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> PreflightOutcome:
     """A preflight as the controller uses it."""
-    return _outcome(resource, check_source(resource, secrets, unread), check_sink(resource, secrets))
+    return outcome(resource, check_source(resource, secrets, unread), check_sink(resource, secrets))
 
 
-def _outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOutcome:
+def outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOutcome:
+    """What was found of source and sink."""
     result = PreflightResult(
         resource.metadata.generation,
         time.time(),

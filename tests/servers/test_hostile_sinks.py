@@ -1,0 +1,109 @@
+"""One tenant's store cannot take the operator from others: its check is bounded in time and memory,
+and ends with its sync."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import Reason
+from cdcsync_lake.check import SinkCheck
+from cdcsync_lake.location import Location
+from cdcsync_mysql.question import Question
+from cdcsync_operator.cluster.sink_process import check_apart
+from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
+from support import hostile
+from support.hostile import Hostile
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
+_PAGE = (
+    b"<ListBucketResult><Name>lake</Name><IsTruncated>true</IsTruncated>"
+    b"<NextContinuationToken>more</NextContinuationToken><Contents><Key>cdc/_cdcsync.probe/x</Key>"
+    b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size></Contents></ListBucketResult>"
+)
+#: more than the process may have, and what two sockets hold
+_UNBOUNDED = 160 * 2**20
+
+
+def endless_pages(server: Hostile, client: socket.socket) -> None:
+    """A listing of which there is always more."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(_PAGE)
+    while not server.ending.is_set() and client.recv(65536):
+        server.send(client, head + _PAGE)
+
+
+def endless_answer(server: Hostile, client: socket.socket) -> None:
+    client.recv(65536)
+    server.send(client, b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n")
+    while not server.ending.is_set():
+        server.send(client, bytes(2**20))
+
+
+def dripping_answer(server: Hostile, client: socket.socket) -> None:
+    client.recv(65536)
+    server.send(client, b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n")
+    server.drip(client)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (folder / "AWS_ACCESS_KEY_ID").write_text(ACCESS_KEY)
+    (folder / "AWS_SECRET_ACCESS_KEY").write_text(SECRET_KEY)
+    return folder
+
+
+def _lake(port: int, secret: Path) -> Location:
+    return Location.parse("s3://lake/cdc", f"http://127.0.0.1:{port}", REGION, str(secret))
+
+
+@pytest.mark.parametrize("way", [endless_pages, hostile.silence, dripping_answer])
+def test_a_wall_clock_ends_a_check(way: Callable[[Hostile, socket.socket], None], secret: Path) -> None:
+    with Hostile(way).listening() as port, Question() as asked:
+        found = check_apart(_lake(port, secret), asked, seconds=3)
+    (error,) = found.errors
+    assert error.reason is Reason.SINK_UNREACHABLE
+    assert "did not end in time" in error.message
+
+
+def test_an_answer_without_end_takes_no_memory_of_the_operator(secret: Path) -> None:
+    server = Hostile(endless_answer)
+    with server.listening() as port, Question() as asked:
+        found = check_apart(_lake(port, secret), asked)
+    assert {e.reason for e in found.errors} == {Reason.SINK_UNREACHABLE}
+    assert server.sent < _UNBOUNDED
+
+
+@contextmanager
+def _checking(lake: Location, asked: Question) -> Iterator[list[SinkCheck]]:
+    found: list[SinkCheck] = []
+    thread = threading.Thread(target=lambda: found.append(check_apart(lake, asked, seconds=3600)))
+    thread.start()
+    yield found
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_check_ends_with_its_sync(secret: Path) -> None:
+    server = Hostile(hostile.silence)
+    with server.listening() as port, Question() as asked:
+        with _checking(_lake(port, secret), asked) as found:
+            assert server.met.acquire(timeout=60)
+            asked.stop()
+        assert found[0].errors
+
+
+def test_a_real_store_is_judged_as_ever(secret: Path, tmp_path: Path) -> None:
+    with s3_server(tmp_path) as store, Question() as asked:
+        lake = _lake(store.port, secret)
+        (missing,) = check_apart(lake, asked).errors
+        assert (missing.reason, "create the bucket" in missing.message) == (Reason.NO_SUCH_BUCKET, True)
+        store.make_bucket("lake")
+        assert check_apart(lake, asked) == SinkCheck("s3://lake/cdc")
+        assert not asked.stopped
