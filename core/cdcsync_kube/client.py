@@ -77,16 +77,16 @@ class Api:
 
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
         """Of the objects of a list, without the objects."""
-        return (found["metadata"] for found in self.items(path, _METADATA_ONLY, **query))
+        return (found["metadata"] for found in self.items(path, _METADATA_ONLY, 500, **query))
 
-    def items(self, path: str, accept: str = _JSON, **query: str) -> Iterator[Object]:
-        """The objects of a list, page by page."""
+    def items(self, path: str, accept: str = _JSON, page: int = 500, **query: str) -> Iterator[Object]:
+        """The objects of a list, so many at once."""
         token = ""
         while True:
-            asked = query | {"limit": "500"} | ({"continue": token} if token else {})
-            page = self._call("GET", path, asked, accept=accept)
-            yield from page.get("items") or []
-            token = page.get("metadata", {}).get("continue", "")
+            asked = query | {"limit": str(page)} | ({"continue": token} if token else {})
+            part = self._call("GET", path, asked, accept=accept)
+            yield from part.get("items") or []
+            token = part.get("metadata", {}).get("continue", "")
             if not token:
                 return
 

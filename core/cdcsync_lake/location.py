@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.sink_spec import SinkLocation
 
-_CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
+#: the name of a variable of a store's client
+CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Location:
                 f"no Secret {folder.name!r} for the sink",
                 remedy="create the Secret named in spec.sink",
             )
-        return {f.name: f.read_text().strip() for f in folder.iterdir() if _CREDENTIAL.fullmatch(f.name)}
+        return {f.name: f.read_text().strip() for f in folder.iterdir() if CREDENTIAL.fullmatch(f.name)}
 
     def store_config(self) -> dict[str, str]:
         """The options of an object store's client."""

@@ -8,14 +8,16 @@ import gzip
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_kube.client import ApiError, Object
+from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.run_objects import REPORT_TABLES
+from cdcsync_operator.decision.restart import wait_left
 from cdcsync_spark.run.pod_report import PodReporter
 from cdcsync_spark.run.progress import ControllerGone
 from cdcsync_spark.snapshot.plan_mirror import PlanMirror
@@ -142,6 +144,45 @@ def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(sync: PlayedSync,
         p["metadata"]["name"] for p in sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=kept-driver")
     ]
     assert kept == [old.pod], "the log of the failure can still be read"
+
+
+def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: PlayedSync) -> None:
+    """The resource asks for a tenth of a second."""
+    sync.policy = Policy(least_restart_seconds=3600)
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    sync.end(RunKind.STREAM, 137)
+    status = sync.until(controller, lambda s: s.restarts.next_attempt_at)
+    assert wait_left(status.restarts, time.time()) > 1800
+
+
+def test_the_secrets_of_others_are_neither_read_nor_written(sync: PlayedSync) -> None:
+    """By name, whatever else is in the namespace and however large, and the wanted keys only."""
+    for n in range(3):
+        about = {"name": f"large-{n}", "labels": {"cdcsync.io/source": "true"}}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": about, "stringData": {"password": "x" * 700_000}}
+        sync.api.create(f"{sync.base}/secrets", body)
+    sync.api.merge(f"{sync.base}/secrets/login", {"stringData": {"notes": "x" * 500_000}})
+    read = _Counting(sync.api)
+    controller = sync.create().operator(read)
+    sync.until(controller, lambda s: s.runs.snapshot)
+    written = {f.relative_to(controller._files.folder).as_posix() for f in controller._files.folder.rglob("*")}
+    assert written == {"login", "login/username", "login/password"}
+    assert 0 < read.longest < 900_000, "one Secret in an answer"
+
+
+class _Counting(Api):
+    """Knows how long an answer about Secrets was at most."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api.server, api.tls, api.token)
+        self.longest = 0
+
+    def _exchange(self, connection: Any, method: str, target: str, *more: Any) -> tuple[int, bytes]:
+        status, text = super()._exchange(connection, method, target, *more)
+        if "/secrets" in target:
+            self.longest = max(self.longest, len(text))
+        return status, text
 
 
 def test_a_failure_that_only_the_user_can_cure_stalls(sync: PlayedSync) -> None:

@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, update, patch, delete, deletecollection]
-# Only those with the label cdcsync.io/source=true are asked for. A run's own one is created, and goes with the run.
+# They are asked for one by one, by name and by the label cdcsync.io/source=true. A run's own one is created, and goes with the run.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [list, create]

@@ -21,6 +21,7 @@ from cdcsync_core.status import Phase, Status, with_condition
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.cluster.events import EventPoster
+from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, ResourceReplaced, StatusTakenOver
 from cdcsync_operator.decision.observed import Decision, RunPreflight
@@ -35,7 +36,8 @@ _RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
 
 @dataclass
 class KubeController:
-    """`wake` asks for another look. `close` it when the resource is gone."""
+    """`wake` asks for another reconcile; `rooms` are shared by all controllers. `close` it when the
+    resource is gone."""
 
     api: Api
     settings: OperatorSettings
@@ -44,6 +46,7 @@ class KubeController:
     calls: SourceCalls
     clock: Callable[[], float]
     wake: Callable[[], None]
+    rooms: Rooms = field(default_factory=Rooms)
     status: Status = field(default_factory=Status)
     failures: int = 0
     _reconciler: Reconciler | None = None
@@ -51,7 +54,15 @@ class KubeController:
     def __post_init__(self) -> None:
         self._files = SecretFiles()
         settings = self.settings
-        self.store = KubeStore(self.api, self.namespace, self.name, settings.policy, settings.image, self._files.write)
+        self.store = KubeStore(
+            self.api,
+            self.namespace,
+            self.name,
+            settings.policy,
+            settings.image,
+            self._files.write,
+            room=self.rooms.secrets,
+        )
         self._events = EventPoster(self.api, self.settings.identity)
         record, where = TableRecord(), self._files.folder
         self._source = PreflightRunner(
@@ -72,12 +83,14 @@ class KubeController:
             record.get,
             lambda r, table, bound: self.calls.splits(r, where, table, bound),
             self.settings.network_policies,
+            self.rooms.plans,
         )
 
     def close(self) -> None:
         """Ends what is asked of the source, too: else a source that never answers would keep what
         the sync held."""
         self._drivers.close()
+        self.store.close()
         self._files.close()
         self.calls.give_up(self._files.folder)
 

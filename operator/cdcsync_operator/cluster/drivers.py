@@ -27,7 +27,7 @@ from typing import TypeVar
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.run import ExitCode, PlanShard, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
 from cdcsync_core.table import Table
@@ -44,7 +44,9 @@ from cdcsync_operator.cluster.driver_pod import (
     mounted_secrets,
     spark_settings,
 )
+from cdcsync_operator.cluster.plan_maps import PlanMaps
 from cdcsync_operator.cluster.pod_outcome import in_grace
+from cdcsync_operator.cluster.room import PLANS, Room
 from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
 from cdcsync_operator.cluster.runs import FoundRun, RunFinder
 from cdcsync_operator.decision.assignment import owned_tables
@@ -53,7 +55,6 @@ from cdcsync_operator.reconcile.planning import Planner, table_plans
 
 _T = TypeVar("_T")
 _JOIN_SECONDS = 2.0
-_PLAN_SECONDS = 1.0
 #: seconds before something is asked for again that the API server would not do just then
 _PAUSES = (0.1, 0.3, 1.0)
 _UNFINISHED = "status.phase!=Failed,status.phase!=Succeeded"
@@ -65,7 +66,7 @@ _KEPT = "kept-driver"
 class KubeDrivers:
     """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `splits`
     plans one (see `Planner`); `wake` is called when something has changed; `policies`: runs get a
-    NetworkPolicy."""
+    NetworkPolicy; `plan_room` is shared by all syncs."""
 
     api: Api
     namespace: str
@@ -77,6 +78,7 @@ class KubeDrivers:
     table: Callable[[str], Table]
     splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
     policies: bool = False
+    plan_room: Room = field(default_factory=lambda: Room(PLANS))
     _found: Mapping[str, FoundRun] = field(default_factory=dict)
     _planners: dict[str, Planner] = field(default_factory=dict)
     _failed: dict[str, tuple[StartRun, Exit]] = field(default_factory=dict)
@@ -88,6 +90,9 @@ class KubeDrivers:
     def seen(self, status: Status) -> tuple[ObservedRun, ...]:
         self._found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
         self._last_reports = {run: self._last_report(run) for run in self._found}
+        for run in self._found.values():
+            if run.planned and run.id not in self._planners:  # by the operator before this one
+                self.plan_room.hold(self.namespace, run.id, run.plan_bytes)
         runs = [self._classify(run) for run in self._found.values()]
         traceless = self._failed.keys() - self._found.keys()
         return (*runs, *(self._failed_start(run) for run in sorted(traceless)))
@@ -120,7 +125,7 @@ class KubeDrivers:
 
     def stop(self, action: StopRun) -> None:
         """The mark comes first: a pod that was asked to go leaves no exit code."""
-        self._annotate(action.id, STOP_ASKED)
+        self._annotate(action.id, STOP_ASKED, str(int(self.clock())))
         gate("stop-marked")
         self._delete_pod(action.id)
 
@@ -141,11 +146,14 @@ class KubeDrivers:
                 return  # what it still writes would be left over; the run is found again at the next look
         self._planners.pop(action.id, None)
         self.api.delete(f"{self._base}/configmaps", labelSelector=self._selector(action.id))
+        self.plan_room.free(self.namespace, action.id)
 
     def close(self) -> None:
         """Nobody looks any more: what is planned here would be planned for nobody."""
         for planner in self._planners.values():
             planner.stop()
+        for run in self._planners.keys() | self._found.keys():  # their maps go with the resource
+            self.plan_room.free(self.namespace, run)
 
     # -- inside
 
@@ -266,7 +274,14 @@ class KubeDrivers:
     def _begin_plan(
         self, resource: CdcSync, action: StartRun, status: Status, tables: tuple[TableAssignment, ...]
     ) -> None:
-        sink = _PlanMaps(self, resource, action.id)
+        sink = PlanMaps(
+            resource,
+            action.id,
+            self.plan_room,
+            self.clock,
+            self._create_of_plan,
+            lambda size: self._mark_planned(action.id, size),
+        )
         planner = Planner(
             action.id,
             sink,
@@ -289,9 +304,17 @@ class KubeDrivers:
             return body
         return _with_retry(lambda: self.api.get(f"{path}/{body['metadata']['name']}"))
 
-    def _annotate(self, run: str, name: str) -> None:
+    def _create_of_plan(self, body: Object) -> None:
+        with translating_api_errors():
+            self._create("configmaps", body)
+
+    def _mark_planned(self, run: str, size: int) -> None:
+        with translating_api_errors():
+            self._annotate(run, PLANNED, str(size))
+
+    def _annotate(self, run: str, name: str, value: str) -> None:
         try:
-            body = {"metadata": {"annotations": {name: str(int(self.clock()))}}}
+            body = {"metadata": {"annotations": {name: value}}}
             _with_retry(lambda: self.api.merge(f"{self._base}/configmaps/{run}-report-0", body))
         except ApiError as error:
             if not error.gone:
@@ -311,35 +334,6 @@ class KubeDrivers:
         mine = f"{SYNC_LABEL}={self.name},{PART_LABEL}={_KEPT}"
         self.api.delete(f"{self._base}/pods", labelSelector=mine)
         self.api.merge(f"{self._base}/pods/{run}-driver", {"metadata": {"labels": {PART_LABEL: _KEPT}}})
-
-
-@dataclass
-class _PlanMaps:
-    """A plan's shards as numbered ConfigMaps; small ones of a second's time travel together."""
-
-    drivers: KubeDrivers
-    resource: CdcSync
-    run: str
-    _waiting: list[tuple[int, PlanShard]] = field(default_factory=list)
-    _number: int = 0
-    _flushed_at: float = 0.0
-
-    def write(self, table_index: int, shard: PlanShard) -> None:
-        self._waiting.append((table_index, shard))
-        full = sum(len(s.splits) for _, s in self._waiting) >= 1000
-        if full or self.drivers.clock() - self._flushed_at >= _PLAN_SECONDS:
-            self._flush(last=False)
-
-    def finish(self) -> None:
-        self._flush(last=True)
-        with translating_api_errors():
-            self.drivers._annotate(self.run, PLANNED)
-
-    def _flush(self, *, last: bool) -> None:
-        body = run_objects.plan_map(self.resource, self.run, self._number, self._waiting, last=last)
-        with translating_api_errors():
-            self.drivers._create("configmaps", body)
-        self._waiting, self._number, self._flushed_at = [], self._number + 1, self.drivers.clock()
 
 
 def _with_retry(call: Callable[[], _T]) -> _T:

@@ -21,6 +21,7 @@ from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
+from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.work_queue import Key, WorkQueue
 from cdcsync_operator.reconcile.preflight import SourceCalls
@@ -42,6 +43,7 @@ class KubeOperator:
     calls: SourceCalls
     lost: Callable[[], None]
     metrics: Metrics = field(default_factory=Metrics)
+    rooms: Rooms = field(default_factory=Rooms)
     leading: bool = False
     _controllers: dict[Key, KubeController] = field(default_factory=dict)
     _working: dict[str, float] = field(default_factory=dict)
@@ -166,7 +168,7 @@ class KubeOperator:
         with self._lock:
             if key not in self._controllers:
                 self._controllers[key] = KubeController(
-                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key)
+                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key), self.rooms
                 )
             return self._controllers[key]
 

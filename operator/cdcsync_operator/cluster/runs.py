@@ -28,6 +28,11 @@ from cdcsync_operator.cluster.run_objects import (
 )
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
 
+#: objects asked for at once: each may have 1 MiB, whoever made it
+_PAGE = 20
+#: an operator before this one wrote the time there
+_PLAN_DIGITS = 9
+
 
 @dataclass(frozen=True)
 class FoundRun:
@@ -72,8 +77,18 @@ class FoundRun:
     def planned(self) -> bool:
         return self._annotated(PLANNED)
 
+    @property
+    def plan_bytes(self) -> int:
+        """Of the ConfigMaps of a plan that is whole."""
+        text = str(self._annotations.get(PLANNED, ""))
+        return int(text) if text.isdecimal() and len(text) < _PLAN_DIGITS else 0
+
+    @property
+    def _annotations(self) -> Object:
+        return (self.reports[0]["metadata"].get("annotations") or {}) if self.reports else {}
+
     def _annotated(self, name: str) -> bool:
-        return bool(self.reports and name in (self.reports[0]["metadata"].get("annotations") or {}))
+        return name in self._annotations
 
     def seen(self, now: float) -> ObservedRun:
         about = self.about
@@ -168,7 +183,7 @@ class RunFinder:
         return replace(run, pending=tuple(pending))
 
     def _ours(self, path: str, selector: str, named: re.Pattern[str]) -> Iterator[Object]:
-        for found in self.api.items(path, labelSelector=selector):
+        for found in self.api.items(path, page=_PAGE, labelSelector=selector):
             about = found["metadata"]
             match = named.fullmatch(about["name"])
             owned = any(o.get("uid") == self.uid for o in about.get("ownerReferences") or ())

@@ -3,32 +3,31 @@ labelled Secrets.
 
 Why it is right: this is the only writer of `status`, and each write names the version that it was
 decided on, so that a write on an old view is refused and decided again. A status that somebody else
-wrote (or wiped) is noticed before anything is decided on the one in memory. Secrets are listed by
-their label, so the content of others is not even read. Many tables lie in owned ConfigMaps, written
-before the status that counts on them (see `table_shards`); while the stored status is the one that
-was written here, all its tables are in memory, so whoever begins from it begins from all of them.
+wrote (or wiped) is noticed before anything is decided on the one in memory. Many tables lie in
+owned ConfigMaps, written before the status that counts on them (see `table_shards`); while the
+stored status is the one that was written here, all its tables are in memory, so whoever begins from
+it begins from all of them.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets, parse_resource
-from cdcsync_core.secret_hosts import misdirected
+from cdcsync_core.manifest import Secrets, parse_resource
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy, violations
+from cdcsync_operator.cluster.room import SECRETS, Room
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.cluster.secret_reader import SecretReader
 from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.reconcile.table_shards import packed
 
@@ -59,12 +58,14 @@ class KubeStore:
         image: Image,
         on_secrets: Callable[[Secrets], None],
         clock: Callable[[], float] = time.monotonic,
+        room: Room | None = None,
     ) -> None:
         self._api, self._on_secrets, self._clock = api, on_secrets, clock
         self._policy, self._image = policy, image
         self.namespace, self.name = namespace, name
         self._path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs/{name}"
         self._shards = KubeTableShards(api, namespace, name)
+        self._secrets = SecretReader(api, namespace, name, room or Room(SECRETS))
         self._object: Object = {}
         self._resource: CdcSync | None = None
         self._written: Object | None = None
@@ -133,48 +134,26 @@ class KubeStore:
 
     def missing_secrets(self) -> tuple[str, ...]:
         """Asked again after a while where all were there: a changed one is read in time, and
-        reconciling stays cheap. A Secret that is not for the source's host counts as missing, and
-        no file of it is made."""
+        reconciling stays cheap."""
         assert self._resource is not None
         wanted = required_secrets(self._resource.spec)
         asked = (wanted, self._resource.spec.source.host)
         if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
             return ()
-        found: Secrets = {}
-        annotations = {}
-        path = f"/api/v1/namespaces/{self.namespace}/secrets"
-        for secret in self._api.items(path, labelSelector=f"{SECRET_LABEL}=true"):
-            name = secret["metadata"]["name"]
-            if name in wanted:
-                found[name] = _texts(secret.get("data") or {})
-                annotations[name] = secret["metadata"].get("annotations") or {}
-        refused = misdirected(self._resource, annotations)
-        self._on_secrets({n: values for n, values in found.items() if n not in refused})
-        unlabelled = {name for name in wanted.keys() - found.keys() if self._is_there(path, name)}
-        missing = (*missing_secrets(self._resource, found, unlabelled), *refused.values())
-        self._complete, self._complete_at = (None if missing else asked), self._clock()
-        return missing
+        found = self._secrets.read(self._resource)
+        self._on_secrets(found.values)
+        self._complete, self._complete_at = (None if found.missing else asked), self._clock()
+        return found.missing
 
-    def _is_there(self, secrets: str, name: str) -> bool:
-        """Whether there is a Secret of this name, whatever its labels; its content is not read."""
-        return any(self._api.metadata(secrets, fieldSelector=f"metadata.name={name}"))
+    def close(self) -> None:
+        """Nothing of this resource is kept any more."""
+        self._secrets.close()
 
 
 def _known(found: Object) -> Object:
     """Without what the server adds for its own use."""
     about = {k: v for k, v in found["metadata"].items() if k in _METADATA}
     return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": about, "spec": found["spec"]}
-
-
-def _texts(data: dict[str, str]) -> dict[str, SecretStr]:
-    """The keys that are UTF-8 text; others are not credentials."""
-    values = {}
-    for key, value in data.items():
-        try:
-            values[key] = SecretStr(base64.b64decode(value).decode())
-        except (binascii.Error, UnicodeDecodeError):
-            continue
-    return values
 
 
 def owner_of(found: Object) -> Object:

@@ -26,6 +26,9 @@ from cdcsync_core.table import Table
 from cdcsync_operator.reconcile.files import write_atomically
 
 MAX_SPLITS = 1000
+#: of a shard's bounds as text, so that long keys make more shards and none is too large for what
+#: keeps it
+_MAX_TEXT = 300_000
 _FLUSH_SECONDS = 1.0
 _PATIENCE = 5
 #: a frontier that no target has, so that the driver plans by itself
@@ -122,15 +125,16 @@ class Planner(threading.Thread):
                     raise
 
     def _shards(self, table: TablePlan, start: Bound, number: int) -> Iterator[PlanShard]:
-        frontier, splits, since = start, list[Split](), time.monotonic()
+        frontier, splits, since, text = start, list[Split](), time.monotonic(), 0
         for split in self._splits(table.table, start):
             if self._stopping.is_set():
                 return
             splits.append(split)
+            text += 2 * sum(len(str(value)) for value in split.end or ())
             late = time.monotonic() - since > _FLUSH_SECONDS
-            if split.end is None or late or len(splits) == MAX_SPLITS:
+            if split.end is None or late or len(splits) == MAX_SPLITS or text > _MAX_TEXT:
                 yield _shard(table, number, frontier, splits)
-                frontier, splits, since, number = split.end, [], time.monotonic(), number + 1
+                frontier, splits, since, text, number = split.end, [], time.monotonic(), 0, number + 1
 
     def _write(self, table: TablePlan, shard: PlanShard) -> None:
         self._sink.write(table.index, shard)

@@ -1,0 +1,120 @@
+"""The Secrets that a resource names, as a cluster has them: read by name, the wanted keys only, and
+no more than there is room for.
+
+Why it is right: a request names one Secret and its label, so no answer grows with what else is in
+the namespace, and the content of a Secret without the label is not even read. Of the source's
+Secrets the keys are kept that the resource names, of the sink's those that are variables of a
+store's client; each Secret is bounded, and so is what all syncs of a namespace keep (`room`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets
+from cdcsync_core.secret_hosts import misdirected
+from cdcsync_core.spec import CdcSync, required_secrets
+from cdcsync_kube.client import Api, Object
+from cdcsync_lake.location import CREDENTIAL
+from cdcsync_operator.cluster.room import SECRETS, Room
+
+#: bytes and keys of one Secret, of those that are wanted; a bundle of all public authorities has
+#: 250 KiB
+MOST_BYTES, MOST_KEYS = 384 * 2**10, 32
+#: what a file takes at least in a file system in memory
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class FoundSecrets:
+    """`values` are to be written as files; `missing` are phrases, what keeps a run from
+    starting."""
+
+    values: Secrets
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SecretReader:
+    """Those of one sync, which holds its share of `room` until `close`."""
+
+    api: Api
+    namespace: str
+    name: str
+    room: Room = field(default_factory=lambda: Room(SECRETS))
+
+    def read(self, resource: CdcSync) -> FoundSecrets:
+        """A Secret that is not for the source's host counts as missing, as does one for which there
+        is no room. Raises ApiError."""
+        wanted = required_secrets(resource.spec)
+        found = {name: secret for name in wanted if (secret := self._labelled(name))}
+        sink = resource.spec.sink.kind.secrets()
+        texts = {
+            name: _kept(secret.get("data") or {}, wanted[name], variables=name in sink)
+            for name, secret in found.items()
+        }
+        annotations = {name: secret["metadata"].get("annotations") or {} for name, secret in found.items()}
+        too_large = {name: phrase for name, values in texts.items() if (phrase := _oversize(name, values))}
+        refused = too_large | misdirected(resource, annotations)
+        unlabelled = {name for name in wanted.keys() - found.keys() if self._is_there(name)}
+        missing = (*missing_secrets(resource, texts, unlabelled), *refused.values())
+        values = {name: of for name, of in texts.items() if name not in refused}
+        if self.room.put(self.namespace, self.name, sum(_size(of) for of in values.values())):
+            return FoundSecrets(values, missing)
+        return FoundSecrets({}, (*missing, self._no_room()))
+
+    def close(self) -> None:
+        self.room.free(self.namespace, self.name)
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/secrets"
+
+    def _labelled(self, name: str) -> Object | None:
+        labelled, named = f"{SECRET_LABEL}=true", f"metadata.name={name}"
+        return next(self.api.items(self._path, labelSelector=labelled, fieldSelector=named), None)
+
+    def _is_there(self, name: str) -> bool:
+        """Whatever its labels; its content is not read."""
+        return any(self.api.metadata(self._path, fieldSelector=f"metadata.name={name}"))
+
+    def _no_room(self) -> str:
+        held = self.room.held(self.namespace) // 2**10
+        return (
+            f"the Secrets of this namespace's syncs have {held} KiB in the operator, and there is no room for this sync's; "
+            "needed: fewer syncs in the namespace, or smaller bundles of authorities"
+        )
+
+
+def _kept(data: dict[str, str], keys: set[str], *, variables: bool) -> dict[str, SecretStr]:
+    """The named keys, of the sink's Secret also the variables of a store's client; of those what is
+    UTF-8 text: other bytes are no credentials."""
+    wanted = {key: value for key, value in data.items() if key in keys or (variables and CREDENTIAL.fullmatch(key))}
+    return {key: text for key, value in wanted.items() if (text := _text(value)) is not None}
+
+
+def _text(value: str) -> SecretStr | None:
+    try:
+        return SecretStr(base64.b64decode(value).decode())
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _oversize(name: str, values: dict[str, SecretStr]) -> str:
+    """A phrase, empty where it is not."""
+    size = sum(len(value.get_secret_value().encode()) for value in values.values())
+    if size <= MOST_BYTES and len(values) <= MOST_KEYS:
+        return ""
+    return (
+        f"Secret {name}: {len(values)} wanted keys with {size} bytes; "
+        f"needed: at most {MOST_KEYS} keys with {MOST_BYTES} bytes together"
+    )
+
+
+def _size(values: dict[str, SecretStr]) -> int:
+    """Of its files."""
+    return sum(-(-max(1, len(value.get_secret_value().encode())) // _PAGE) * _PAGE for value in values.values())

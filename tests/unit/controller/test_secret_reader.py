@@ -1,0 +1,121 @@
+"""Secrets on a cluster: by name, the wanted keys only, and no namespace takes the room of another
+one."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from cdcsync_core.manifest import Secrets
+from cdcsync_operator.cluster.room import Bounds, Room
+from cdcsync_operator.cluster.secret_reader import MOST_BYTES, MOST_KEYS, SecretReader
+from unit.controller.fake_api import FakeApi
+from unit.controller.world import resource
+
+SECRETS = "/api/v1/namespaces/lake/secrets"
+LOGIN = {"username": "cdc", "password": "pw"}
+
+
+class ListingApi(FakeApi):
+    """Keeps the query of each list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: list[dict[str, str]] = []
+
+    def _get(self, path: str, query: dict[str, str], body: None) -> dict[str, Any]:
+        self.queries.append(query)
+        return super()._get(path, query, body)
+
+
+@pytest.fixture
+def api() -> ListingApi:
+    return ListingApi()
+
+
+def add(api: FakeApi, name: str, values: dict[str, str], *, labelled: bool = True) -> None:
+    about = {"name": name, "labels": {"cdcsync.io/source": "true"} if labelled else {}}
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    api.objects.pop(f"{SECRETS}/{name}", None)
+    api.add(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
+
+
+def spec(source: str = "login", sink: str = "", ca: str = "") -> Any:
+    delta: dict[str, Any] = {"path": "s3://lake/x"} | ({"credentialsSecretRef": {"name": sink}} if sink else {})
+    tls = {"tls": {"caSecretRef": {"name": ca}}} if ca else {}
+    return resource(source={"host": "db", "credentialsSecretRef": {"name": source}, **tls}, sink={"delta": delta})
+
+
+def texts(values: Secrets) -> dict[str, dict[str, str]]:
+    return {name: {key: text.get_secret_value() for key, text in of.items()} for name, of in values.items()}
+
+
+def test_they_are_asked_for_by_name(api: ListingApi) -> None:
+    """Of a thousand large ones in the namespace no answer has more than the one that is named."""
+    for name in ("login", "other"):
+        add(api, name, LOGIN)
+    found = SecretReader(api, "lake", "shop").read(spec())
+    assert texts(found.values) == {"login": LOGIN}
+    assert found.missing == ()
+    assert [q["fieldSelector"] for q in api.queries] == ["metadata.name=login"]
+    assert [q["labelSelector"] for q in api.queries] == ["cdcsync.io/source=true"]
+
+
+def test_only_the_wanted_keys_are_kept(api: ListingApi) -> None:
+    """Of the sink's those that are variables; also where one Secret is both."""
+    large = "x" * 500_000
+    variables = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    add(api, "login", LOGIN | {"notes": large, "AWS_REGION": "r"})
+    add(api, "lake", variables | {"notes.txt": large, "username": "u"})
+    assert texts(SecretReader(api, "lake", "shop").read(spec(sink="lake")).values) == {
+        "login": LOGIN,
+        "lake": variables,
+    }
+    add(api, "login", LOGIN | variables | {"notes": large})
+    both = SecretReader(api, "lake", "shop").read(spec(sink="login"))
+    assert texts(both.values) == {"login": LOGIN | variables}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("lake", {"AWS_A": "x" * (MOST_BYTES + 1)}),
+        ("lake", {f"AWS_{n}": "x" for n in range(MOST_KEYS + 1)}),
+        ("login", LOGIN | {"password": "x" * (MOST_BYTES + 1)}),
+    ],
+)
+def test_one_that_is_too_large_counts_as_missing_and_is_no_file(
+    api: ListingApi, name: str, values: dict[str, str]
+) -> None:
+    for known in ("login", "lake"):
+        add(api, known, values if known == name else LOGIN)
+    found = SecretReader(api, "lake", "shop").read(spec(sink="lake"))
+    assert name not in found.values
+    (said,) = found.missing
+    assert said.startswith(f"Secret {name}: ")
+    assert "needed: at most" in said
+
+
+def test_one_without_its_label_is_not_read_and_told_from_none(api: ListingApi) -> None:
+    add(api, "login", LOGIN, labelled=False)
+    found = SecretReader(api, "lake", "shop").read(spec(ca="authority"))
+    assert found.values == {}
+    assert any("Secret login has no label" in m for m in found.missing)
+    assert any("no Secret authority" in m for m in found.missing)
+
+
+def test_the_syncs_of_one_namespace_leave_room_to_those_of_others(api: ListingApi) -> None:
+    """A file takes a page at least, so many small keys count, too."""
+    room = Room(Bounds(total=8 * 4096, own=2 * 4096, reserved=4 * 4096))
+    add(api, "login", LOGIN)
+    api.objects[SECRETS.replace("lake", "good") + "/login"] = api.objects[f"{SECRETS}/login"]
+    readers = [SecretReader(api, "lake", f"s{n}", room) for n in range(9)]
+    found = [reader.read(spec()) for reader in readers]
+    assert [bool(f.values) for f in found] == [True, True] + [False] * 7
+    assert "no room" in found[-1].missing[0]
+    assert SecretReader(api, "good", "shop", room).read(spec()).values
+    for reader in readers[:2]:
+        reader.close()
+    assert readers[-1].read(spec()).values, "what deleted syncs had is free"
