@@ -240,7 +240,7 @@ def _with_chunks(spec: Spec, rows: int) -> Spec:
 
 @pytest.mark.parametrize("way", [*_STALLING, hostile.endless_packets, hostile.endless_rows, hostile.one_endless_value])
 def test_every_look_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_source, "_LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(cluster_source, "_PREFLIGHT_SECONDS", 1.0)
     with Hostile(way).listening() as port:
         try:
             errors = ClusterSource().preflight(_resource("evil", port, tls=_tls(way).mode), account).result.errors
