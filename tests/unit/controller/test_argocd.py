@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lupa import LuaRuntime
 
-TEXT = (Path(__file__).resolve().parents[3] / "docs" / "operator.md").read_text()
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "monitoring.md").read_text()
 
 
 def health(**status: Any) -> tuple[str, str]:

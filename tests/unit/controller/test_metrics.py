@@ -61,7 +61,7 @@ def test_a_time_is_shown_to_the_second() -> None:
 
 
 def test_the_documentation_names_every_metric() -> None:
-    text = (ROOT / "docs" / "operator.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert [name for name in shown_names() if f"`{name}" not in text] == []
 
 
