@@ -14,7 +14,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Table
 from cdcsync_operator.reconcile.planning import MAX_SPLITS, PlanFolder, Planner, TablePlan
-from unit.controller.test_local import table
+from unit.local.harness import table
 
 
 def splits(count: int, start: Bound = None) -> Iterator[Split]:

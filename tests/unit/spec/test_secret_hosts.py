@@ -13,7 +13,7 @@ from cdcsync_core.secret_hosts import admits
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.store import KubeStore
-from unit.controller.fake_api import FakeApi
+from unit.cluster.fake_api import FakeApi
 
 SYNC = """
 apiVersion: cdcsync.io/v1alpha1

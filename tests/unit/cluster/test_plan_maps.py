@@ -24,8 +24,8 @@ from cdcsync_operator.cluster.plan_maps import MOST_BYTES, MOST_SPLITS
 from cdcsync_operator.cluster.room import Bounds, Room
 from cdcsync_operator.cluster.run_objects import PLANNED
 from cdcsync_operator.decision.observed import ForgetRun, StartRun
-from unit.controller.fake_api import FakeApi
-from unit.controller.test_kube_drivers import BASE, _table
+from unit.cluster.fake_api import FakeApi
+from unit.cluster.test_drivers import BASE, _table
 from unit.controller.world import resource
 
 RUN = "shop-ab12-1"

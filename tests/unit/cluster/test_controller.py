@@ -26,7 +26,7 @@ from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
-from unit.controller.fake_api import FakeApi
+from unit.cluster.fake_api import FakeApi
 from unit.controller.world import World, place, resource
 
 SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"

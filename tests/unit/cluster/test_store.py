@@ -22,7 +22,7 @@ from cdcsync_operator.cluster.store import KubeStore, StatusTakenOver
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.table_shards import SHOWN
-from unit.controller.fake_api import FakeApi
+from unit.cluster.fake_api import FakeApi
 
 MANY = 500
 SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"

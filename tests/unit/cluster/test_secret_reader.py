@@ -11,7 +11,7 @@ import pytest
 from cdcsync_core.manifest import Secrets
 from cdcsync_operator.cluster.room import Bounds, Room
 from cdcsync_operator.cluster.secret_reader import MOST_BYTES, MOST_KEYS, SecretReader
-from unit.controller.fake_api import FakeApi
+from unit.cluster.fake_api import FakeApi
 from unit.controller.world import resource
 
 SECRETS = "/api/v1/namespaces/lake/secrets"

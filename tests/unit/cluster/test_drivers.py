@@ -17,7 +17,7 @@ from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunState, StartRun, StopRun
-from unit.controller.fake_api import FakeApi
+from unit.cluster.fake_api import FakeApi
 from unit.controller.world import resource
 
 BASE = "/api/v1/namespaces/lake"
