@@ -18,8 +18,8 @@ _OK = b"\x00\x00\x00\x02\x00\x00\x00"
 _LONGEST = 0xFFFFFF
 #: one column `c` of type VARCHAR: catalog def; empty schema and tables; name; 12 bytes of fixed
 #: fields
-_COLUMN = b"\x03def\x00\x00\x00\x01c\x01c\x0c\x2d\x00\x14\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
-_END = b"\xfe\x00\x00\x02\x00"
+COLUMN = b"\x03def\x00\x00\x00\x01c\x01c\x0c\x2d\x00\x14\x00\x00\x00\xfd\x00\x00\x00\x00\x00"
+END = b"\xfe\x00\x00\x02\x00"
 _DRIP_SECONDS = 0.05
 
 
@@ -33,8 +33,9 @@ class Hostile:
         self.met = threading.Semaphore(0)
 
     @contextmanager
-    def listening(self) -> Iterator[int]:
-        with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+    def listening(self, host: str = "127.0.0.1") -> Iterator[int]:
+        """The port, at which pods find it where `host` is an address that they reach."""
+        with socket.create_server((host, 0), backlog=64) as listener:
             threads = [threading.Thread(target=self._accept, args=(listener,))]
             threads[0].start()
             try:
@@ -102,7 +103,7 @@ def endless_rows(server: Hostile, client: socket.socket) -> None:
     """Any login is right, and each statement's answer has no end."""
     _log_in(server, client)
     while client.recv(65536):
-        for number, payload in enumerate((b"\x01", _COLUMN, _END), start=1):
+        for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
             server.packet(client, number, payload)
         row = (2).to_bytes(3, "little")
         for start in range(0, 10_000_000, 256):
@@ -116,7 +117,7 @@ def one_endless_value(server: Hostile, client: socket.socket) -> None:
     """The same, in one row."""
     _log_in(server, client)
     while client.recv(65536):
-        for number, payload in enumerate((b"\x01", _COLUMN, _END), start=1):
+        for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
             server.packet(client, number, payload)
         for number in range(10_000):
             if server.ending.is_set():
