@@ -3,8 +3,9 @@
 Why it exists: Spark's worker daemon ignores SIGCHLD, so the kernel reaps its forked workers at once
 and their CPU time is in no parent's rusage (getrusage(2), wait(2)). A figure of RUSAGE_CHILDREN
 leaves them out. Here the command runs in a control group of its own, which the kernel charges for
-every process in it, whoever waits for it. Where no control group can be made, the counters of the
-living processes are sampled instead, which misses what a process does after its last sample.
+every process in it, whether or not one waits for it. Where no control group can be made, the
+counters of the living processes are sampled instead, which misses what a process does after its
+last sample.
 
 The command's process tree is waited for: orphans are adopted (Linux: a subreaper, prctl(2)). RESULT
 gets `cpu` in seconds, `memory` and `working_set` in MiB, `wall` in seconds until the command itself

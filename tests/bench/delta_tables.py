@@ -109,7 +109,7 @@ def filled(folder: Path, rows: int) -> None:
 
 
 def linked(folder: Path, copy: Path) -> Path:
-    """A copy of the table that shares its files, which nobody ever changes."""
+    """A copy of the table that shares its files, which are never changed."""
     return Path(shutil.copytree(folder, copy, copy_function=os.link))
 
 

@@ -1,8 +1,8 @@
 """Measures a program with all that it starts: CPU seconds, wall seconds, peak memory
-(`accounted.py` says how they are counted).
+(counted by `accounted.py`).
 
 The machines are small and shared, so the CPU seconds are the figure and ratios within one run the
-statement; wall time stands beside.
+statement; wall time is shown as well.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """From a commit on the source until a version of the target has its rows, of the whole product:
-`cdcsync run` beside a real server.
+`cdcsync run` with a real server.
 
     CDCSYNC_BENCH_SECONDS=60 make bench ARGS='-k latency'
 

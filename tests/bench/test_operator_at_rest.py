@@ -1,13 +1,13 @@
-"""What many syncs at rest cost the operator's process: requests to the API server, looks, CPU
-seconds a minute, and memory.
+"""What many syncs at rest cost the operator's process: requests to the API server,
+reconciliations, CPU seconds a minute, and memory.
 
     make bench ARGS='-k at_rest'                 CDCSYNC_BENCH_SECONDS=90 CDCSYNC_BENCH_SYNCS=500
 
-A real API server and the operator as it is deployed, Kopf included; its source is pretended.
+A real API server and the operator as it is deployed, Kopf included; its source is simulated.
 Nothing changes in the specs. `paused`: nothing runs. `streaming`: each has a driver's pod that is
-Running and a driver that says every ten seconds where it is (real ones do so every two; the
-operator looks every ten). A paused one is looked at every five minutes: less than 300 seconds show
-less. Needs the node binary (`make test-kube`).
+Running and a driver that reports its position every ten seconds (real ones do so every two; the
+operator reconciles every ten). A paused one is reconciled every five minutes: less than 300 seconds
+show less. Needs the node binary (`make test-kube`).
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from cdcsync_core.run import RunKind
 from cdcsync_core.status import utc
 from cdcsync_kube.client import Api, Object
 from support.apiserver import api_server, kubeconfig
-from support.played_sync import PlayedSync
+from support.in_process_sync import InProcessSync
 
 pytestmark = pytest.mark.timeout(1800)
 
 SYNCS = int(os.environ.get("CDCSYNC_BENCH_SYNCS", "500"))
 SECONDS = float(os.environ.get("CDCSYNC_BENCH_SECONDS", "30"))
 PORT = 18999
-_SAY_SECONDS = 10.0
-#: the operator with a source that is always fit and has the two tables of `PlayedSync`
+_REPORT_SECONDS = 10.0
+#: the operator with a source that is always ready and has the two tables of `InProcessSync`
 _PROGRAM = """
 import time
 from cdcsync_operator.cluster import handlers
 from cdcsync_operator.reconcile.preflight import SourceCalls
 from cdcsync_operator.reconcile.preflight import PreflightOutcome
 from cdcsync_operator.decision.observed import PreflightResult, ObservedTable
-from support.played_sync import table
+from support.in_process_sync import table
 NAMES = ("shop.a", "shop.b")
-def look(resource, secrets, unread):
+def run_preflight(resource, secrets, unread):
     tables = tuple(ObservedTable(n) for n in NAMES)
     seen = PreflightResult(resource.metadata.generation, time.time(), (), tables, (), {"flavor": "mysql"})
     return PreflightOutcome(seen, {n: table(n) for n in NAMES})
 class Source:
-    calls = SourceCalls(look, None, None)
+    calls = SourceCalls(run_preflight, None, None)
 handlers.ClusterSource = lambda _: Source
 handlers.main()
 """
@@ -67,7 +67,7 @@ class Sample:
 
     at: float
     calls: float
-    looks: float
+    reconciliations: float
     cpu: float
     memory: float
     ready: int
@@ -80,15 +80,15 @@ class Operator:
     def sample(self, phase: str) -> Sample:
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=30) as answer:
             page = answer.read().decode()
-        said = {name: float(re.search(rf"^{name} (\S+)", page, re.MULTILINE)[1]) for name in _TOTALS}  # type: ignore[index]
+        values = {name: float(re.search(rf"^{name} (\S+)", page, re.MULTILINE)[1]) for name in _TOTALS}  # type: ignore[index]
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**20
         ready = len(re.findall(rf'^cdcsync_phase{{.*phase="{phase}"}} 1', page, re.MULTILINE))
-        return Sample(time.monotonic(), *said.values(), times.user + times.system, memory, ready)
+        return Sample(time.monotonic(), *values.values(), times.user + times.system, memory, ready)
 
     def settled(self, phase: str, count: int, quiet: bool) -> Sample:
-        """Once every sync has been looked at, and, where `quiet`, the events of those looks' own
-        writes have been seen, too."""
-        deadline, looks = time.monotonic() + 600, 0.0
+        """Once every sync has been reconciled, and, where `quiet`, the events of the
+        reconciliations' writes have been seen, too."""
+        deadline, reconciled = time.monotonic() + 600, 0.0
         while time.monotonic() < deadline:
             time.sleep(5)
             assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
@@ -96,9 +96,13 @@ class Operator:
                 found = self.sample(phase)
             except OSError:
                 continue
-            if found.ready == count and found.looks >= count and (found.looks == looks or not quiet):
+            if (
+                found.ready == count
+                and found.reconciliations >= count
+                and (found.reconciliations == reconciled or not quiet)
+            ):
                 return found
-            looks = found.looks
+            reconciled = found.reconciliations
         raise AssertionError(f"not all {count} are {phase}")
 
 
@@ -119,15 +123,15 @@ def operator(api: Api, folder: Path) -> Iterator[Operator]:
         finally:
             process.terminate()
             process.wait(60)
-            said = (folder / "operator.log").read_text()
-            assert "the lease is lost" not in said, said
+            logged = (folder / "operator.log").read_text()
+            assert "the lease is lost" not in logged, logged
 
 
 def streaming(api: Api, count: int) -> list[str]:
     """Syncs as one that was brought to flow left them, a namespace each ten; paths of their
     drivers' reports."""
     api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "model"}})
-    model = PlayedSync(api, "model").create()
+    model = InProcessSync(api, "model").create()
     controller = model.operator()
     model.to_streaming(controller)
     controller.close()
@@ -174,7 +178,7 @@ def _renamed(thing: Object, run: str, name: str) -> Object:
 
 
 class Drivers(threading.Thread):
-    """All of them: each says every ten seconds that it goes on."""
+    """All of them: each reports every ten seconds that it goes on."""
 
     def __init__(self, api: Api, reports: list[str]) -> None:
         super().__init__(daemon=True)
@@ -194,7 +198,7 @@ class Drivers(threading.Thread):
                     "timestamp": utc(time.time()),
                 }
                 self._api.merge(path, {"data": {"head": json.dumps(head)}})
-                self._ending.wait(begun + _SAY_SECONDS * (n + 1) / len(self._reports) - time.monotonic())
+                self._ending.wait(begun + _REPORT_SECONDS * (n + 1) / len(self._reports) - time.monotonic())
 
     def stop(self) -> None:
         self._ending.set()
@@ -205,8 +209,8 @@ def show(what: str, before: Sample, after: Sample) -> None:
     minutes = (after.at - before.at) / 60
     print(
         f"\n{SYNCS} {what}: a minute {(after.calls - before.calls) / minutes:,.0f} API calls,"
-        f" {(after.looks - before.looks) / minutes:,.0f} looks, {(after.cpu - before.cpu) / minutes:.1f} CPU s;"
-        f" {after.memory:.0f} MiB; load {os.getloadavg()[0]:.1f}"
+        f" {(after.reconciliations - before.reconciliations) / minutes:,.0f} reconciliations,"
+        f" {(after.cpu - before.cpu) / minutes:.1f} CPU s; {after.memory:.0f} MiB; load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -29,7 +29,7 @@ def _run(name: str, sync: Sync, until: str, rows: int) -> Figures:
 
 
 def test_product_snapshot(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, jdbc_jar: str) -> None:
-    """`customer` to Delta, beside Spark's JDBC reader to Delta."""
+    """`customer` to Delta, compared with Spark's JDBC reader to Delta."""
     server, database = mariadb1011, fresh_database(mariadb1011)
     customers.fill(server, database, ROWS)
     spec = {"snapshot": {"chunkSize": 50_000, "parallelism": 2}}

@@ -1,4 +1,4 @@
-"""Throughput beside the floor (the server's own client) and peers, in one run: `make bench`.
+"""Throughput compared with the floor (the server's own client) and peers, in one run: `make bench`.
 
 Nothing here passes or fails by a time; the tables are printed and added to `.cache/bench.txt`.
 CDCSYNC_BENCH_ROWS sets the number of rows (default 200,000).
@@ -171,7 +171,7 @@ def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: Fres
 
 
 def _now(server: Server, folder: Path) -> str:
-    """The position of the log's end, as JSON."""
+    """The position of the binlog's end, as JSON."""
     source = Source(
         server.host, server.port, folder / "username", folder / "password", Tls("disabled", allow_unverified=True)
     )

@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from support.faults import begin_faults
 from support.node import Node, s3_server
 from support.node_sync import NodeSync
 from support.servers import VARIANTS, Server
-from support.troubles import begin_troubles
 from support.workload import Pace
 
 PACE = Pace(rows=20_000, writers=4, per_second=40)
@@ -69,7 +69,7 @@ def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def refused(request: pytest.FixtureRequest, node: Node, source: Server) -> None:
     """Syncs that cannot run, those that the chosen tests look at."""
     named = [getattr(item, "callspec", None) for item in request.session.items if "refused" in item.fixturenames]
-    begin_troubles(node, source, [call.params["name"] for call in named if call is not None])
+    begin_faults(node, source, [call.params["name"] for call in named if call is not None])
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 operator are killed: the same rows.
 
 The tests of this folder are chapters of one story and run in the order of their files. What is
-refused (`test_trouble`) is begun here, too, because it takes patience and no processor.
+refused (`test_faults`) is begun here, too, because it takes time and no processor.
 """
 
 from __future__ import annotations

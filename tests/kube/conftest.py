@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_kube.client import Api
 from support.apiserver import NODE, api_server
-from support.played_sync import PlayedSync
+from support.in_process_sync import InProcessSync
 
 _numbers = itertools.count(1)
 
@@ -29,8 +29,8 @@ def namespace(api: Api) -> str:
 
 
 @pytest.fixture
-def sync(api: Api, namespace: str) -> Iterator[PlayedSync]:
-    made = PlayedSync(api, namespace)
+def sync(api: Api, namespace: str) -> Iterator[InProcessSync]:
+    made = InProcessSync(api, namespace)
     yield made
     for controller in made.controllers:
         controller.close()

@@ -21,15 +21,15 @@ from cdcsync_operator.decision.restart import wait_left
 from cdcsync_spark.run.pod_report import PodReporter
 from cdcsync_spark.run.progress import ControllerGone
 from cdcsync_spark.snapshot.plan_mirror import PlanMirror
-from support.played_sync import PASSWORD, WHOLE, PlayedSync
+from support.in_process_sync import PASSWORD, WHOLE, InProcessSync
 
 
-def config_of(sync: PlayedSync, run: str) -> RunConfig:
+def config_of(sync: InProcessSync, run: str) -> RunConfig:
     found = sync.api.get(f"{sync.base}/configmaps/{run}-config-0")
     return RunConfig.from_json(gzip.decompress(base64.b64decode(found["binaryData"]["run.json.gz.00000"])).decode())
 
 
-def test_a_sync_comes_to_flow_and_its_status_says_so(sync: PlayedSync) -> None:
+def test_a_sync_comes_to_flow_and_its_status_says_so(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     status = sync.stored
@@ -44,7 +44,7 @@ def test_a_sync_comes_to_flow_and_its_status_says_so(sync: PlayedSync) -> None:
     assert {"RunStarted", "Streaming"} <= set(reasons)
 
 
-def test_a_driver_gets_what_it_needs_and_no_more(sync: PlayedSync, tmp_path: Path) -> None:
+def test_a_driver_gets_what_it_needs_and_no_more(sync: InProcessSync, tmp_path: Path) -> None:
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     assert status.runs.snapshot
@@ -63,7 +63,7 @@ def test_a_driver_gets_what_it_needs_and_no_more(sync: PlayedSync, tmp_path: Pat
     assert kinds == {("", "configmaps"), ("", "pods"), ("cdcsync.io", "secrets")}
 
 
-def test_a_stream_may_write_its_reports_and_nothing_else(sync: PlayedSync) -> None:
+def test_a_stream_may_write_its_reports_and_nothing_else(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     ref = sync.stored.runs.stream
@@ -75,7 +75,7 @@ def test_a_stream_may_write_its_reports_and_nothing_else(sync: PlayedSync) -> No
     ]
 
 
-def test_no_secret_is_anywhere_but_in_the_secret(sync: PlayedSync) -> None:
+def test_no_secret_is_anywhere_but_in_the_secret(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     for kind in ("configmaps", "pods", "events"):
@@ -83,7 +83,7 @@ def test_no_secret_is_anywhere_but_in_the_secret(sync: PlayedSync) -> None:
     assert PASSWORD not in json.dumps(sync.api.get(f"{sync.syncs}/shop"))
 
 
-def test_another_operator_goes_on_where_the_first_one_was(sync: PlayedSync) -> None:
+def test_another_operator_goes_on_where_the_first_one_was(sync: InProcessSync) -> None:
     """Nothing is in memory that is not found again; a report that was merged is not merged once
     more."""
     sync.to_streaming(sync.create().operator())
@@ -98,7 +98,7 @@ def test_another_operator_goes_on_where_the_first_one_was(sync: PlayedSync) -> N
     assert after.restarts.consecutive == 0
 
 
-def test_a_status_that_was_wiped_loses_nothing(sync: PlayedSync) -> None:
+def test_a_status_that_was_wiped_loses_nothing(sync: InProcessSync) -> None:
     """R4: the runs that nobody names any more are cleared, and the targets are asked again."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
@@ -129,7 +129,9 @@ def test_a_status_that_was_wiped_loses_nothing(sync: PlayedSync) -> None:
         ),
     ],
 )
-def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(sync: PlayedSync, state: Object, reason: Reason) -> None:
+def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(
+    sync: InProcessSync, state: Object, reason: Reason
+) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     old = sync.stored.runs.stream
@@ -146,7 +148,7 @@ def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(sync: PlayedSync,
     assert kept == [old.pod], "the log of the failure can still be read"
 
 
-def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: PlayedSync) -> None:
+def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: InProcessSync) -> None:
     """The resource asks for a tenth of a second."""
     sync.policy = Policy(least_restart_seconds=3600)
     controller = sync.create().operator()
@@ -156,7 +158,7 @@ def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: PlayedS
     assert wait_left(status.restarts, time.time()) > 1800
 
 
-def test_the_secrets_of_others_are_neither_read_nor_written(sync: PlayedSync) -> None:
+def test_the_secrets_of_others_are_neither_read_nor_written(sync: InProcessSync) -> None:
     """By name, whatever else is in the namespace and however large, and the wanted keys only."""
     for n in range(3):
         about = {"name": f"large-{n}", "labels": {"cdcsync.io/source": "true"}}
@@ -185,7 +187,7 @@ class _Counting(Api):
         return status, text
 
 
-def test_a_failure_that_only_the_user_can_cure_stalls(sync: PlayedSync) -> None:
+def test_a_failure_that_only_the_user_can_cure_stalls(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     words = {"code": 3, "reason": "PositionLost", "message": "the log was purged"}
@@ -195,7 +197,7 @@ def test_a_failure_that_only_the_user_can_cure_stalls(sync: PlayedSync) -> None:
     assert status.condition("Reconciling").status == "False"
 
 
-def test_pause_drains_and_resume_starts_again(sync: PlayedSync) -> None:
+def test_pause_drains_and_resume_starts_again(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
@@ -211,7 +213,7 @@ def test_pause_drains_and_resume_starts_again(sync: PlayedSync) -> None:
     sync.until(controller, lambda s: s.runs.stream and s.runs.stream.pod in sync.pods())
 
 
-def test_a_secret_without_the_label_is_not_there(sync: PlayedSync) -> None:
+def test_a_secret_without_the_label_is_not_there(sync: InProcessSync) -> None:
     sync.api.delete(f"{sync.base}/secrets/login")
     sync.create_secret(labelled=False)
     controller = sync.create().operator()
@@ -223,7 +225,7 @@ def test_a_secret_without_the_label_is_not_there(sync: PlayedSync) -> None:
     sync.until(controller, lambda s: s.runs.snapshot)
 
 
-def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: PlayedSync) -> None:
+def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: InProcessSync) -> None:
     sync.create(driver={"serviceAccountName": "cloud"})
     status = sync.until(sync.operator(), lambda s: s.condition("Stalled").status == "True")
     assert status.condition("Stalled").reason == "SpecInvalid"
@@ -236,7 +238,7 @@ def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: PlayedS
     assert pod["spec"]["serviceAccountName"] == "cloud"
 
 
-def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: PlayedSync) -> None:
+def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: InProcessSync) -> None:
     """Two operators by mistake: neither acts on what the other has not seen."""
     first, second = sync.create().operator(), sync.operator()
     first.reconcile()
@@ -256,14 +258,14 @@ def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: PlayedSync) -
     assert set(live) <= named
 
 
-def test_a_deleted_resource_ends_its_controller(sync: PlayedSync) -> None:
+def test_a_deleted_resource_ends_its_controller(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     controller.reconcile()
     sync.api.delete(f"{sync.syncs}/shop")
     assert controller.reconcile() is None
 
 
-def test_two_thousand_tables_stay_small(sync: PlayedSync) -> None:
+def test_two_thousand_tables_stay_small(sync: InProcessSync) -> None:
     """R7: the status stays under 256 KiB, and nothing of the tables is lost with the operator."""
     sync.tables = [f"shop.orders_of_customer_{i:05d}" for i in range(2000)]
     controller = sync.create().operator()
@@ -277,7 +279,7 @@ def test_two_thousand_tables_stay_small(sync: PlayedSync) -> None:
     assert sum(t.phase == "CatchingUp" for t in again.status.table_status) == 2000
 
 
-def test_the_source_is_asked_and_its_fault_told(sync: PlayedSync) -> None:
+def test_the_source_is_asked_and_its_fault_told(sync: InProcessSync) -> None:
     sync.errors = (fail(Reason.BINLOG_DISABLED, "log_bin is OFF", needed="ON", remedy="start the server with log_bin"),)
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.condition("Stalled").status == "True")
@@ -285,7 +287,7 @@ def test_the_source_is_asked_and_its_fault_told(sync: PlayedSync) -> None:
     assert status.condition("SourceReady").status == "False"
 
 
-def test_an_api_server_that_fails_is_waited_for(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_server_that_fails_is_waited_for(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     before = sync.stored
@@ -302,7 +304,7 @@ def test_an_api_server_that_fails_is_waited_for(sync: PlayedSync, monkeypatch: p
     assert after.restarts.consecutive == 0
 
 
-def test_a_secret_without_its_label_is_told_apart_from_none(sync: PlayedSync) -> None:
+def test_a_secret_without_its_label_is_told_apart_from_none(sync: InProcessSync) -> None:
     """Its content is not read; what helps is a label, and following the remedy starts the sync."""
     sync.api.delete(f"{sync.base}/secrets/login")
     controller = sync.create().operator()

@@ -13,7 +13,7 @@ from cdcsync_core.run import RunKind
 from cdcsync_operator.cluster import controller as kube_controller
 from cdcsync_operator.cluster import drivers as kube_drivers
 from cdcsync_operator.reconcile import reconciler as reconcile
-from support.played_sync import PlayedSync
+from support.in_process_sync import InProcessSync
 
 PROGRAM = Path(__file__).parents[2]
 #: the gate that is passed when a driver is stopped; of the others, the modules that pass them
@@ -48,7 +48,7 @@ def test_every_crash_point_of_the_operator_is_here() -> None:
 @pytest.mark.parametrize("kind", [RunKind.SNAPSHOT, RunKind.STREAM])
 @pytest.mark.parametrize("point", POINTS)
 def test_the_next_operator_goes_on(
-    sync: PlayedSync, monkeypatch: pytest.MonkeyPatch, point: str, kind: RunKind
+    sync: InProcessSync, monkeypatch: pytest.MonkeyPatch, point: str, kind: RunKind
 ) -> None:
     first = sync.create().operator()
     if kind is RunKind.STREAM:
@@ -83,7 +83,7 @@ def test_the_next_operator_goes_on(
 
 @pytest.mark.parametrize("spec", [{"state": "paused"}, {"restartNonce": 1}])
 def test_the_next_operator_finishes_a_stop(
-    sync: PlayedSync, monkeypatch: pytest.MonkeyPatch, spec: dict[str, object]
+    sync: InProcessSync, monkeypatch: pytest.MonkeyPatch, spec: dict[str, object]
 ) -> None:
     """The mark alone ends nobody, and it is all that the next one finds."""
     first = sync.create().operator()

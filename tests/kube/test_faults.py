@@ -13,7 +13,7 @@ from cdcsync_core.run import RunKind
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.run_objects import RUN_LABEL
-from support.played_sync import PlayedSync
+from support.in_process_sync import InProcessSync
 
 #: what an API server under pressure answers; a status of 0 is none in time
 REFUSALS = [
@@ -49,7 +49,7 @@ class FaultyApi(Api):
         return answer
 
 
-def left(sync: PlayedSync) -> set[str]:
+def left(sync: InProcessSync) -> set[str]:
     """The runs that have anything at all."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{sync.namespace}"
     kinds = [f"{sync.base}/{kind}" for kind in ("pods", "configmaps", "serviceaccounts")]
@@ -65,7 +65,7 @@ def faulty(api: Api, request: pytest.FixtureRequest) -> Iterator[FaultyApi]:
 
 
 @pytest.mark.parametrize("faulty", [1, 2], indirect=True)
-def test_refusals_and_lost_answers_cost_time_and_nothing_else(sync: PlayedSync, faulty: FaultyApi) -> None:
+def test_refusals_and_lost_answers_cost_time_and_nothing_else(sync: InProcessSync, faulty: FaultyApi) -> None:
     controller = sync.create().operator(faulty)
     first = sync.until(controller, lambda s: _flows(sync, s), 60).runs.stream
     assert first
@@ -78,7 +78,7 @@ def test_refusals_and_lost_answers_cost_time_and_nothing_else(sync: PlayedSync, 
     assert faulty.lost >= 4
 
 
-def _flows(sync: PlayedSync, status: Status, but: str = "") -> bool:
+def _flows(sync: InProcessSync, status: Status, but: str = "") -> bool:
     """Drivers do their work as soon as they are there; True once a stream flows, another one than
     `but`."""
     pods = sync.pods()

@@ -18,11 +18,11 @@ import yaml
 
 from cdcsync_operator.cluster.operator import list_syncs
 from support.apiserver import kubeconfig
-from support.played_sync import PlayedSync
+from support.in_process_sync import InProcessSync
 
 
 @pytest.fixture
-def operators(sync: PlayedSync, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts an operator's process; its log is in `tmp_path`."""
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(sync.api)))
     started: list[subprocess.Popen[bytes]] = []
@@ -65,12 +65,12 @@ def page(port: int) -> str:
         return str(answer.read().decode())
 
 
-def leading(sync: PlayedSync) -> str:
+def leading(sync: InProcessSync) -> str:
     found = sync.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{sync.namespace}/leases")
     return next((str(lease["spec"].get("holderIdentity")) for lease in found), "")
 
 
-def shown(sync: PlayedSync, folder: Path) -> str:
+def shown(sync: InProcessSync, folder: Path) -> str:
     """What `cdcsync status` says of it."""
     command = [sys.executable, "-m", "cdcsync_operator", "status", "shop", "-n", sync.namespace]
     environment = os.environ | {"KUBECONFIG": str(folder / "kubeconfig")}
@@ -78,7 +78,7 @@ def shown(sync: PlayedSync, folder: Path) -> str:
 
 
 def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
-    sync: PlayedSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     port = free_port()
     process, log = operators(port=port), tmp_path / "one.log"
@@ -97,7 +97,7 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
     assert leading(sync) == "", "the next one begins at once"
 
 
-def test_the_syncs_that_there_are_can_be_listed(sync: PlayedSync) -> None:
+def test_the_syncs_that_there_are_can_be_listed(sync: InProcessSync) -> None:
     assert list_syncs(sync.api, (sync.namespace,)) == []
     sync.create(state="paused")
     assert list_syncs(sync.api, (sync.namespace,)) == [(sync.namespace, "shop")]
@@ -105,7 +105,7 @@ def test_the_syncs_that_there_are_can_be_listed(sync: PlayedSync) -> None:
 
 
 def test_a_second_operator_waits_and_takes_over(
-    sync: PlayedSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     first = operators("one")
     eventually(lambda: leading(sync) == "one", tmp_path / "one.log")

@@ -11,7 +11,7 @@ import pytest
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind
 from cdcsync_operator.cluster import pod_outcome
-from support.played_sync import PlayedSync, ended_container
+from support.in_process_sync import InProcessSync, ended_container
 
 DRAINED = json.dumps({"code": 0, "reason": "", "message": ""})
 
@@ -21,7 +21,7 @@ def disrupted(by: str, why: str) -> dict[str, Any]:
     return {"phase": "Failed", "conditions": [condition]}
 
 
-def told(sync: PlayedSync, controller: Any, reason: Reason, words: str) -> None:
+def told(sync: InProcessSync, controller: Any, reason: Reason, words: str) -> None:
     """The failure is booked once, with its words, and the next driver comes; the old one is gone,
     or kept for its log."""
     before = {ref.pod for kind in RunKind if (ref := sync.stored.runs.get(kind))}
@@ -47,14 +47,14 @@ def told(sync: PlayedSync, controller: Any, reason: Reason, words: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_pod_that_its_node_lost_or_gave_up(sync: PlayedSync, status: dict[str, Any], words: str) -> None:
+def test_a_pod_that_its_node_lost_or_gave_up(sync: InProcessSync, status: dict[str, Any], words: str) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
     sync.show(RunKind.STREAM, **status)
     told(sync, controller, Reason.DRIVER_LOST, words)
 
 
-def test_a_pod_that_is_not_there_any_more(sync: PlayedSync) -> None:
+def test_a_pod_that_is_not_there_any_more(sync: InProcessSync) -> None:
     """Its node was removed, and the collector of lost pods, or somebody by force, removed the
     object."""
     controller = sync.create().operator()
@@ -64,7 +64,7 @@ def test_a_pod_that_is_not_there_any_more(sync: PlayedSync) -> None:
     told(sync, controller, Reason.DRIVER_LOST, "gone: deleted by somebody, or with its node")
 
 
-def test_a_pod_that_was_evicted_and_drained(sync: PlayedSync) -> None:
+def test_a_pod_that_was_evicted_and_drained(sync: InProcessSync) -> None:
     """The eviction API deletes it; whether the operator looks before the object is gone makes no
     difference."""
     controller = sync.create().operator()
@@ -79,7 +79,7 @@ def test_a_pod_that_was_evicted_and_drained(sync: PlayedSync) -> None:
     told(sync, controller, Reason.DRIVER_LOST, "deleted or evicted; it drained")
 
 
-def test_a_pod_on_a_node_that_does_not_answer(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
     """The taint of an unreachable node deletes the pod, and no kubelet ever confirms it."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
@@ -97,7 +97,7 @@ def test_a_pod_on_a_node_that_does_not_answer(sync: PlayedSync, monkeypatch: pyt
     assert pod not in {p["metadata"]["name"] for p in kept}, "there is no log to be read"
 
 
-def test_a_pod_that_no_node_takes(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_no_node_takes(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = sync.create().operator()
     sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     refused = {
@@ -117,7 +117,7 @@ def test_a_pod_that_no_node_takes(sync: PlayedSync, monkeypatch: pytest.MonkeyPa
     sync.until(controller, lambda s: s.runs.snapshot and s.runs.snapshot.pod in sync.pods() and len(sync.pods()) == 1)
 
 
-def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_their_logs(sync: PlayedSync) -> None:
+def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_their_logs(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     assert status.runs.snapshot
@@ -135,7 +135,7 @@ def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_the
 
 
 def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(
-    sync: PlayedSync, monkeypatch: pytest.MonkeyPatch
+    sync: InProcessSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after five minutes, when the run is given up: at once, with the scheduler's words, and
     nothing fails."""
@@ -164,7 +164,7 @@ def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(
     assert status.condition("Reconciling").message == ""
 
 
-def test_a_driver_that_no_node_takes_is_reported_at_once(sync: PlayedSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_no_node_takes_is_reported_at_once(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_outcome, "UNSCHEDULED_SHOWN", 0.0)
     controller = sync.create().operator()
     sync.until(controller, lambda s: s.runs.snapshot and sync.pods())

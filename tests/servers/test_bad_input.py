@@ -137,7 +137,7 @@ def test_hostile_names(server: Server, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("variant", ["mariadb1011"])
 def test_a_target_that_is_not_ours(server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
-    """R8: somebody else's table, or files that are no table, stay as they are."""
+    """R8: another program's table, or files that are no table, stay as they are."""
     database = fresh_database(server)
     with one_table(server, database, tmp_path / "sync") as sync:
         theirs = sync.path(f"{database}.a")
@@ -194,7 +194,7 @@ def _noise(server: Server, database: str, count: int) -> None:
 
 
 def _wait_full(sync: Sync) -> None:
-    """Until the program has said so once more."""
+    """Until the program has reported it once more."""
     before = _warnings(sync)
     sync.wait_until(lambda: _warnings(sync) > before, "a warning of the full disk")
 
@@ -205,7 +205,7 @@ def _warnings(sync: Sync) -> int:
 
 
 def _on_a_disk_of(folder: Path, size: str) -> Sequence[str]:
-    """A command that runs another with a small disk at `folder`, which nobody else sees."""
+    """A command that runs another with a small disk at `folder`, which no other program sees."""
     alone = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
     return [*alone, "sh", "-c", f'mount -t tmpfs -o size={size} disk "{folder}" && exec "$@"', "sh"]
 

@@ -203,8 +203,8 @@ def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
 def test_two_that_take_the_log_from_each_other_say_so(
     every_server: Server, fresh_database: FreshDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two syncs with one `serverId`: both read on, connection by connection, while somebody writes;
-    neither takes a spare id."""
+    """Two syncs with one `serverId`: both read on, connection by connection, while rows are
+    written; neither takes a spare id."""
     monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 3.0)
     with connected(every_server) as (_, facts):
         log = facts.log
@@ -234,7 +234,7 @@ def test_two_that_take_the_log_from_each_other_say_so(
 
 
 def _dumps(server: Server) -> list[int]:
-    """The connections that read the log. A server keeps one whose client is gone until it has
+    """The connections that read the binlog. A server keeps one whose client is gone until it has
     something to send."""
     found = server.query("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
     return [int(row[0]) for row in found]

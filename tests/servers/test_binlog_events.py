@@ -43,7 +43,7 @@ Shape = tuple[str, ...]
 
 
 class Log:
-    """A database with the table `t (id, v)`, and what is written to the log from then on."""
+    """A database with the table `t (id, v)`, and what is written to the binlog from then on."""
 
     def __init__(self, server: Server, database: str) -> None:
         self.server = server
@@ -216,7 +216,7 @@ def test_a_statement_comes_with_what_it_was_read_by(log: Log) -> None:
 def test_an_alter_in_two_phases_happens_where_it_is_committed(
     request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase
 ) -> None:
-    """R9: what failed never happened, though the log has its text twice; rows that came between
+    """R9: what failed never happened, though the binlog has its text twice; rows that came between
     have the old definition."""
     server: Server = request.getfixturevalue(variant)
     log = Log(server, fresh_database(server))

@@ -213,7 +213,7 @@ def test_every_type_at_its_extremes(
 
 
 def _assert_same(server: Server, database: str, statements: Sequence[str]) -> None:
-    """Runs the statements on the table `t` and compares its rows with what the log says about
+    """Runs the statements on the table `t` and compares its rows with what the binlog has about
     them."""
     start = log_end(server)
     server.run(*_SESSION, *statements, db=database)

@@ -53,7 +53,7 @@ def test_patterns_that_cannot_be_meant(any_mysql: Server, include: list[str], re
 def test_what_a_pattern_misses_is_named_and_what_others_match_is_captured(
     mariadb1011: Server, fresh_database: FreshDatabase
 ) -> None:
-    """A literal name is reported as that table; of the other patterns it is only said that they
+    """A literal name is reported as that table; of the other patterns it is only reported that they
     match none."""
     d = fresh_database(mariadb1011)
     mariadb1011.run("CREATE TABLE orders (id INT PRIMARY KEY)", "CREATE VIEW v AS SELECT id FROM orders", db=d)
@@ -143,7 +143,7 @@ def test_definition(any_server: Server, fresh_database: FreshDatabase) -> None:
 
 
 def test_generated_invisible_primary_key(any_mysql: Server, fresh_database: FreshDatabase) -> None:
-    """Listed even where the server's global hides it, because the log has it (R1)."""
+    """Listed even where the server's global hides it, because the binlog has it (R1)."""
     d = fresh_database(any_mysql)
     with any_mysql.connect(db=d) as raw, raw.cursor() as cursor:
         cursor.execute("SET sql_generate_invisible_primary_key = ON")
@@ -186,7 +186,7 @@ def test_choice_of_the_chunk_key(any_server: Server, fresh_database: FreshDataba
                 assert read_table(connection, TableId(d, f"k{number}")).key == expected, definition
 
 
-#: definition, what the refusal says of it
+#: definition, what the refusal names
 _UNFIT = [
     ("c TEXT NOT NULL, PRIMARY KEY (c(10))", "the primary key holds only the first 10 of c"),
     ("c VARCHAR(50) NOT NULL, n INT, UNIQUE u (c(4)), UNIQUE w (n)", "the unique index w may hold NULL in n"),

@@ -192,7 +192,7 @@ def test_missing_privileges_name_the_grant(any_server: Server, fresh_database: F
 # ---- reachability
 
 
-def test_nobody_listens() -> None:
+def test_a_port_without_a_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         source = Source("127.0.0.1", taken.getsockname()[1], Path(__file__), Path(__file__), Tls("disabled"))
@@ -303,8 +303,8 @@ def test_certificates_that_cannot_be_loaded(mysql97_gtid: Server, tmp_path: Path
 
 
 def test_tls_is_never_given_up(mariadb1011: Server) -> None:
-    """A server without TLS (or one in the middle that says so) gets no credentials of a client that
-    asks for TLS."""
+    """A server without TLS (or one in the middle that pretends so) gets no credentials of a client
+    that asks for TLS."""
     assert mariadb1011.query("SELECT @@have_ssl")[0][0] == "DISABLED"
     mariadb1011.create_user("tls", _PASSWORD)
     refused = _refusal(source_of(mariadb1011, "tls", _PASSWORD, Tls("required")))

@@ -1,4 +1,4 @@
-"""What the status says of data that stops on its way: before the source's server, in the source's
+"""What the status shows of data that stops on its way: before the source's server, in the source's
 dump, before the store.
 
 No connection is refused and no process ends: packets do not come through (see `support.relay`).

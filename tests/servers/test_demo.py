@@ -83,7 +83,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path, moment: str, number: signa
         assert alive == []
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     with demo(tmp_path) as process:
         assert process.stdout

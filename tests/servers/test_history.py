@@ -1,5 +1,5 @@
-"""Rule R6: a position is proven to belong to the log that a connection reaches, before anything is
-read there."""
+"""Rule R6: a position is proven to belong to the binlog that a connection reaches, before anything
+is read there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _writes(server: Server, first: int, count: int = 3) -> None:
     server.run(*(f"INSERT INTO h.t VALUES ({n})" for n in range(first, first + count)))
 
 
-def test_a_log_that_goes_on_is_the_same_log(server: Server) -> None:
+def test_a_binlog_that_goes_on_is_the_same(server: Server) -> None:
     log, position = _position(server)
     _writes(server, 1)
     _verify_resumable(server, log, position)
@@ -99,7 +99,7 @@ def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Se
     assert "was begun at" in _lost(server, log, position)
 
 
-def test_a_reset_to_an_emptier_log_is_noticed(server: Server) -> None:
+def test_a_reset_to_an_emptier_binlog_is_noticed(server: Server) -> None:
     _writes(server, 100)
     log, position = _position(server)
     next_second()
@@ -118,8 +118,8 @@ def test_purged_files_are_noticed(server: Server) -> None:
 
 
 def test_a_cut_tail_is_noticed(server: Server) -> None:
-    """What a crash with sync_binlog=0 leaves: the log's last transactions are gone, the engine may
-    still have them.
+    """What a crash with sync_binlog=0 leaves: the binlog's last transactions are gone, the engine
+    may still have them.
 
     With GTIDs such transactions are executed and in no file: to a reader that lacks them they are
     purged.
@@ -197,7 +197,7 @@ def test_a_transaction_on_its_way_is_waited_for(fresh_server: FreshServer) -> No
 def test_a_transaction_that_waits_for_a_replica_is_not_lost(
     fresh_server: FreshServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long that takes: the log that was read is there. A shorter one has lost it."""
+    """However long that takes: the binlog that was read is there. A shorter one has lost it."""
     monkeypatch.setattr(history, "_COMMIT_SECONDS", 1)
     server = fresh_server("mysql97_gtid")
     log, _ = _position(server)

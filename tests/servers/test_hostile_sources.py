@@ -116,7 +116,7 @@ def test_a_login_has_less_time_than_the_question(account: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::ffff:127.0.0.1"])
 def test_a_refused_address_is_not_connected_to(host: str, account: Path) -> None:
-    """Whatever the name says: what it is resolved to decides."""
+    """Not the name decides, but what it is resolved to."""
     server = Hostile(hostile.silence)
     with (
         server.listening() as port,
@@ -142,16 +142,16 @@ def _resource(namespace: str, port: int, include: str = "d", tls: str = "disable
 
 @contextmanager
 def _looking(source: ClusterSource, resource: CdcSync, folders: list[Path]) -> Iterator[list[CdcError]]:
-    """A look of one sync for each folder, in threads of their own; what they end in."""
+    """A preflight of one sync for each folder, in threads of their own; their results."""
     ends: list[CdcError] = []
 
-    def look(folder: Path) -> None:
+    def check(folder: Path) -> None:
         try:
             source.preflight(resource, folder)
         except CdcError as error:
             ends.append(error)
 
-    threads = [threading.Thread(target=look, args=(f,)) for f in folders]
+    threads = [threading.Thread(target=check, args=(f,)) for f in folders]
     for thread in threads:
         thread.start()
     yield ends
@@ -239,7 +239,7 @@ def _with_chunks(spec: Spec, rows: int) -> Spec:
 
 
 @pytest.mark.parametrize("way", [*_STALLING, hostile.endless_packets, hostile.endless_rows, hostile.one_endless_value])
-def test_every_look_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_preflight_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_source, "_PREFLIGHT_SECONDS", 1.0)
     with Hostile(way).listening() as port:
         try:

@@ -104,7 +104,7 @@ def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
 
 @on_mariadb
 def test_pause_resnapshot_and_a_new_table_while_it_runs(sync: Sync) -> None:
-    """R5: what is read again or added never stops the others; the manifest is edited under the
+    """R5: a resnapshot or a new table never stops the others; the manifest is edited under the
     running command."""
     database = database_of(sync)
     sync.start("forever")
@@ -132,7 +132,7 @@ def test_pause_resnapshot_and_a_new_table_while_it_runs(sync: Sync) -> None:
 
 
 def test_another_server_behind_the_address(fresh_server: FreshServer, tmp_path: Path) -> None:
-    """R6: a table that is read again from it is published, and goes on from its log."""
+    """R6: a resnapshot from it is published, and goes on from its binlog."""
     server = fresh_server("mariadb1011", server_id=71)
     database = server.create_database()
     fill(server, database, "a")
@@ -235,7 +235,7 @@ def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
 
 @pytest.mark.parametrize("sync", [pytest.param("mariadb1011", marks=pytest.mark.long), "mysql97_gtid"], indirect=True)
 def test_rights_that_are_revoked_for_a_moment_end_no_run(sync: Sync) -> None:
-    """An account is granted anew while its stream is connected anew: the run waits for it as for a
+    """An account is granted again while its stream reconnects: the run waits for it as for a
     source that is away."""
     server, database = sync.server, database_of(sync)
     sync.start("forever")
@@ -256,15 +256,15 @@ def test_rights_that_are_revoked_for_a_moment_end_no_run(sync: Sync) -> None:
 
 @on_mariadb
 def test_check_and_plan_say_what_a_run_would_do(sync: Sync) -> None:
-    checked = look(sync, "check")
+    checked = output_of(sync, "check")
     tables = {t["name"]: t for t in checked["tables"]}
     assert tables[f"{database_of(sync)}.a"]["columns"][1]["target"] == "string"
-    splits = look(sync, "plan")["tables"][0]["splits"]
+    splits = output_of(sync, "plan")["tables"][0]["splits"]
     assert splits[0]["start"] is None
     assert splits[-1]["end"] is None
 
 
-def look(sync: Sync, command: str) -> dict[str, Any]:
+def output_of(sync: Sync, command: str) -> dict[str, Any]:
     result = CliRunner().invoke(cli, [command, "-f", str(sync.manifest), "-o", "json"])
     assert result.exit_code == ExitCode.DONE, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)

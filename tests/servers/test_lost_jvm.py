@@ -32,7 +32,7 @@ except CdcError as error:
 
 @pytest.mark.spark
 def test_a_jvm_without_memory_ends_the_run(tmp_path: Path) -> None:
-    """A thread of it that dies would leave a run that reports, and copies nothing, for ever."""
+    """A thread of it that dies would leave a run that reports, and copies nothing, without end."""
     done = subprocess.run(
         [sys.executable, "-c", _RUN, tmp_path], capture_output=True, text=True, timeout=300, check=False
     )

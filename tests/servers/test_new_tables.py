@@ -1,5 +1,5 @@
-"""Tables that come and go on the source while a sync runs: seen in the binlog, read beside the
-stream, or reported at their names (R5)."""
+"""Tables that come and go on the source while a sync runs: seen in the binlog, read while
+the stream goes on, or reported at their names (R5)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
 
 @usually_on("mysql97_gtid")
 def test_a_table_is_dropped_while_it_runs_and_a_named_one_is_made_later(sync: Sync) -> None:
-    """Who is named and missing has failed alone; it is captured when it is made. `run` ends well
+    """A named table that is missing fails alone; it is captured when it is created. `run` ends well
     once nothing is missing."""
     server, database = sync.server, name_of(sync, "").rstrip(".")
     fill(server, database, "b")

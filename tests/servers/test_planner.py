@@ -246,14 +246,14 @@ def _rows_read(connection: Connection, table: Table, split: Split) -> int:
     return sum(int(value) for name, value in counters if name not in ("Handler_read_rnd_deleted", "Handler_read_retry"))
 
 
-@pytest.mark.parametrize("told", [0, 1, 10, 1_100, 30_000, 50_000_000])
+@pytest.mark.parametrize("estimated", [0, 1, 10, 1_100, 30_000, 50_000_000])
 def test_wrong_statistics_do_not_make_large_splits(
-    told: int, any_server: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+    estimated: int, any_server: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = fresh_database(any_server)
     any_server.run("CREATE TABLE stale (k BIGINT PRIMARY KEY)", f"INSERT INTO stale {_NUMBERS}", db=database)
     # The servers keep no wrong statistics on demand: the row count is live until they restart.
-    monkeypatch.setattr(planner, "estimate_rows", lambda *_: told)
+    monkeypatch.setattr(planner, "estimate_rows", lambda *_: estimated)
     with connected(any_server) as (connection, _):
         table = _table(connection, database, "stale")
         sizes = [_count(connection, table, split) for split in plan(connection, table, _CHUNK)]

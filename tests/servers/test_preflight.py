@@ -1,4 +1,4 @@
-"""The preflight: all failures at once, each with a remedy that, carried out, cures it (R1, R6, R9,
+"""The preflight: all failures at once, each with a remedy that, carried out, fixes it (R1, R6, R9,
 R10)."""
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_all_failures_at_once_and_their_remedies(any_server: Server, database: s
         assert _look(any_server, database).failures == ()
 
 
-def test_each_missing_privilege_names_the_grant_that_cures_it(any_server: Server, database: str) -> None:
+def test_each_missing_privilege_names_the_grant_that_fixes_it(any_server: Server, database: str) -> None:
     any_server.create_user("poor", "pw", ["INSERT"], on=f"{database}.t")
     granted: list[str] = []
     for _ in range(8):
@@ -142,7 +142,7 @@ def test_privileges_by_role_count(any_server: Server, database: str) -> None:
 
 
 def test_column_privileges_do_not_suffice(any_server: Server, database: str) -> None:
-    """Such an account is shown a part of the columns, and the log has them all."""
+    """Such an account is shown a part of the columns, and the binlog has them all."""
     any_server.create_user("narrow", "pw", ["REPLICATION SLAVE", "REPLICATION CLIENT"])
     any_server.run("SET sql_log_bin = 0", f"GRANT SELECT (id, v) ON {database}.t TO 'narrow'@'%'")
     error = _only(_look(any_server, database, "narrow", "pw")).error
@@ -235,8 +235,8 @@ def test_tables_that_cannot_be_captured_do_not_hide_each_other(any_server: Serve
 
 
 def test_years_of_two_digits_are_refused(any_mariadb: Server, fresh_database: FreshDatabase) -> None:
-    """A SELECT gives 24 and the log 2024; MySQL has no such type any more. Without the column the
-    table is captured."""
+    """A SELECT gives 24 and the binlog 2024; MySQL has no such type any more. Without the column
+    the table is captured."""
     database = fresh_database(any_mariadb)
     any_mariadb.run(
         "CREATE TABLE t (id INT PRIMARY KEY, a YEAR(2), b YEAR)", "INSERT INTO t VALUES (1, 2024, 2024)", db=database
@@ -302,8 +302,8 @@ def test_patterns_and_overrides_without_a_table(any_server: Server, database: st
 
 def test_a_server_that_cannot_be_reached(tmp_path: Path) -> None:
     (tmp_path / "u").write_text("u")
-    nobody = Source("127.0.0.1", 1, tmp_path / "u", tmp_path / "u", Tls("disabled"))
-    found = preflight(nobody, _spec([r"a\.b"]))
+    absent = Source("127.0.0.1", 1, tmp_path / "u", tmp_path / "u", Tls("disabled"))
+    found = preflight(absent, _spec([r"a\.b"]))
     assert (found.facts, _reasons(found.failures)) == (None, {Reason.SOURCE_UNREACHABLE})
 
 

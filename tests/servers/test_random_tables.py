@@ -1,5 +1,5 @@
 """Drawn tables and rows: a row that was written before the snapshot and the same row written after
-it come out equal, by SELECT in both protocols and from the log."""
+it come out equal, by SELECT in both protocols and from the binlog."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def test_ddl_stops_its_table_and_no_other(copy: Stepwise, variant: str, statemen
 
 @servers
 def test_a_rename_swap_during_the_snapshot(copy: Stepwise) -> None:
-    """R9: another table under the same name and definition is seen by its DDL in the log, whatever
-    the splits read."""
+    """R9: another table under the same name and definition is seen by its DDL in the binlog,
+    whatever the splits read."""
     swap = ("CREATE TABLE o LIKE a", "INSERT INTO o VALUES (1,'other')", "RENAME TABLE a TO a_old, o TO a")
     copy.snapshot("b")
     copy.snapshot("a", _at_split(0, lambda: copy.server.run(*swap, db=copy.database)))
@@ -144,8 +144,8 @@ def test_ddl_that_changes_nothing_lets_its_table_flow(copy: Stepwise) -> None:
 
 @all_servers
 def test_ddl_that_changes_nothing_during_the_snapshot(copy: Stepwise) -> None:
-    """R9: splits that are read after it say the same of their rows, and the log's part of it is no
-    stop."""
+    """R9: splits that are read after it say the same of their rows, and the binlog's part of it is
+    no stop."""
     copy.snapshot("a", _at_split(1, lambda: copy.server.run(STRICT, *HARMLESS, db=copy.database)))
     copy.server.run("UPDATE a SET v = 'after' WHERE id < 7", db=copy.database)
     assert copy.follow()["a"].stop is None
@@ -303,7 +303,7 @@ def test_a_reset_of_the_same_server(variant: str, fresh_server: FreshServer, tmp
 
 
 @servers
-def test_a_crash_that_cut_the_end_of_the_log(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
+def test_a_crash_that_cut_the_end_of_the_binlog(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
     """R6: what a reader has and the server has forgotten cannot be taken back."""
     server = fresh_server(variant)
     database = server.create_database()
@@ -344,7 +344,7 @@ def test_a_gtid_domain_that_is_deleted(variant: str, fresh_server: FreshServer, 
 
 
 @servers
-def test_a_purged_log(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
+def test_a_purged_binlog(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
     """R6: a gap is an error, not a jump."""
     server = fresh_server(variant)
     database = server.create_database()

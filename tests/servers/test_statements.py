@@ -26,7 +26,7 @@ servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysq
 
 
 class World:
-    """A table `t` as a case wants it, and what is written to the log from then on."""
+    """A table `t` as a case wants it, and what is written to the binlog from then on."""
 
     def __init__(self, server: Server, database: str, case: Case) -> None:
         self.server, self.database, self.case = server, database, case
@@ -40,7 +40,7 @@ class World:
         self.server.run(*statements, db=self.database)
 
     def stops(self) -> list[str]:
-        """The statements of the log for which the table stops."""
+        """The statements of the binlog for which the table stops."""
         return [f.sql for f in self.facts() if isinstance(f, Statement) and may_change(f, self.table)]
 
     def facts(self) -> list[Fact]:
@@ -86,7 +86,8 @@ def test_what_leaves_the_table_as_it_is(world: World) -> None:
     "column", ["tx TEXT", "l VARCHAR(20)", "v VARCHAR(10) NOT NULL", "ts TIMESTAMP NULL, MODIFY dt DATETIME NOT NULL"]
 )
 def test_strict_mode_refuses_what_would_lose_something(world: World, mode: str, column: str) -> None:
-    """A column that says no character set gets the table's; NULLs have no place in NOT NULL."""
+    """A column without a character set of its own gets the table's; NULLs have no place in NOT
+    NULL."""
     with pytest.raises(MySQLError):
         world.server.run(mode, f"ALTER TABLE t MODIFY {column}", db=world.database)
 

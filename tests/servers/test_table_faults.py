@@ -130,7 +130,7 @@ def test_a_plan_is_shown_of_the_tables_that_can_be_planned(sync: Sync) -> None:
 
 @usually_on("mariadb1011")
 def test_a_dropped_table_that_is_asked_for_again_stops_no_other(sync: Sync) -> None:
-    """Not those that flow, nor one that is read for the first time beside it."""
+    """Neither those that stream, nor one that is read for the first time meanwhile."""
     sync.start("forever")
     sync.wait_for(lambda s: streaming(s) == 2)
     gone, new = name_of(sync, "c"), name_of(sync, "d")

@@ -51,11 +51,11 @@ def verify(sync: SmallSync, *, patience: float = 30) -> dict[str, TableResult]:
         str(scratch),
         patience=patience,
     )
-    told: list[Progress | TableResult] = []
-    results = open_comparison(config, told.append).run()
+    reported: list[Progress | TableResult] = []
+    results = open_comparison(config, reported.append).run()
     assert not list(scratch.iterdir()), "scratch files are left"
     rows = {r.table: r.target_rows for r in results}
-    estimates = {t.table: t.estimate for t in told if isinstance(t, Progress) and t.step is Step.COMPARING}
+    estimates = {t.table: t.estimate for t in reported if isinstance(t, Progress) and t.step is Step.COMPARING}
     assert estimates == {table: rows[table] for table in estimates}
     return {r.table.partition(".")[2]: r for r in results}
 
@@ -110,7 +110,7 @@ def create_key_tables(server: Server, database: str) -> list[str]:
     return [*KEYS, "seed"]
 
 
-def test_every_type_of_key_is_compared_and_read_again(
+def test_every_type_of_key_is_compared_and_confirmed(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
     """R3: equal tables are equal; then a changed, a lost and an invented row of each are found
@@ -204,7 +204,7 @@ def test_a_key_twice_in_the_target_is_a_difference(
 def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_found(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    """Nothing runs and the source went on: the log tells what the target must have where it
+    """Nothing runs and the source went on: the binlog has what the target must have where it
     stands."""
     database = fresh_database(any_server)
     table_of_rows(any_server, database, 100)
@@ -233,7 +233,7 @@ def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_fo
         "1001": Kind.DIFFERENT,
     }
     sync.catch_up()
-    # the stream has replaced whatever the log touches
+    # the stream has replaced whatever the binlog changes
     assert {d.key["id"]: d.kind for d in verify(sync)["t"].keys} == {"7": Kind.MISSING}
 
 
@@ -304,7 +304,7 @@ class Writers:
             with self._server.connect(db=self._database, autocommit=True) as connection, connection.cursor() as cursor:
                 while not self._stopping.wait(0.03):
                     self._write(cursor, random)
-        except BaseException as e:  # noqa: BLE001 (told by the test's thread)
+        except BaseException as e:  # noqa: BLE001 (raised by the test's thread)
             self._failures.append(e)
 
     def _write(self, cursor: Any, random: Random) -> None:

@@ -1,8 +1,8 @@
 """Rule R1: everything that a low watermark covers is visible to every later SELECT.
 
 Semi-synchronous replication that waits for a replica that does not exist holds the window open in
-which the log already has a transaction that no SELECT sees. The plain status position is shown to
-lose the row there; ours does not.
+which the binlog already has a transaction that no SELECT sees. The plain status position is shown
+to lose the row there; ours does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def window(request: pytest.FixtureRequest, fresh_server: FreshServer) -> Iterato
 
 
 def _insert_of(window: OpenWindow, executed_before: str) -> TransactionId:
-    """The transaction, once it is over: the last one in the log."""
+    """The transaction, once it is over: the last one in the binlog."""
     end = window.naive()
     if not executed_before:
         return TransactionId(end)
@@ -88,7 +88,7 @@ def _await_rest(server: Server) -> None:
 def test_kinds_of_positions(every_server: Server, fresh_database: FreshDatabase) -> None:
     """MySQL with GTIDs has sets, the others places with their proof (R5, R6)."""
     database = fresh_database(every_server)
-    # MariaDB says no GTID position in a file of a long event, which another test may have left
+    # MariaDB gives no GTID position in a file of a long event, which another test may have left
     every_server.run("FLUSH BINARY LOGS", f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
     _await_rest(every_server)
     with connected(every_server) as (connection, facts):

@@ -134,7 +134,7 @@ def test_one_name_again_and_again_across_restarts(copy: Stepwise) -> None:
 
 @servers
 def test_a_snapshot_between_prepare_and_commit(copy: Stepwise) -> None:
-    """R1: prepared rows are in the log before LOW and no SELECT sees them; they come with the
+    """R1: prepared rows are in the binlog before LOW and no SELECT sees them; they come with the
     commit."""
     _prepare(copy, "'s'", "UPDATE a SET v = 'prepared' WHERE id < 5", "INSERT INTO a VALUES (900,'prepared')")
     copy.snapshot("a")
@@ -239,7 +239,7 @@ def test_a_crash_of_the_server_between_prepare_and_commit(
 def test_a_commit_whose_prepare_is_in_no_binlog_stops_its_tables(
     variant: str, fresh_server: FreshServer, tmp_path: Path
 ) -> None:
-    """Its rows may be anything. Reading the table again cures it."""
+    """Its rows may be anything. A resnapshot repairs it."""
     server = fresh_server(variant)
     copy = _copy(server, server.create_database(), tmp_path)
     _prepare(copy, "'old'", "UPDATE a SET v = 'lost' WHERE id < 5")

@@ -1,4 +1,4 @@
-"""Rule R1 beside XA transactions that other connections commit: what LOW covers, every later SELECT
+"""Rule R1 with XA transactions that other connections commit: what LOW covers, every later SELECT
 sees."""
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _wait(folder: Path, port: int, token: str) -> Api:
     """The server is its own certificate's authority."""
     deadline = time.monotonic() + 240
     certificate = folder / "certs" / "apiserver.crt"
-    said = "no certificate"
+    problem = "no certificate"
     while time.monotonic() < deadline:
         try:
             tls = ssl.create_default_context(cafile=str(certificate))
@@ -145,10 +145,12 @@ def _wait(folder: Path, port: int, token: str) -> Api:
         try:
             api.get("/api/v1/namespaces/default")
         except ApiError as error:
-            said = str(error)
+            problem = str(error)
             api.close()
             time.sleep(0.1)
             continue
         _CERTIFICATES[api.server] = certificate
         return api
-    raise AssertionError(f"the API server did not start: {said}; {(folder / 'kube-apiserver.log').read_text()[-2000:]}")
+    raise AssertionError(
+        f"the API server did not start: {problem}; {(folder / 'kube-apiserver.log').read_text()[-2000:]}"
+    )

@@ -137,7 +137,9 @@ def _what_happened(step: int, counter: int | None) -> str:
         return "the row is lost: its insert, or the delete before it was applied after it"
     if step in (0, GONE):
         return (
-            "the delete is lost, or an earlier change was applied after it" if step else "a row that nobody committed"
+            "the delete is lost, or an earlier change was applied after it"
+            if step
+            else "a row that was never committed"
         )
     if counter > step:
         return "a change that was not committed"

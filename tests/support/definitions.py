@@ -31,7 +31,7 @@ TABLE = (
     f"CREATE TABLE t ({_COLUMNS}, PRIMARY KEY (id), UNIQUE KEY u (n), KEY kv (v)) DEFAULT CHARSET utf8mb4",
     *(f"INSERT INTO t VALUES {row}" for row in _ROWS),
 )
-#: without a primary key: rows are told apart by `u`
+#: without a primary key: rows are identified by `u`
 UNIQUE = (TABLE[0].replace("PRIMARY KEY (id), UNIQUE KEY u (n)", "UNIQUE KEY u (id), UNIQUE KEY w (n, id)"), *TABLE[1:])
 #: no NULL in any column
 FULL = (TABLE[0], *(statement for statement in TABLE[1:] if ",NULL" not in statement))
@@ -135,7 +135,7 @@ NOTHING = [
     nothing(A + "ADD COLUMN IF NOT EXISTS v INT DEFAULT 4", flavor=_MARIADB),
     nothing(A + "DROP COLUMN IF EXISTS nope", flavor=_MARIADB),
     nothing(A + "DISABLE KEYS", A + "ENABLE KEYS"),
-    # columns that say again what is there
+    # columns that are defined as they are
     nothing(A + "MODIFY i INT COMMENT 'hello'"), nothing(A + "MODIFY COLUMN i INT(11) DEFAULT 8"),
     nothing(A + "CHANGE i i INT NULL DEFAULT NULL COMMENT 'x'"), nothing(A + "MODIFY n INT NOT NULL COMMENT 'x'"),
     nothing(A + "MODIFY id INT NOT NULL COMMENT 'key'"),

@@ -24,7 +24,7 @@ def log_end(server: Server) -> FilePosition:
 
 
 def raw_events(server: Server, start: Position, *, user: str = "root", password: str = "") -> Iterator[bytes]:
-    """The raw events from `start` to the end of the log."""
+    """The raw events from `start` to the end of the binlog."""
     connection = server.connect(user=user, password=password)
     with BinlogClient(
         connection, flavor=server.flavor, start=start, replica_id=REPLICA_ID, heartbeat_seconds=5, nonblocking=True
@@ -40,7 +40,7 @@ def read_log(
     wanted: Callable[[TableId], bool] = lambda _: True,
     mark: str = "",
 ) -> list[Fact]:
-    """The facts from `start` to the end of the log."""
+    """The facts from `start` to the end of the binlog."""
     parser = EventParser(server.flavor, mark=mark, wanted=wanted)
     return [fact for event in raw_events(server, start) for fact in parser.feed(event)]
 
@@ -58,8 +58,8 @@ def definition(server: Server, database: str, name: str, key: tuple[str, ...] = 
 
 
 def changes(server: Server, table: Table, start: Position) -> Decoded:
-    """The changes of one table from `start` to the end of the log, transactions numbered by event;
-    both decoders agree."""
+    """The changes of one table from `start` to the end of the binlog, transactions numbered by
+    event; both decoders agree."""
     facts = read_log(server, start, wanted=lambda t: t == table.id)
     events = [f for f in facts if isinstance(f, RowsEvent)]
     numbers = list(range(len(events)))

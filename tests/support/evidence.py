@@ -1,4 +1,4 @@
-"""What the target's own history says about a key: the first thing to look at when source and target
+"""What the target's own history has of a key: the first evidence when source and target
 differ."""
 
 from __future__ import annotations

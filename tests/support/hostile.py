@@ -69,7 +69,7 @@ class Hostile:
         self.send(client, len(payload).to_bytes(3, "little") + bytes([number & 0xFF]) + payload)
 
     def drip(self, client: socket.socket) -> None:
-        """A byte now and then, for ever."""
+        """A byte now and then, without end."""
         while not self.ending.wait(_DRIP_SECONDS):
             self.send(client, b"\x00")
 

@@ -1,4 +1,5 @@
-"""Columns as the log has them, for tests of row decoders: definitions, stored values, row images.
+"""Columns as the binlog has them, for tests of row decoders: definitions, stored values, row
+images.
 
 `KINDS` is the catalogue: what a server declares, how its TABLE_MAP describes it, and a strategy of
 stored bytes that it may write. Bytes that no server writes come from `GARBAGE`.

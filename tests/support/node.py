@@ -132,8 +132,8 @@ class Node:
         return self.kubectl(*logs, "--previous") + self.kubectl(*logs)
 
     def page(self, pod: Object, port: int) -> str:
-        """What Prometheus would read there, by way of the API server. Raises OSError while nobody
-        answers."""
+        """What Prometheus would read there, by way of the API server. Raises OSError while no
+        program answers."""
         about, token = pod["metadata"], self.api.token()
         path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}:{port}/proxy/metrics"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -177,18 +177,18 @@ def ready(pod: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def wait_until(what: Callable[[], Any], seconds: float, said: str, describe: Callable[[], str] = lambda: "") -> Any:
-    """The first true value of `what()`."""
+def wait_until(holds: Callable[[], Any], seconds: float, what: str, describe: Callable[[], str] = lambda: "") -> Any:
+    """The first true value of `holds()`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
-            if found := what():
+            if found := holds():
                 return found
         except ApiError as error:
             if not (error.transient or error.gone):
                 raise
         time.sleep(0.5)
-    raise AssertionError(f"not within {seconds:.0f} s: {said}\n{describe()}")
+    raise AssertionError(f"not within {seconds:.0f} s: {what}\n{describe()}")
 
 
 @contextmanager

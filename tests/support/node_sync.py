@@ -80,7 +80,7 @@ class NodeSync:
         return [p["metadata"]["name"] for p in found if p["status"]["phase"] == "Running"]
 
     def numbers(self) -> dict[str, float]:
-        """What the driver's metrics say, without their labels; none while there is no driver to be
+        """The driver's metrics, without their labels; none while there is no driver to be
         asked."""
         pods = [p for p in self.node.pods(self.name, DRIVER) if ready(p)]
         try:
@@ -105,8 +105,8 @@ class NodeSync:
             )
         ) + self.node.kubectl("-n", SYSTEM, "logs", "deploy/cdcsync", "--tail=40")
 
-    def until(self, wanted: Any, seconds: float, said: str) -> Status:
-        wait_until(lambda: wanted(self.status), seconds, said, self.describe)
+    def until(self, wanted: Any, seconds: float, what: str) -> Status:
+        wait_until(lambda: wanted(self.status), seconds, what, self.describe)
         return self.status
 
     def flows(self) -> Status:

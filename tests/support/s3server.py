@@ -1,8 +1,8 @@
 """A server of S3 (moto) whose conditional puts are atomic, as a store's are:
 `python s3server.py -H HOST -p PORT`.
 
-Moto looks whether a name is taken and then takes it; of two requests in two threads both could be
-told that it was free, which a store that is fit for us never says.
+Moto checks whether a name is taken and then takes it. Of two requests in two threads both could be
+answered that it was free, which no store does that commits can rely on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The window of rule R1, held open: a transaction is in the log and no SELECT sees it.
+"""The window of rule R1, held open: a transaction is in the binlog and no SELECT sees it.
 
 Semi-synchronous replication (AFTER_SYNC) that waits for a replica which does not exist stops a
-commit exactly between the log and the engine, until it is switched off.
+commit exactly between the binlog and the engine, until it is switched off.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SEMI_SYNC = {
 
 @dataclass
 class OpenWindow:
-    """An insert of row 1 into `database.t` that is in the log and that no SELECT sees, until
+    """An insert of row 1 into `database.t` that is in the binlog and that no SELECT sees, until
     `close`."""
 
     server: Server
@@ -102,7 +102,7 @@ def open_window(server: Server) -> Iterator[OpenWindow]:
     window = OpenWindow(server, database, insert)
     insert.start()
     try:
-        until(lambda: window.naive() != before, "the insert in the log")
+        until(lambda: window.naive() != before, "the insert in the binlog")
         yield window
     finally:
         window.close()

@@ -141,7 +141,7 @@ class Server:
         return f"thread id {thread_id}," in cursor.fetchone()[2]
 
     def create_user(self, name: str, password: str, grants: Sequence[str] = ("ALL",), on: str = "*.*") -> None:
-        """Creates the account `name`@`%` anew, with `grants` on `on`; nothing of it goes into the
+        """Replaces the account `name`@`%`, with `grants` on `on`; nothing of it goes into the
         binlog."""
         self.run(
             "SET sql_log_bin = 0",

@@ -35,7 +35,7 @@ def repair_of(source: Source, log: str) -> SourceRepair:
 
 @contextmanager
 def connected(server: Server) -> Iterator[tuple[Connection, ServerFacts]]:
-    """A connection of the product as root, and what it says about the server."""
+    """A connection of the product as root, and the facts of its server."""
     with connect(source_of(server)) as connection:
         yield connection, read_facts(connection)
 

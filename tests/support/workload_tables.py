@@ -2,8 +2,8 @@
 a counter walk.
 
 Why so many keys with so few writes each: where a key is written again and again, a row that was
-lost comes back with its next write before anyone looks. A key is a function of its number, so that
-a seed decides what is written; every second number is loaded before the writers start, so that
+lost comes back with its next write before the comparison. A key is a function of its number, so
+that a seed decides what is written; every second number is loaded before the writers start, so that
 inserts fall into every part of the key space.
 """
 
@@ -94,7 +94,7 @@ def _by_token(number: int) -> Literals:
     digest = hashlib.md5(number.to_bytes(8)).digest()
     return (
         f"x'{digest[: 16 - number % 4].ljust(16, bytes(1)).hex()}'",
-    )  # some end in zero bytes: the log leaves them out
+    )  # some end in zero bytes: the binlog leaves them out
 
 
 def _by_amount(number: int) -> Literals:

@@ -1,5 +1,5 @@
-"""A sync on a real API server without a kubelet: a pretended source, drivers played by their own
-reporter, pods' ends by writes."""
+"""A sync on a real API server without a kubelet: a simulated source, drivers simulated by the real
+reporter, ends of pods by writes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def ended_container(terminated: Object) -> Object:
     }  # fmt: skip
 
 
-class PlayedSync:
-    """One resource with its Secret, a pretended source, and the controller under test."""
+class InProcessSync:
+    """One resource with its Secret, a simulated source, and the controller under test."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.api, self.namespace = api, namespace
@@ -64,7 +64,7 @@ class PlayedSync:
             "autoRestart": {"backoff": {"initial": "100ms", "max": "1s"}},
         }
 
-    def create(self, **spec: Any) -> PlayedSync:
+    def create(self, **spec: Any) -> InProcessSync:
         body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": "shop"}}
         self.api.create(f"{self.syncs}", body | {"spec": self.spec | spec})
         return self
@@ -100,7 +100,7 @@ class PlayedSync:
         return controller
 
     def until(self, controller: KubeController, wanted: Callable[[Status], object], seconds: float = 120) -> Status:
-        """Looks again and again until the stored status is as wanted."""
+        """Reconciles until the stored status is as wanted."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             controller.reconcile()
@@ -171,7 +171,7 @@ class PlayedSync:
         self.api.create(f"{self.base}/pods", body | {"spec": {"containers": [container]}})
 
     def bind(self, pod: str, node: str) -> None:
-        """To a node that nobody runs: what is deleted there waits for a kubelet to say that it
+        """To a node without a kubelet: what is deleted there waits for a report that it
         ended."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}

@@ -1,8 +1,7 @@
 """What a cluster refuses or kills ends as a reason in the status, and is tried again; many syncs at
-once are all looked after.
+once are all reconciled.
 
-The troubled syncs were made before the first test (see conftest), because some reasons take
-patience.
+The faulty syncs were made before the first test (see conftest), because some reasons take long.
 """
 
 from __future__ import annotations
@@ -12,21 +11,21 @@ import time
 import pytest
 
 from cdcsync_core.status import Status
+from support.faults import FAULTS, LONG_FAULTS
 from support.node import Node, wait_until
 from support.node_sync import make_namespace, make_secret, make_sync, source_part
 from support.servers import Server
-from support.troubles import LONG_TROUBLES, TROUBLES
 
 MANY = 50
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("name", [*TROUBLES, *(pytest.param(n, marks=pytest.mark.long) for n in LONG_TROUBLES)])
-def test_what_the_cluster_refuses_is_told(node: Node, refused: None, name: str) -> None:
-    path, trouble = f"/apis/cdcsync.io/v1alpha1/namespaces/{name}/cdcsyncs", (TROUBLES | LONG_TROUBLES)[name]
+@pytest.mark.parametrize("name", [*FAULTS, *(pytest.param(n, marks=pytest.mark.long) for n in LONG_FAULTS)])
+def test_what_the_cluster_refuses_is_reported(node: Node, refused: None, name: str) -> None:
+    path, fault = f"/apis/cdcsync.io/v1alpha1/namespaces/{name}/cdcsyncs", (FAULTS | LONG_FAULTS)[name]
 
     def status() -> Status:
-        return Status.model_validate(node.api.get(f"{path}/troubled")["status"])
+        return Status.model_validate(node.api.get(f"{path}/faulty")["status"])
 
     def describe() -> str:
         seen = node.kubectl("-n", name, "get", "pods", "-o", "yaml")
@@ -36,17 +35,17 @@ def test_what_the_cluster_refuses_is_told(node: Node, refused: None, name: str) 
             + node.kubectl("-n", name, "logs", "-l", "app.kubernetes.io/name=cdcsync", "--tail=60")
         )
 
-    wait_until(lambda: status().restarts.reason == trouble.reason, trouble.seconds, trouble.reason, describe)
+    wait_until(lambda: status().restarts.reason == fault.reason, fault.seconds, fault.reason, describe)
     found = status()
-    assert found.condition("Ready").reason == trouble.reason, describe()
-    assert trouble.words in found.condition("Ready").message, describe()
+    assert found.condition("Ready").reason == fault.reason, describe()
+    assert fault.words in found.condition("Ready").message, describe()
     assert found.condition("Stalled").status == "False", describe()
     assert found.restarts.next_attempt_at or found.runs.snapshot, describe()
-    node.api.delete(f"{path}/troubled")
+    node.api.delete(f"{path}/faulty")
     wait_until(lambda: not list(node.api.items(path)), 60, "it is gone")
 
 
-def test_many_syncs_of_one_namespace_are_all_looked_after(node: Node, source: Server) -> None:
+def test_many_syncs_of_one_namespace_are_all_reconciled(node: Node, source: Server) -> None:
     """Most are paused; some are refused by the policy, some lack their Secret."""
     make_namespace(node, "many")
     make_secret(node, "many", "source", {"username": "cdc", "password": "x"})

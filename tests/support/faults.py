@@ -14,14 +14,14 @@ from support.sync_process import GRANTS
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """`beside`: objects of the namespace; `spec`: parts of the sync's; `reason` and `words`: what
-    its status must say, within `seconds`."""
+class Fault:
+    """`objects`: others in its namespace; `spec`: parts of the sync's; `reason` and `words`: what
+    its status must contain within `seconds`."""
 
     reason: str
     words: str
     spec: Object = field(default_factory=dict)
-    beside: tuple[Object, ...] = ()
+    objects: tuple[Object, ...] = ()
     seconds: float = 180
 
 
@@ -76,38 +76,38 @@ _SCRATCH = _filled({"sizeLimit": "1Mi"}, "head -c 64M /dev/zero > /full/all")
 
 
 def _executors(template: Object) -> Object:
-    """A snapshot with one executor of that template, beside a driver that takes little."""
+    """A snapshot with one executor of that template, with a driver that takes little."""
     merged = {"containers": small("executor")["spec"]["containers"]} | template
     executors = {"instances": 1, "memory": "512Mi", "podTemplate": {"spec": merged}}
     return {"driver": {"memory": "768Mi", "podTemplate": small("driver")}, "executors": executors}
 
 
 #: by the name of the namespace
-TROUBLES = {
-    "no-quota": Trouble("QuotaExceeded", "exceeded quota", beside=(_NO_PODS,)),
-    "no-image": Trouble("ImagePullFailed", "no-such-image", {"image": "localhost/no-such-image:1"}),
-    "no-memory": Trouble(
+FAULTS = {
+    "no-quota": Fault("QuotaExceeded", "exceeded quota", objects=(_NO_PODS,)),
+    "no-image": Fault("ImagePullFailed", "no-such-image", {"image": "localhost/no-such-image:1"}),
+    "no-memory": Fault(
         "OutOfMemory",
         "raise spec.driver.memory",
         {"driver": {"podTemplate": {"spec": {"containers": [_TINY]}}}},
-        seconds=500,  # the word of the kernel may come after the end of the container: then the second attempt tells
+        seconds=500,  # the kernel's report may come after the end of the container: then the second attempt shows it
     ),
 }
-#: those that take patience, or processors
-LONG_TROUBLES = {
-    "no-room": Trouble(
+#: those that take long, or processors
+LONG_FAULTS = {
+    "no-room": Fault(
         "DriverUnschedulable", "no node takes the driver's pod: 0/", {"driver": {"podTemplate": {"spec": _NOWHERE}}},
         seconds=600,
     ),
-    "no-room-to-read": Trouble("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
-    "full-disk": Trouble("SinkUnreachable", "o space left", _LAKE, seconds=600),
-    "full-scratch": Trouble("DriverLost", "Usage of EmptyDir volume", _SCRATCH, seconds=600),
-    "hungry": Trouble("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
+    "no-room-to-read": Fault("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
+    "full-disk": Fault("SinkUnreachable", "o space left", _LAKE, seconds=600),
+    "full-scratch": Fault("DriverLost", "Usage of EmptyDir volume", _SCRATCH, seconds=600),
+    "hungry": Fault("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
 
 
-def begin_troubles(node: Node, source: Server, chosen: Iterable[str]) -> None:
-    """Each is called `troubled`."""
+def begin_faults(node: Node, source: Server, chosen: Iterable[str]) -> None:
+    """A sync called `faulty` in a namespace of each name."""
     database = source.create_database()
     source.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", db=database)
     source.create_user("cdc", PASSWORD, GRANTS[source.flavor])
@@ -121,15 +121,15 @@ def begin_troubles(node: Node, source: Server, chosen: Iterable[str]) -> None:
         **_ONCE,
     }
     for name in chosen:
-        trouble = (TROUBLES | LONG_TROUBLES)[name]
+        fault = (FAULTS | LONG_FAULTS)[name]
         make_namespace(node, name)
         make_secret(node, name, "source", {"username": "cdc", "password": PASSWORD})
-        for thing in trouble.beside:
-            _make_beside(node, name, thing)
-        make_sync(node, name, "troubled", merged(base, trouble.spec))
+        for thing in fault.objects:
+            _make_object(node, name, thing)
+        make_sync(node, name, "faulty", merged(base, fault.spec))
 
 
-def _make_beside(node: Node, namespace: str, thing: Object) -> None:
+def _make_object(node: Node, namespace: str, thing: Object) -> None:
     """A quota counts from when the controller has seen it; until then a pod is refused in other
     words."""
     path = f"/api/v1/namespaces/{namespace}/{thing['kind'].lower()}s"
