@@ -1,12 +1,12 @@
-"""Whatever happens to a sync, in whatever order: once it is quiet, every table flows that can, and
-the status says how it stands.
+"""Whatever happens to a sync, in whatever order: once it is quiet, every table streams that can, and
+the status shows it.
 
-`decide` is driven through histories of a pretended cluster: drivers that say and do what the real
-ones say and do, targets with the state that commits carry, and a log. Tables are made and dropped,
-people change the resource, drivers die or are refused, reports are late, controllers and even the
-status are lost. Meanwhile no table is called consistent that no run captures, nothing is begun
-again without a pause, and nothing stalls that needs no one; afterwards all is as it was asked for
-(rules R4, R5).
+`decide` is driven through histories of a simulated cluster: drivers that report and do what the
+real ones do, targets with the state that commits carry, and a binlog. Tables are created and
+dropped, the resource is changed, drivers die or are refused, reports are late, controllers and even
+the status are lost. Meanwhile no table is called consistent that no run captures, nothing is started
+again without a pause, and nothing stalls that goes on by itself; afterwards all is as the resource
+asks (rules R4, R5).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Cluster:
             driver.heard, driver.heard_at = len(driver.reports), self.now
 
     def finish(self, driver: Driver) -> None:
-        """It is gone; what it said is known by then."""
+        """It is gone; its reports are known by then."""
         if driver.exit is not None:
             self.hear(driver)
             driver.ended = True
@@ -210,7 +210,7 @@ class Cluster:
         elif isinstance(action, ForgetRun):
             self.drivers.pop(action.id)
 
-    # -- what must hold at every look
+    # -- what must hold at every reconciliation
 
     def _blame(self, merged: Status) -> set[str]:
         """Those that a run which has just been found ended may make fail."""
@@ -273,7 +273,7 @@ class Cluster:
             assert self.now - self.failed_at.get(action.kind, 0.0) >= PAUSE, "begun again without a pause"
 
     def _check_captured(self, name: str) -> None:
-        """A few looks after all has been said."""
+        """A few reconciliations after all has been reported."""
         entry, stream = self.status.table(name), self.stream()
         green = entry is not None and entry.phase in CONSISTENT and self.status.condition("Consistent").status == "True"
         told = all(d.heard == len(d.reports) for d in self.drivers.values())
@@ -282,7 +282,7 @@ class Cluster:
             self.uncaptured[name] = self.uncaptured.get(name, 0) + 1
         else:
             self.uncaptured[name] = 0
-        assert self.uncaptured[name] <= 3, f"{name} is called consistent and nobody captures it"
+        assert self.uncaptured[name] <= 3, f"{name} is called consistent and no run captures it"
 
     def stream(self) -> Driver | None:
         ref = self.status.runs.stream
@@ -298,7 +298,7 @@ class Cluster:
     # -- quiet
 
     def calm(self, seconds: float = 5.0) -> None:
-        """Everyone who is not held back does a step of their work and says so."""
+        """Every driver that is not held back does a step of its work and reports it."""
         self.now += seconds
         self.lake.log += [(name, "row") for name in sorted(self.busy - self.lake.absent)]
         for driver in self.live():
@@ -365,7 +365,7 @@ class Cluster:
         if failed:
             return "" if stopped or old or name in self.blamed else "called failed, and flows"
         if stopped or target is None:
-            return "nobody has it"
+            return "no run has it"
         if not self.captured(name):
             return "released"
         entry = self.status.table(name)

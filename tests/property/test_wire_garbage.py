@@ -123,6 +123,7 @@ def test_damaged_events(data: st.DataObject, flavor: Flavor) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 255), st.binary(max_size=80), st.sampled_from(["mysql", "mariadb"]))
 def test_events_of_any_kind(kind: int, body: bytes, flavor: Flavor) -> None:
+    """`_error` lets no other exception than a CdcError pass."""
     for before in (2, 4, 5):
         events = [*_LOG[:before], event(kind, body, end=5000)]
         _error(partial(_read, flavor, events))
@@ -141,6 +142,7 @@ def test_images_of_any_bytes(column: tuple[str, MappedColumn], body: bytes, oper
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
 def test_json_of_any_bytes(raw: bytes) -> None:
+    """`_error` lets no other exception than a CdcError pass."""
     for kind in (b"", b"\x00", b"\x01", b"\x02", b"\x03", b"\x0f"):
         _error(partial(json_text, kind + raw))
 

@@ -157,6 +157,7 @@ def test_locked_account(any_server: Server) -> None:
 
 
 def test_passwords_of_any_bytes(any_server: Server) -> None:
+    """The login is the assertion: it raises where the password arrives changed."""
     password = 'pä%s\\"`€ x'
     any_server.run(
         "SET sql_log_bin = 0",

@@ -68,6 +68,7 @@ def _writes(server: Server, first: int, count: int = 3) -> None:
 
 
 def test_a_binlog_that_goes_on_is_the_same(server: Server) -> None:
+    """The proof raises where it fails."""
     log, position = _position(server)
     _writes(server, 1)
     _verify_resumable(server, log, position)

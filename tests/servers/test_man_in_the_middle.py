@@ -99,6 +99,7 @@ def test_a_first_login_to_mysql_needs_a_verified_server(mysql97_gtid: Server) ->
 
 
 def test_an_account_without_a_password_has_nothing_to_lose(mysql97_gtid: Server) -> None:
+    """It is not refused, though the server is not verified."""
     mysql97_gtid.create_user("open", "")
     connect(source_of(mysql97_gtid, "open", "", Tls("required"))).close()
 

@@ -129,6 +129,7 @@ def test_low_without_gtids_needs_backup_admin(mysql97_nogtid: Server) -> None:
 
 
 def test_low_needs_no_more_than_documented(every_server: Server) -> None:
+    """`low` raises PrivilegeMissing where a grant is missing."""
     grants = ["SELECT", "REPLICATION CLIENT", "REPLICATION SLAVE"]
     if every_server.variant == "mysql97_nogtid":
         grants.append("BACKUP_ADMIN")

@@ -151,6 +151,7 @@ def test_every_crash_point_is_in_a_plan() -> None:
 @pytest.mark.timeout(SECONDS + 1800)
 @pytest.mark.parametrize("variant", [pytest.param(v, marks=[] if v in OFTEN else pytest.mark.long) for v in PLANS])
 def test_the_copy_is_right_after_any_crash(variant: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """`Round.run` compares source and target at its end."""
     server: Server = request.getfixturevalue(variant)
     deadline = time.monotonic() + SECONDS
     for number, plan in enumerate(_plans(variant)):

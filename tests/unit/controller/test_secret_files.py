@@ -66,7 +66,9 @@ def _fail(*_: object, **__: object) -> None:
     raise OSError("no space left")
 
 
-def test_folders_come_and_go_while_leftovers_are_looked_for(folders: Path) -> None:
+def test_folders_come_and_go_while_leftovers_are_searched(folders: Path) -> None:
+    """Neither side raises over a folder that the other one removed."""
+
     def come_and_go(_: int) -> None:
         files = SecretFiles()
         files.write({"source": {"password": SecretStr("x")}})

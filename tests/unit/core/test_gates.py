@@ -70,5 +70,6 @@ def test_a_stopped_process_goes_on_when_it_is_continued(tmp_path: Path) -> None:
 
 
 def test_without_the_variable_a_gate_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns: a gate that fired would kill or stop this process."""
     monkeypatch.delenv("CDCSYNC_GATE", raising=False)
     gate("here")

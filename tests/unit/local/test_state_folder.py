@@ -17,6 +17,7 @@ from unit.local.harness import LocalHarness
 def test_a_command_that_only_reads_keeps_no_controller_from_starting(
     local: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`lock` raises where another controller holds it."""
     monkeypatch.setattr(state_folder, "_LOCK_TRIES", 600)
     local.state.lock().close()
     with local.state.lock_file.open() as reader:

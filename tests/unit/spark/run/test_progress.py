@@ -50,6 +50,7 @@ def test_a_driver_without_a_controller_is_told() -> None:
 
 
 def test_without_a_descriptor_reports_go_nowhere() -> None:
+    """A write to a wrong descriptor would raise OSError."""
     Reporter("run-1", -1).report(epoch=1)
 
 

@@ -203,6 +203,7 @@ _PIECES = ["a", "1", ".", "'", '"', "`", "\\", "/*", "*/", "/*!", "/*M!", "50001
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(_PIECES), max_size=40), st.sampled_from(EVERY))
 def test_anything_is_read_or_unreadable(pieces: list[str], session: Session) -> None:
+    """No other exception, whatever the text is."""
     with contextlib.suppress(Unreadable):
         tokenize("".join(pieces), session)
 
@@ -212,7 +213,7 @@ def test_anything_is_read_or_unreadable(pieces: list[str], session: Session) -> 
 )
 @pytest.mark.parametrize("session", [MYSQL, BOTH], ids=["escapes", "plain"])
 def test_time_grows_with_length_only(piece: str, session: Session) -> None:
-    """The test's timeout would strike: squared, it would be hours."""
+    """The assertion is the test's timeout: squared, it would be hours."""
     with contextlib.suppress(Unreadable):
         tokenize(piece * 60_000, session)
 
