@@ -1,12 +1,12 @@
-"""Whatever happens to a sync, in whatever order: once it is quiet, every table streams that can, and
-the status shows it.
+"""Whatever happens to a sync, in whatever order: once it is quiet, every table streams that can,
+and the status shows it.
 
 `decide` is driven through histories of a simulated cluster: drivers that report and do what the
 real ones do, targets with the state that commits carry, and a binlog. Tables are created and
 dropped, the resource is changed, drivers die or are refused, reports are late, controllers and even
-the status are lost. Meanwhile no table is called consistent that no run captures, nothing is started
-again without a pause, and nothing stalls that goes on by itself; afterwards all is as the resource
-asks (rules R4, R5).
+the status are lost. Meanwhile no table is called consistent that no run captures, nothing is
+started again without a pause, and nothing stalls that goes on by itself; afterwards all is as the
+resource asks (rules R4, R5).
 """
 
 from __future__ import annotations
