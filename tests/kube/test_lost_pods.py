@@ -61,7 +61,7 @@ def test_a_pod_that_is_not_there_any_more(sync: InProcessSync) -> None:
     sync.to_streaming(controller)
     (pod,) = sync.pods()
     sync.gone(pod)
-    told(sync, controller, Reason.DRIVER_LOST, "gone: deleted by somebody, or with its node")
+    told(sync, controller, Reason.DRIVER_LOST, "gone: deleted, or lost with its node")
 
 
 def test_a_pod_that_was_evicted_and_drained(sync: InProcessSync) -> None:
@@ -91,7 +91,7 @@ def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync, monkeypatch: 
     sync.api.delete(f"{sync.base}/pods/{pod}", {"gracePeriodSeconds": 1})
     controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "it has its grace"
-    monkeypatch.setattr(pod_outcome, "GONE_PATIENCE", -10.0)
+    monkeypatch.setattr(pod_outcome, "LOST_NODE_TIMEOUT", -10.0)
     told(sync, controller, Reason.DRIVER_LOST, "its node does not answer (DeletionByTaintManager")
     kept = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=kept-driver")
     assert pod not in {p["metadata"]["name"] for p in kept}, "there is no log to be read"
@@ -109,9 +109,9 @@ def test_a_pod_that_no_node_takes(sync: InProcessSync, monkeypatch: pytest.Monke
     sync.show(RunKind.SNAPSHOT, phase="Pending", conditions=[refused])
     controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "the cluster may grow"
-    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_PATIENCE", -1.0)
+    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_TIMEOUT", -1.0)
     status = sync.until(controller, lambda s: s.restarts.reason)
-    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_PATIENCE", 300.0)
+    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_TIMEOUT", 300.0)
     assert status.restarts.reason == Reason.DRIVER_UNSCHEDULABLE.value
     assert "0/3 nodes are available" in status.condition("Ready").message
     sync.until(controller, lambda s: s.runs.snapshot and s.runs.snapshot.pod in sync.pods() and len(sync.pods()) == 1)

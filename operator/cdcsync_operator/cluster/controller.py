@@ -1,10 +1,10 @@
 """One sync on a cluster: the shared reconciler on the cluster's ports, and what becomes of it when
 something goes wrong.
 
-Why it is right: whatever fails, the reconciler is thrown away and the next look begins from the
+Why it is right: whatever fails, the reconciler is discarded and the next one starts from the
 stored status, so nothing that was decided and not written is ever acted upon. A spec that cannot be
-read, or that this cluster refuses, stops nothing that runs: it is said in the status, and decided
-about when it has been corrected. The operator's own end drains no driver.
+read, or that this cluster refuses, stops no run: the status reports it, and the spec is
+reconciled when it has been corrected. The operator's own end drains no driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, T
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 
-#: seconds to the next look: at a sync that rests, at one that flows, at one on its way there
+#: seconds to the next reconciliation: of a sync at rest, of one that streams, of one on its way
+#: there
 _AT_REST, _FLOWING, _ON_ITS_WAY = 300.0, 10.0, 2.0
 _RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
 
@@ -95,18 +96,18 @@ class KubeController:
         self.calls.give_up(self._files.folder)
 
     def reset(self) -> None:
-        """The next look starts from what is stored."""
+        """The next reconciliation starts from the stored status."""
         self._reconciler = None
 
     def reconcile(self) -> float | None:
-        """Looks once; returns the seconds to the next look, None if the resource is gone."""
+        """Reconciles once; returns the seconds to the next time, None if the resource is gone."""
         try:
             again = self._reconcile()
         except StatusTakenOver:
             self._reconciler = None
             return 0.0
         except ResourceReplaced:
-            self.wake()  # what is known here is known of the old one
+            self.wake()  # what this controller knows is about the old one
             return None
         except ApiError as error:
             self._reconciler = None
@@ -141,7 +142,7 @@ class KubeController:
         return self._reconciler
 
     def _refuse(self, error: CdcError) -> None:
-        """Says what is wrong with the spec; what runs goes on."""
+        """Reports what is wrong with the spec; runs go on."""
         stored, now = self.store.status(), self.clock()
         status = stored.with_(observed_generation=self.store.generation)
         for kind, value in (("Ready", False), ("Reconciling", False), ("Stalled", True)):
@@ -169,7 +170,8 @@ class KubeController:
 
 @dataclass
 class _CachedStore:
-    """The port `Store` for one look: what was loaded before it, and the status to begin from."""
+    """The port `Store` for one reconciliation: what was loaded for it, and the status to start
+    from."""
 
     store: KubeStore
     resource: CdcSync

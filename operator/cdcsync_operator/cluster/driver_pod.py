@@ -4,7 +4,7 @@ Why it is right: the pod is whole, so nothing is submitted and no JVM runs in th
 runs in client mode inside it: the driver is where the pod is (`spark.driver.host` is its address),
 executors name it as their owner and go when it goes. Settings that begin with spark.kubernetes were
 tried on Spark 4.1 against a real API server; the service account's token is named explicitly,
-because client mode does not look for it. Both kinds of pods satisfy the restricted Pod Security
+because client mode does not search for it. Both kinds of pods satisfy the restricted Pod Security
 Standard (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
 """
 
@@ -28,8 +28,8 @@ DRIVER_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8090
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 _USER = 65532
 _MI = 2**20
-#: beside the JVM's heap: the Python driver and its source process; the Python worker of each task
-#: with its buffers
+#: on top of the JVM's heap: the Python driver and its source process; the Python worker of each
+#: task with its buffers
 _DRIVER_OVERHEAD = 1024 * _MI
 _EXECUTOR_OVERHEAD = 384 * _MI
 _TASK_OVERHEAD = 384 * _MI
@@ -133,7 +133,7 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (a pod's own)
         "spark.driver.port": str(DRIVER_PORT),
         "spark.blockManager.port": str(BLOCK_PORT),
-        # Who reaches these ports must know a secret of this run, which is mounted.
+        # A client of these ports must know a secret of this run, which is mounted.
         "spark.authenticate": "true",
         "spark.authenticate.secret.file": f"{AUTH_DIR}/{AUTH_KEY}",
         # What they send each other is encrypted and authenticated, by keys of that secret.
@@ -154,7 +154,7 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.kubernetes.executor.disableConfigMap": "true",
         # The driver reads there why executors ended, and their logs stay as long as its own.
         "spark.kubernetes.executor.deleteOnTermination": "false",
-        # There are none, and the driver has no right to look for them.
+        # There are none, and the driver has no right to list them.
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",

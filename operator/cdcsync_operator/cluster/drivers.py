@@ -3,15 +3,15 @@
 Why it is right:
 - Every object has a name that follows from the run's id, so doing a step again meets the object of
   the first time.
-- The report is made first and cleared last: whatever dies in between, a run that left anything is
-  found, and one that the status does not name is cleared away by the shared decisions.
+- The report is created first and deleted last: whatever dies in between, a run that left anything
+  is found, and one that the status does not name is cleared away by the shared decisions.
 - Reports are numbered, and the status says up to which number they are in it, so none is merged
-  twice, not even by the next operator; what an old report says can therefore not undo what was
+  twice, not even by the next operator; an old report can therefore not undo what was
   decided since.
-- A run whose chunk plan was being made when the operator died is drained and begun anew: its driver
-  would wait for the rest.
+- A run whose chunk plan was being made when the operator died is drained and started again: its
+  driver would wait for the rest.
 - A run has ended when its driver has, also one whose start or plan failed here: until then its
-  successor would have it beside itself.
+  successor would run concurrently with it.
 - A stop is two calls, a mark and a deletion; a mark without a deletion is a stop that was
   interrupted, and is finished.
 """
@@ -103,7 +103,9 @@ class KubeDrivers:
         owned = owned_tables(named.values())
         for run in named.values():
             ref, unknown = status.runs.get(run.kind), self._found[run.id].unknown
-            if unknown and ref is not None and not ref.report:  # later they are in the status with what the driver said
+            if (
+                unknown and ref is not None and not ref.report
+            ):  # later they are in the status, with the driver's reports
                 status = merge_report(status, Report(run.id, tables=unknown), owned[run.id])
             report = self._found[run.id].report_since(ref.report) if ref else None
             if report is None:
@@ -136,20 +138,20 @@ class KubeDrivers:
         # long as that is kept.
         executors = f"{RUN_LABEL}={action.id},{PART_LABEL}=executor"
         self.api.delete(f"{self._base}/pods", labelSelector=executors, fieldSelector=_UNFINISHED)
-        for path in self._access:  # by label, so that an object of another one's, of whatever name, is left alone
+        for path in self._access:  # by label, so that an object that is not this run's is left alone
             self.api.delete(path, labelSelector=self._selector(action.id))
         planner = self._planners.get(action.id)
         if planner is not None:
             planner.stop()
             planner.join(_JOIN_SECONDS)
             if planner.is_alive():
-                return  # what it still writes would be left over; the run is found again at the next look
+                return  # what it still writes would remain; the next reconciliation finds the run again
         self._planners.pop(action.id, None)
         self.api.delete(f"{self._base}/configmaps", labelSelector=self._selector(action.id))
         self.plan_room.free(self.namespace, action.id)
 
     def close(self) -> None:
-        """Nobody looks any more: what is planned here would be planned for nobody."""
+        """Ends the plans: nothing reads them any more."""
         for planner in self._planners.values():
             planner.stop()
         for run in self._planners.keys() | self._found.keys():  # their maps go with the resource
@@ -185,7 +187,7 @@ class KubeDrivers:
 
     def _timed(self, run: FoundRun) -> ObservedRun:
         """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
-        does not look fresh for as long."""
+        does not seem current for longer."""
         seen = run.seen(self.clock())
         if seen.reported_at is None:
             return seen
@@ -247,8 +249,8 @@ class KubeDrivers:
         return account
 
     def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[Object]]:
-        """The tables with their definitions, and entries of those that nobody knows any more, in
-        the driver's stead."""
+        """The tables with their definitions, and entries of those whose definition is
+        not known, in the driver's stead."""
         known: list[TableAssignment] = []
         unknown: list[Object] = []
         for name, nonce in action.tables:
@@ -367,7 +369,7 @@ def _explained(error: ApiError) -> CdcError:
         return fail(Reason.INTERNAL_ERROR, f"the API server refused a driver: {error.message}")
     if error.status in (400, 422):
         return fail(Reason.SPEC_INVALID, f"the API server refused a driver: {error.message}", remedy="see podTemplate")
-    return fail(Reason.INTERNAL_ERROR, f"a driver could not be made: {error}")
+    return fail(Reason.INTERNAL_ERROR, f"a driver could not be created: {error}")
 
 
 def _exit_of(error: CdcError) -> Exit:

@@ -1,8 +1,9 @@
 """Events of a resource, as `kubectl describe` shows them: one for each turn that a person would
 want to know of.
 
-Pure but for the poster. Events are told on changes only, from two statuses, so a look that changes
-nothing tells nothing; an event that cannot be posted is lost, because nothing depends on it.
+Pure but for the poster. Events follow from the difference of two statuses, so a reconciliation
+that changes nothing posts none; an event that cannot be posted is lost, because nothing depends on
+it.
 """
 
 from __future__ import annotations
@@ -72,25 +73,25 @@ def _turns(before: Status, after: Status) -> Iterator[EventText]:
     if now.status == "False" and now.reason != was.reason and now.reason in _FLOW | _EXPECTED:
         yield ("Warning" if now.reason in _FLOW else "Normal", now.reason, now.message)
     was, now = before.condition("SourceReady"), after.condition("SourceReady")
-    said = (was.message, after.condition("Stalled").message)
-    if now.status == "False" and now.reason == Reason.SPEC_INVALID.value and now.message not in said:
+    known = (was.message, after.condition("Stalled").message)
+    if now.status == "False" and now.reason == Reason.SPEC_INVALID.value and now.message not in known:
         yield ("Warning", now.reason, now.message)
 
 
 def _tables(before: Status, after: Status) -> Iterator[EventText]:
-    """What came and went by itself: those of another spec, or of a status that was lost, are no
-    news."""
+    """Tables that appeared or disappeared by themselves; those of another spec, or of a status that
+    was lost, are not reported."""
     if not before.table_status or before.observed_generation != after.observed_generation:
         return
     captured = {t.name for t in before.table_status if t.phase is not TablePhase.UNASSIGNED}
     added = [t.name for t in after.table_status if t.name not in captured and t.phase is TablePhase.PENDING]
     if added:
-        yield ("Normal", "TablesAdded", f"appeared and match, are read beside the stream: {', '.join(added)}")
+        yield ("Normal", "TablesAdded", f"new tables match and are read while the stream goes on: {', '.join(added)}")
     reasons = {t.name: t.reason for t in before.table_status if t.phase is TablePhase.UNASSIGNED}
     left = [t for t in after.table_status if t.phase is TablePhase.UNASSIGNED and t.reason]
-    said = [t.message for t in left if reasons.get(t.name) != t.reason]
-    if said:
-        yield ("Warning", "TablesNotCaptured", "\n".join(said))
+    messages = [t.message for t in left if reasons.get(t.name) != t.reason]
+    if messages:
+        yield ("Warning", "TablesNotCaptured", "\n".join(messages))
 
 
 @dataclass
@@ -106,10 +107,10 @@ class EventPoster:
     def refused(self, store: KubeStore, error: CdcError) -> None:
         self._post(store.namespace, store.name, "", ("Warning", error.reason.value, error.message))
 
-    def _post(self, namespace: str, name: str, uid: str, told: EventText) -> None:
+    def _post(self, namespace: str, name: str, uid: str, text: EventText) -> None:
         now = datetime.now(UTC)
         stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
-        kind, reason, message = told
+        kind, reason, message = text
         about = {"apiVersion": API_VERSION, "kind": KIND, "namespace": namespace, "name": name}
         body: Object = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Kopf's part: it watches and says which sync to look at. Nothing is decided or done here.
+"""Kopf's part: it watches and queues the syncs that changed. Nothing is decided or done here.
 
 Only events are handled: no finalizer, no webhook, no timer, no daemon, nothing of Kopf's in an
 annotation. `python -m cdcsync_operator.cluster.handlers` is the operator's process.
@@ -51,8 +51,8 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
 
 
 def main() -> int:
-    """Runs until SIGTERM. Exit 1 where the lease, the watch or a thread was lost: whoever runs it
-    starts it again."""
+    """Runs until SIGTERM. Exit 1 where the lease, the watch or a thread was lost: its
+    Deployment starts it again."""
     _log_to_stderr()
     remove_leftovers()
     settings = from_environment()

@@ -2,7 +2,7 @@
 
 Why it is right: it is taken and renewed by writes on the version that was read, so of two writers
 one is refused. A holder that could not renew for most of the term ends, before another one may take
-over (its clock is not compared with anybody's: a candidate waits the whole term on its own clock
+over (clocks are not compared: a candidate waits the whole term on its own clock
 since it last saw the lease change). An attempt ends in time for that, because its calls have a
 short timeout: four of them at most, a kept connection being opened again once. Should two act all
 the same, each write of a status is guarded by its version, and targets are guarded by themselves
@@ -72,8 +72,8 @@ class Lease:
         return f"{self._folder}/{self.name}"
 
     def _attempt_twice(self) -> bool:
-        """A conflict may be with our own renewal, whose answer was lost: the lease says whose it
-        is."""
+        """A conflict may be with our own renewal, whose answer was lost: the lease names its
+        holder."""
         try:
             return self._attempt()
         except ApiError as error:

@@ -1,8 +1,8 @@
 """The operator: many syncs, a queue, a few workers, one lock.
 
-Why it is right: what happens on the cluster only says which sync to look at (see `handlers`); a
-look starts from the whole state, so a missed or repeated event costs nothing: every known sync is
-looked at again by itself, and those that nobody told of are found by a list. Nothing is done
+Why it is right: a change on the cluster only queues a sync (see `handlers`); a reconciliation
+starts from the whole state, so a missed or repeated event costs nothing: every known sync is
+reconciled again after a while, and those without an event are found by a list. Nothing is done
 without the lease: a candidate watches and waits, and a holder that cannot renew it ends the
 process, as does a thread that fails: an operator is whole or it is started again.
 """
@@ -27,7 +27,8 @@ from cdcsync_operator.cluster.work_queue import Key, WorkQueue
 from cdcsync_operator.reconcile.preflight import SourceCalls
 
 _log = structlog.get_logger()
-#: a worker that is in one look for so many seconds is stuck: every call that it makes ends sooner
+#: a worker that is in one reconciliation for so many seconds is stuck: each of its calls ends
+#: sooner
 _STUCK = 300.0
 _AFTER_ERROR = 30.0
 _LIST_EVERY = 60.0
@@ -35,8 +36,8 @@ _LIST_EVERY = 60.0
 
 @dataclass
 class KubeOperator:
-    """`start` it, tell it by `changed`, `stop` it. `lost` is called when the lease or a thread is
-    lost: the process must end."""
+    """`start` it, report changes by `changed`, `stop` it. `lost` is called when the lease or a
+    thread is lost: the process must end."""
 
     api: Api
     settings: OperatorSettings
@@ -65,7 +66,7 @@ class KubeOperator:
         self._threads.append(self._start_thread("lease", self._keep_lease))
 
     def stop(self) -> None:
-        """Looks under way are finished, under the lease; drivers are left alone."""
+        """Reconciliations under way are finished, under the lease; drivers are left alone."""
         self.queue.close()
         with self._leading:
             workers = list(self._workers)
@@ -96,7 +97,7 @@ class KubeOperator:
         def run() -> None:
             try:
                 work()
-            except Exception:  # noqa: BLE001 (whatever it was, nobody does its work any more)
+            except Exception:  # noqa: BLE001 (whatever it was, its work is not done any more)
                 _log.exception("a thread failed", thread=name)
                 self._shut_down()
 
@@ -134,7 +135,7 @@ class KubeOperator:
         return Lease(self._hurried, namespace, name, self.settings.identity, time.monotonic) if name else None
 
     def _list(self) -> None:
-        """Finds the syncs that nobody told of."""
+        """Finds the syncs of which no event came."""
         while not self._stopping.is_set():
             try:
                 for key in set(list_syncs(self.api, self.settings.namespaces)) - self.statuses().keys():
@@ -159,7 +160,7 @@ class KubeOperator:
                 self._drop(key)
         except Exception:  # noqa: BLE001 (a fault of one sync must not end the others)
             self._reset(key)
-            _log.exception("a look failed", sync="/".join(key))
+            _log.exception("a reconciliation failed", sync="/".join(key))
             again, failed = _AFTER_ERROR, True
         self.metrics.reconciled(time.monotonic() - began, failed=failed)
         return again

@@ -77,7 +77,7 @@ class PlanMaps:
         elif self.bytes >= MOST_BYTES or self._splits >= MOST_SPLITS:
             found = f"a plan of {self._splits} splits with {self.bytes} bytes"
         elif not self.room.put(self.resource.metadata.namespace, self.run, self.bytes + 2 * _MAP_MOST):
-            found = "no room for the plan beside those of other syncs"
+            found = "no room for the plan with those of other syncs"
         if found:
             raise fail(Reason.SPEC_INVALID, found, needed="a plan within the operator's bounds", table=shard.table)
 

@@ -1,8 +1,8 @@
-"""What a driver's pod says about its run: whether it lives, and in which of the product's words it
+"""What a driver's pod shows of its run: whether it lives, and for which of the product's reasons it
 ended.
 
 A pod that cannot start is not a run that failed yet: the cluster may make room. It counts as failed
-after some patience, so that its reason stands in the status and another attempt is made. A run is
+after a timeout, so that its reason stands in the status and another attempt is made. A run is
 over with its driver's container (it is never restarted), though other containers of the pod, a
 proxy or a shipper of logs, may go on until the pod is deleted. Pure; times are unix seconds.
 """
@@ -22,27 +22,27 @@ from cdcsync_operator.decision.observed import Exit
 Object = dict[str, Any]
 
 #: seconds that a pod may wait for a node (a cluster may have to grow), and for its image
-UNSCHEDULABLE_PATIENCE = 300.0
-#: seconds after which a pod that no node takes is reported, with the scheduler's words, while it is
-#: waited for
+UNSCHEDULABLE_TIMEOUT = 300.0
+#: seconds after which a pod that no node takes is reported, with the scheduler's message, while it
+#: is waited for
 UNSCHEDULED_SHOWN = 10.0
-IMAGE_PATIENCE = 60.0
+IMAGE_TIMEOUT = 60.0
 #: seconds until a pod must run that has its node: for large images, slow volumes, and containers
 #: that come before the driver's
-START_PATIENCE = 900.0
+START_TIMEOUT = 900.0
 #: seconds after its grace for which a pod may still be there: then its node does not answer any
 #: more
-GONE_PATIENCE = 60.0
+LOST_NODE_TIMEOUT = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _KILLED = 137
-#: what a driver says that only saw its JVM or a worker go: the kernel need not kill the whole
+#: reasons of a driver that only saw its JVM or a worker end: the kernel need not kill the whole
 #: container
 _UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
 
 
 def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | None:
-    """Why the run is over; None while it may still get somewhere. `reported` is what the driver's
-    report says of its exit."""
+    """Why the run is over; None while it may still get somewhere. `reported` is the exit in the
+    driver's report."""
     status = pod.get("status") or {}
     if _is_over(status) or _is_outlived(status):
         return _ended(status, reported)
@@ -53,20 +53,21 @@ def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | Non
 
 
 def waiting(driver: Object | None, executors: Iterable[Object], now: float) -> tuple[str, str]:
-    """The reason and the scheduler's words of pods that no node takes; ("", "") where all have one.
+    """The reason and the scheduler's messages for pods that no node takes; ("", "") where all have
+    one.
 
     Nothing has failed yet: a cluster may have to grow.
     """
-    if driver and (words := _scheduler_words([driver], now)):
-        return Reason.DRIVER_UNSCHEDULABLE.value, f"no node takes the driver's pod: {'; '.join(words)}"
-    waits = [pod for pod in executors if _scheduler_words([pod], now)]
+    if driver and (messages := _scheduler_messages([driver], now)):
+        return Reason.DRIVER_UNSCHEDULABLE.value, f"no node takes the driver's pod: {'; '.join(messages)}"
+    waits = [pod for pod in executors if _scheduler_messages([pod], now)]
     if not waits:
         return "", ""
-    all_words = "; ".join(_scheduler_words(waits, now))
-    return Reason.EXECUTORS_UNSCHEDULABLE.value, f"no node takes {len(waits)} of the executors' pods: {all_words}"
+    messages = "; ".join(_scheduler_messages(waits, now))
+    return Reason.EXECUTORS_UNSCHEDULABLE.value, f"no node takes {len(waits)} of the executors' pods: {messages}"
 
 
-def _scheduler_words(pods: Iterable[Object], now: float) -> list[str]:
+def _scheduler_messages(pods: Iterable[Object], now: float) -> list[str]:
     """Each once."""
     refused = [
         found
@@ -89,7 +90,7 @@ def _is_over(status: Object) -> bool:
 
 def _is_outlived(status: Object) -> bool:
     """Whether the driver has ended and another container goes on. Where none does, the pod's phase
-    follows, and with it the cluster's own word of why."""
+    follows, and with it the cluster's own reason."""
     others = (c for c in status.get("containerStatuses") or [] if c.get("name") != "driver")
     return next(_terminated(status), None) is not None and any("running" in (c.get("state") or {}) for c in others)
 
@@ -97,40 +98,40 @@ def _is_outlived(status: Object) -> bool:
 def _is_silent(pod: Object, now: float) -> bool:
     """Asked to go, and still there when its grace is long over."""
     grace_ends = _seconds(pod["metadata"].get("deletionTimestamp"))
-    return grace_ends is not None and now - grace_ends > GONE_PATIENCE
+    return grace_ends is not None and now - grace_ends > LOST_NODE_TIMEOUT
 
 
 def _ended(status: Object, reported: Exit | None) -> Exit:
     terminated = next(_terminated(status), {})
     code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
-    words = reported or _termination_message(str(terminated.get("message", "")))
-    if reason == "OOMKilled" and (words is None or words.reason in _UNEXPLAINED):
-        last = f" (its last word: {words.message})" if words else ""
+    report = reported or _termination_message(str(terminated.get("message", "")))
+    if reason == "OOMKilled" and (report is None or report.reason in _UNEXPLAINED):
+        last = f" (its exit report: {report.message})" if report else ""
         return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; raise spec.driver.memory{last}")
-    if words is not None and words.code != ExitCode.DONE:
-        return words
-    if taken := _evicted(status):
-        return _retry(Reason.DRIVER_LOST, taken)
-    if words is not None or status.get("phase") == "Succeeded" or code == ExitCode.DONE:
-        return words or Exit(ExitCode.DONE)
+    if report is not None and report.code != ExitCode.DONE:
+        return report
+    if evicted := _evicted(status):
+        return _retry(Reason.DRIVER_LOST, evicted)
+    if report is not None or status.get("phase") == "Succeeded" or code == ExitCode.DONE:
+        return report or Exit(ExitCode.DONE)
     if not terminated:
-        return _retry(Reason.DRIVER_LOST, "the driver's pod failed: no word of why")
+        return _retry(Reason.DRIVER_LOST, "the driver's pod failed without a reason")
     how = "was killed" if code == _KILLED else f"ended with code {code}"
-    return _retry(Reason.DRIVER_LOST, f"the driver {how} without a last word; see its log")
+    return _retry(Reason.DRIVER_LOST, f"the driver {how} without an exit report; see the driver log")
 
 
 def _evicted(status: Object) -> str:
-    """The cluster's own word of why the pod failed: evicted, refused by its node, its node shut
+    """The cluster's own reason why the pod failed: evicted, refused by its node, its node shut
     down or lost; else empty.
 
-    A driver that had time to drain says that it is done, which is not why it ended; a pod whose
-    kubelet evicted it has then succeeded, and only the condition tells.
+    A driver that had time to drain reports that it is done, which is not why it ended; a pod whose
+    kubelet evicted it has then succeeded, and only the condition shows it.
     """
     if status.get("phase") != "Failed" and _disruptor(status) != "TerminationByKubelet":
         return ""
     why = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
     by = _disruption(status)
-    return f"the driver's pod was taken away{': ' if why else ''}{why}{by}" if why or by else ""
+    return f"the driver's pod was evicted{': ' if why else ''}{why}{by}" if why or by else ""
 
 
 def _disruption(status: Object) -> str:
@@ -151,10 +152,10 @@ def _disruption_condition(status: Object) -> Object:
 
 def _termination_message(message: str) -> Exit | None:
     """A driver leaves its exit as JSON in its termination message; anything else there is the end
-    of its log."""
+    of the driver log."""
     try:
-        said = json.loads(message)
-        return Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split()))
+        report = json.loads(message)
+        return Exit(int(report["code"]), str(report["reason"]), " ".join(str(report["message"]).split()))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -165,17 +166,17 @@ def _stuck(pod: Object, now: float) -> Exit | None:
     if created is None:
         return None
     for state in _waiting(status):
-        if state.get("reason") in _NO_IMAGE and now - created > IMAGE_PATIENCE:
+        if state.get("reason") in _NO_IMAGE and now - created > IMAGE_TIMEOUT:
             return _retry(Reason.IMAGE_PULL_FAILED, f"{state['reason']}: {state.get('message', '')}")
         if (
             state.get("reason") in ("CreateContainerConfigError", "CreateContainerError")
-            and now - created > IMAGE_PATIENCE
+            and now - created > IMAGE_TIMEOUT
         ):
-            return _retry(Reason.DRIVER_LOST, f"the driver's container cannot be made: {state.get('message', '')}")
+            return _retry(Reason.DRIVER_LOST, f"the driver's container cannot be created: {state.get('message', '')}")
     refused = _unscheduled(status)
-    if refused and now - created > UNSCHEDULABLE_PATIENCE:
+    if refused and now - created > UNSCHEDULABLE_TIMEOUT:
         return _retry(Reason.DRIVER_UNSCHEDULABLE, f"no node takes the driver's pod: {refused.get('message', '')}")
-    if status.get("phase") == "Pending" and now - created > START_PATIENCE:
+    if status.get("phase") == "Pending" and now - created > START_TIMEOUT:
         return _retry(Reason.DRIVER_LOST, _not_begun(status))
     return None
 
@@ -183,7 +184,7 @@ def _stuck(pod: Object, now: float) -> Exit | None:
 def _not_begun(status: Object) -> str:
     waits = next(_waiting(status), {})
     why = ": ".join(filter(None, (waits.get("reason"), waits.get("message")))) or "its node does not begin it"
-    return f"the driver's pod has not started for {START_PATIENCE / 60:.0f} minutes: {why}; see the events of the pod"
+    return f"the driver's pod has not started for {START_TIMEOUT / 60:.0f} minutes: {why}; see the events of the pod"
 
 
 def _unscheduled(status: Object) -> Object | None:

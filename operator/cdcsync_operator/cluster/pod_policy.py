@@ -1,12 +1,12 @@
 """What this cluster allows a resource to ask of its pods: images, a podTemplate, accounts, Spark's
 settings. Pure.
 
-Why it exists: who may create a CdcSync must not be able to do more with its pods than a sync needs.
-Without a policy that says otherwise, pods run the operator's own images, with the operator's own
-commands, and see the Secrets that the resource names.
+Why it exists: a right to create CdcSyncs must not be a right to do more with its pods than a sync
+needs. Without another policy, pods run the operator's own images, with the operator's own commands,
+and see the Secrets that the resource names.
 
 Why it is right: two judgements, and both must pass. An allow list decides what a template may say
-at all, so a field that nobody thought of is refused. Then the *merged* pod is held against the
+at all, so a field that is not known is refused. Then the *merged* pod is held against the
 restricted Pod Security Standard and against the operator's own pod: what a template removes by a
 null, or leaves out in a container of its own, is missing there
 (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted). What a run's
@@ -41,8 +41,8 @@ _CONTAINER_FIELDS = frozenset({
     "env", "envFrom", "image", "imagePullPolicy", "name", "ports", "resources", "restartPolicy", "securityContext", "volumeMounts",
 })  # fmt: skip
 _LISTS = ("containers", "initContainers", "tolerations", "volumes")
-#: field -> the word of `policy.allowedInPodTemplate` that allows it
-_BY_WORD = {
+#: field -> the entry of `policy.allowedInPodTemplate` that allows it
+_ALLOWED_BY = {
     "automountServiceAccountToken": "tokens",
     "imagePullSecrets": "secrets",
     "nodeName": "nodeName",
@@ -52,7 +52,7 @@ _BY_WORD = {
 }
 _COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
 _VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
-#: variables by which an interpreter, a linker or our own program is told to run other code
+#: variables by which an interpreter, a linker or our own program is made to run other code
 _ENVIRONMENT_OF_CODE = re.compile(
     r"LD_.*|PYTHON.*|_?JAVA_.*|JDK_.*|SPARK_.*|CDCSYNC_.*|GCONV_PATH|BASH_ENV|ENV|PATH|HOME"
 )
@@ -75,7 +75,7 @@ _SYSTEM = tuple(
         "/var/run",
     )
 )
-#: keys of `tolerations` that say how long a pod stays on a node that is lost
+#: keys of `tolerations` that set how long a pod stays on a node that is lost
 _LOST_NODE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 #: what may be tuned: sizes, counts and timeouts, never a class, a path or a command
 _SPARK_CONF = re.compile(
@@ -91,8 +91,8 @@ class Policy:
     """What this cluster allows beyond the default.
 
     `allowed_service_accounts`: those that a resource may choose, `*` for all. `allowed_images`:
-    beside the operator's own; an entry that ends with `*` stands for all that begin so.
-    `allowed_in_pod_template`: words, see `_BY_WORD`, and `commands`, `secrets`, `tokens`,
+    besides the operator's own; an entry that ends with `*` stands for all that begin so.
+    `allowed_in_pod_template`: entries, see `_ALLOWED_BY`, and `commands`, `secrets`, `tokens`,
     `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
     same form as images. `refused_source_networks`: those in which no source may be, nor a store's
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
@@ -109,8 +109,8 @@ class Policy:
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)
 
-    def allows(self, word: str) -> bool:
-        return word in self.allowed_in_pod_template
+    def allows(self, entry: str) -> bool:
+        return entry in self.allowed_in_pod_template
 
     def allows_conf(self, key: str) -> bool:
         known = _SPARK_CONF.fullmatch(key) is not None and _CLASSES.fullmatch(key) is None
@@ -199,7 +199,7 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
         yield from (f"spec.{name} is not a list of mappings" for name in broken)
         return
     for name in sorted(pod.keys() - _POD_FIELDS):
-        yield from _refused(f"spec.{name}", _BY_WORD.get(name, ""), policy)
+        yield from _refused(f"spec.{name}", _ALLOWED_BY.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
         yield from _volume_violations(volume, policy)
     for toleration in _dicts(pod.get("tolerations")):
@@ -211,12 +211,12 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
             yield from (f"container {name}: {violation}" for violation in _container_violations(container, policy))
 
 
-def _refused(what: str, word: str, policy: Policy) -> Iterator[str]:
-    """A refusal unless the policy has the word that allows it."""
-    if not word:
+def _refused(what: str, entry: str, policy: Policy) -> Iterator[str]:
+    """A refusal unless the policy has the entry that allows it."""
+    if not entry:
         yield f"{what} is refused"
-    elif not policy.allows(word):
-        yield f"{what} is refused without {word!r} in the operator's policy.allowedInPodTemplate"
+    elif not policy.allows(entry):
+        yield f"{what} is refused without {entry!r} in the operator's policy.allowedInPodTemplate"
 
 
 def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
@@ -236,12 +236,12 @@ def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
 
 
 def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator[str]:
-    words = {"configMap": None, "downwardAPI": None, "secret": "secrets", "serviceAccountToken": "tokens"}
+    entries = {"configMap": None, "downwardAPI": None, "secret": "secrets", "serviceAccountToken": "tokens"}
     for source in _dicts((projected or {}).get("sources")):
         for kind in source:
-            word = words.get(kind, f"volumes/{kind}")
-            if word is not None:
-                yield from _refused(f"{what} of {kind}", word, policy)
+            entry = entries.get(kind, f"volumes/{kind}")
+            if entry is not None:
+                yield from _refused(f"{what} of {kind}", entry, policy)
 
 
 def _container_violations(container: Object, policy: Policy) -> Iterator[str]:

@@ -32,8 +32,8 @@ PLANS = Bounds(total=64 * _MIB, own=4 * _MIB, reserved=32 * _MIB)
 
 
 def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: Bounds) -> bool:
-    """Whether a namespace gets so many bytes beside those that each namespace holds now; one that
-    has more than it could get takes nothing from the others."""
+    """Whether a namespace gets so many bytes on top of those that each namespace holds now; one
+    that has more than it could get takes nothing from the others."""
     most = bounds.total - bounds.reserved
     free = bounds.total - sum(min(size, most) for size in held.values()) - more
     if held.get(namespace, 0) + more <= bounds.own:

@@ -1,4 +1,4 @@
-"""What a run is made of on a cluster: names, labels and the plain objects, all but its pods.
+"""What a run consists of on a cluster: names, labels and the plain objects, all but its pods.
 
 A run owns everything by its id, so two runs of one sync never share a name, a report or a right,
 and clearing a run away is one deletion by label. Everything is owned by the resource, too, so
@@ -163,8 +163,8 @@ def _owned_by(config_map: Object) -> Object:
 
 
 def network_policy(resource: CdcSync, run: str) -> Object:
-    """Into a run's pods come its own pods, and who reads its metrics; it goes wherever the run
-    does."""
+    """Connections to a run's pods come from its own pods and from readers of its metrics; the
+    policy is deleted with the run."""
     mine = {"matchLabels": {RUN_LABEL: run}}
     return {
         "apiVersion": "networking.k8s.io/v1",

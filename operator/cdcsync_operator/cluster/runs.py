@@ -1,8 +1,8 @@
 """Runs as they are found on a cluster: pods and reports, read together, judged without side
 effects.
 
-A run is there if a pod or a report of it is: the report is made first and goes last. Pods are read
-before reports, so a pod that has ended has said all that its report will ever say. Pure but for
+A run exists if a pod or a report of it does: the report is created first and deleted last. Pods
+are read before reports, so the report of a pod that has ended is complete. Pure but for
 `find`.
 """
 
@@ -28,7 +28,7 @@ from cdcsync_operator.cluster.run_objects import (
 )
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
 
-#: objects asked for at once: each may have 1 MiB, whoever made it
+#: objects asked for at once: each may have 1 MiB
 _PAGE = 20
 #: an operator before this one wrote the time there
 _PLAN_DIGITS = 9
@@ -55,7 +55,7 @@ class FoundRun:
 
     @property
     def head(self) -> Object:
-        """What the driver said of the run as a whole; its `number` grows with each report."""
+        """The driver's report of the run as a whole; its `number` grows with each report."""
         return _json(self.reports[0], "head") if self.reports else {}
 
     @property
@@ -65,8 +65,8 @@ class FoundRun:
 
     @property
     def stop_asked(self) -> bool:
-        """By us. A pod that somebody else takes away is a failure of its run, however well it
-        drained."""
+        """By this operator. A pod that is deleted otherwise is a failure of its run, however well
+        it drained."""
         return self._annotated(STOP_ASKED)
 
     @property
@@ -112,25 +112,25 @@ class FoundRun:
         )
 
     def _exit(self, now: float) -> Exit | None:
-        said = self.head.get("exit")
-        words = Exit(int(said["code"]), str(said["reason"]), " ".join(str(said["message"]).split())) if said else None
+        exit_report = self.head.get("exit")
+        reported = _read_exit(exit_report) if exit_report else None
         if self.pod is None:
-            return self._unasked(words) if words else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
-        found = outcome(self.pod, now, words)
+            return self._unasked(reported) if reported else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
+        found = outcome(self.pod, now, reported)
         return self._unasked(found) if found and self.ending else found
 
     def _unasked(self, ended: Exit) -> Exit:
-        """What is said where a driver that drained was not done, and nobody here had asked it to
-        end."""
+        """The exit of a driver that drained before it was done, and was not asked to by this
+        operator."""
         if ended.code != ExitCode.DONE:
             return ended
-        words = "the driver's pod was deleted or evicted; it drained"
+        message = "the driver's pod was deleted or evicted; it drained"
         if self.kind is RunKind.CATCH_UP:  # well ended, it would count as one that has caught up
-            return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, words)
-        return replace(ended, message=words)
+            return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, message)
+        return replace(ended, message=message)
 
     def report_since(self, since: int) -> Report | None:
-        """What the driver said after its report number `since`; None where that is nothing."""
+        """What the driver reported after its report number `since`; None where that is nothing."""
         head = self.head
         if head.get("number", 0) <= since:
             return None
@@ -144,15 +144,15 @@ class FoundRun:
         return Report(self.id, tables=tables, **parts)
 
 
-_VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: deleted by somebody, or with its node")
+_VANISHED = Exit(ExitCode.RETRY, "DriverLost", "the driver's pod is gone: deleted, or lost with its node")
 
 
 @dataclass
 class RunFinder:
     """Reads the runs of one sync, whose resource has this uid.
 
-    A label alone makes no object a run's: who may create ConfigMaps may write any label. What
-    counts is owned by the resource and has the name that this program gives it.
+    A label alone makes no object a run's: a right to create ConfigMaps is one to write any label.
+    What counts is owned by the resource and has the name that this program gives it.
     """
 
     api: Api
@@ -189,6 +189,10 @@ class RunFinder:
             owned = any(o.get("uid") == self.uid for o in about.get("ownerReferences") or ())
             if owned and match and match["run"] == _run(found) and match["run"].startswith(f"{self.name}-"):
                 yield found
+
+
+def _read_exit(report: Object) -> Exit:
+    return Exit(int(report["code"]), str(report["reason"]), " ".join(str(report["message"]).split()))
 
 
 _DRIVER_NAME = re.compile(r"(?P<run>.+)-driver")

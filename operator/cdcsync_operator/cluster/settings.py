@@ -1,4 +1,4 @@
-"""What the operator is told by its Deployment: environment variables, as the chart sets them."""
+"""What the Deployment sets for the operator: environment variables, as the chart sets them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class OperatorSettings:
 def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Raises SpecInvalid where the default image of drivers is missing."""
 
-    def word(name: str, default: str = "") -> str:
+    def env(name: str, default: str = "") -> str:
         return environment.get(_PREFIX + name, default)
 
     def named(name: str) -> bool:
         return _PREFIX + name in environment
 
-    def words(name: str) -> tuple[str, ...]:
-        return tuple(w for w in word(name).replace(",", " ").split() if w)
+    def env_list(name: str) -> tuple[str, ...]:
+        return tuple(env(name).replace(",", " ").split())
 
-    if not word("DRIVER_IMAGE"):
+    if not env("DRIVER_IMAGE"):
         raise fail(
             Reason.SPEC_INVALID,
             "no CDCSYNC_DRIVER_IMAGE",
@@ -50,24 +50,24 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
             remedy="set it in the Deployment",
         )
     return OperatorSettings(
-        Image(word("DRIVER_IMAGE"), word("IMAGE_PULL_POLICY", "IfNotPresent"), words("IMAGE_PULL_SECRETS")),
+        Image(env("DRIVER_IMAGE"), env("IMAGE_PULL_POLICY", "IfNotPresent"), env_list("IMAGE_PULL_SECRETS")),
         Policy(
-            allow_pod_template=word("ALLOW_POD_TEMPLATE", "true") == "true",
-            allowed_service_accounts=frozenset(words("ALLOWED_SERVICE_ACCOUNTS")),
-            allowed_images=words("ALLOWED_IMAGES"),
-            allowed_in_pod_template=frozenset(words("ALLOWED_IN_POD_TEMPLATE")),
-            allowed_spark_conf=words("ALLOWED_SPARK_CONF"),
+            allow_pod_template=env("ALLOW_POD_TEMPLATE", "true") == "true",
+            allowed_service_accounts=frozenset(env_list("ALLOWED_SERVICE_ACCOUNTS")),
+            allowed_images=env_list("ALLOWED_IMAGES"),
+            allowed_in_pod_template=frozenset(env_list("ALLOWED_IN_POD_TEMPLATE")),
+            allowed_spark_conf=env_list("ALLOWED_SPARK_CONF"),
             refused_source_networks=_refused_networks(
-                words("REFUSED_SOURCE_NETWORKS") if named("REFUSED_SOURCE_NETWORKS") else None, environment
+                env_list("REFUSED_SOURCE_NETWORKS") if named("REFUSED_SOURCE_NETWORKS") else None, environment
             ),
-            least_restart_seconds=_least_restart(word("MIN_RESTART_BACKOFF") or "5s"),
+            least_restart_seconds=_least_restart(env("MIN_RESTART_BACKOFF") or "5s"),
         ),
-        words("NAMESPACES"),
-        word("LEASE"),
+        env_list("NAMESPACES"),
+        env("LEASE"),
         environment.get("HOSTNAME", "operator"),
-        int(word("WORKERS", "4")),
-        int(word("METRICS_PORT", "8080")),
-        word("NETWORK_POLICIES", "false") == "true",
+        int(env("WORKERS", "4")),
+        int(env("METRICS_PORT", "8080")),
+        env("NETWORK_POLICIES", "false") == "true",
     )
 
 
@@ -83,9 +83,9 @@ def _least_restart(text: str) -> float:
         ) from None
 
 
-def _refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _refused_networks(networks: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
     try:
-        return refused_networks(words, environment)
+        return refused_networks(networks, environment)
     except ValueError as error:
         raise fail(
             Reason.SPEC_INVALID,

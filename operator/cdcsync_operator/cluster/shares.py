@@ -1,4 +1,4 @@
-"""Who may work beside whom: slots for all, and a share of them for each namespace.
+"""Fair shares of concurrent work: slots for all, and a share of them for each namespace.
 
 Why it is right: a namespace's first slots depend on nothing but the total, and beyond them it gets
 only what leaves `reserved` slots to the others. So one whose work never ends leaves room; every

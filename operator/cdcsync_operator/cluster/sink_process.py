@@ -5,8 +5,8 @@ Why it exists: the operator checks the stores of many tenants, and the client of
 request, not a listing of pages without end, nor what it keeps of an answer. Why it is right: the
 process bounds the memory that it may have before it connects; its parent ends it when its time is
 over or the question is given up. It is given where the lake is and which folder has the
-credentials, never a credential; what it says is bounded, and what it leaves unsaid is an error that
-is tried again.
+credentials, never a credential; what it reports is bounded, and what it does not report is an error
+that is tried again.
 """
 
 from __future__ import annotations

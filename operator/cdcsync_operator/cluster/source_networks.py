@@ -19,12 +19,12 @@ from cdcsync_core.spec import Spec
 DEFAULT_REFUSED = ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "::/128", "fe80::/10")
 
 
-def refused_networks(words: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """`words` of the settings, None for the default ones; the API server's address is always among
+def refused_networks(chosen: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The settings' `chosen` ones, None for the default; the API server's address is always among
     them. Raises ValueError."""
     server = environment.get("KUBERNETES_SERVICE_HOST", "")
-    chosen = DEFAULT_REFUSED if words is None else words
-    return (*map(str, parse_networks(chosen)), *((server,) if server else ()))
+    networks = DEFAULT_REFUSED if chosen is None else chosen
+    return (*map(str, parse_networks(networks)), *((server,) if server else ()))
 
 
 def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:

@@ -2,11 +2,11 @@
 labelled Secrets.
 
 Why it is right: this is the only writer of `status`, and each write names the version that it was
-decided on, so that a write on an old view is refused and decided again. A status that somebody else
-wrote (or wiped) is noticed before anything is decided on the one in memory. Many tables lie in
-owned ConfigMaps, written before the status that counts on them (see `table_shards`); while the
-stored status is the one that was written here, all its tables are in memory, so whoever begins from
-it begins from all of them.
+decided on, so that a write on an old view is refused and decided again. A status that another
+program wrote (or wiped) is noticed before anything is decided on the one in memory. Many tables lie
+in owned ConfigMaps, written before the status that counts on them (see `table_shards`); while the
+stored status is the one that was written here, all its tables are in memory, so a reconciler that
+starts from it begins from all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StatusTakenOver(Exception):
 
 
 class ResourceReplaced(Exception):
-    """The resource was deleted, and another one of its name is there."""
+    """The resource was deleted, and a new one of its name exists."""
 
 
 class KubeStore:
@@ -210,7 +210,7 @@ class KubeTableShards:
 
 def put(api: Api, path: str, body: Object) -> None:
     """Creates an object, or replaces the one of its name if that has the same owner. Raises
-    SpecInvalid for another one's."""
+    SpecInvalid for one of another owner."""
     try:
         api.create(path, body)
     except ApiError as error:

@@ -1,8 +1,8 @@
-"""Which sync to look at next: keys with the time when they are due, each in one pair of hands at a
+"""Which sync to reconcile next: keys with the time when they are due, each with one worker at a
 time.
 
 Why it is right: a key that is asked for while it is worked on is due again when that work is done,
-so no news is lost and none is worked on twice at once; asking again and again costs nothing,
+so no change is lost and no key is worked on twice at once; adding a key often costs nothing,
 because a key is due once.
 """
 
@@ -46,8 +46,8 @@ class WorkQueue:
             return None
 
     def done(self, key: Key, again_in: float | None) -> None:
-        """Work on a taken key has ended; it is due again in so many seconds, None: when somebody
-        asks."""
+        """Work on a taken key has ended; it is due again in so many seconds, None: when it is
+        added."""
         with self._changed:
             self._taken.discard(key)
             self._changed.notify()

@@ -32,7 +32,7 @@ def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
     unfit = TableStatus(name="s.b", phase=TablePhase.UNASSIGNED, reason="NoPrimaryKey", message="s.b: no key")
     after = before.with_(table_status=(gone, unfit, TableStatus(name="s.c"), TableStatus(name="s.d")))
     assert list(events_between(before, after)) == [
-        ("Normal", "TablesAdded", "appeared and match, are read beside the stream: s.c, s.d"),
+        ("Normal", "TablesAdded", "new tables match and are read while the stream goes on: s.c, s.d"),
         ("Warning", "TablesNotCaptured", "s.a: dropped\ns.b: no key"),
     ]
     assert list(events_between(after, after)) == []

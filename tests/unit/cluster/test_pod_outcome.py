@@ -9,10 +9,10 @@ import pytest
 
 from cdcsync_core.status import utc
 from cdcsync_operator.cluster.pod_outcome import (
-    GONE_PATIENCE,
-    IMAGE_PATIENCE,
-    START_PATIENCE,
-    UNSCHEDULABLE_PATIENCE,
+    LOST_NODE_TIMEOUT,
+    IMAGE_TIMEOUT,
+    START_TIMEOUT,
+    UNSCHEDULABLE_TIMEOUT,
     in_grace,
     outcome,
 )
@@ -82,7 +82,7 @@ def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str
         (pod(phase="Failed", reason="OutOfmemory", message="Node didn't have enough"), "OutOfmemory: Node didn't"),
         (
             disrupted("DeletionByPodGC", "PodGC: node no longer exists", phase="Failed"),
-            "taken away (DeletionByPodGC: PodGC: node no longer exists)",
+            "evicted (DeletionByPodGC: PodGC: node no longer exists)",
         ),
         (
             disrupted(
@@ -97,9 +97,9 @@ def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str
         ),
         (
             disrupted("TerminationByKubelet", "EmptyDir exceeds", phase="Succeeded", containerStatuses=drained()),
-            "taken away (TerminationByKubelet: EmptyDir exceeds)",
+            "evicted (TerminationByKubelet: EmptyDir exceeds)",
         ),
-        (pod(phase="Failed"), "no word of why"),
+        (pod(phase="Failed"), "failed without a reason"),
     ],
 )  # fmt: skip
 def test_what_takes_a_pod_away_is_named_though_the_driver_drained(found: dict[str, Any], words: str) -> None:
@@ -122,13 +122,13 @@ def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> Non
 @pytest.mark.parametrize(
     ("found", "patience", "reason"),
     [
-        (unscheduled(), UNSCHEDULABLE_PATIENCE, "DriverUnschedulable"),
-        (waiting("ImagePullBackOff"), IMAGE_PATIENCE, "ImagePullFailed"),
-        (waiting("ErrImageNeverPull"), IMAGE_PATIENCE, "ImagePullFailed"),
-        (waiting("CreateContainerConfigError"), IMAGE_PATIENCE, "DriverLost"),
-        (waiting("ContainerCreating"), START_PATIENCE, "DriverLost"),
-        (waiting("PodInitializing"), START_PATIENCE, "DriverLost"),
-        (pod(phase="Pending"), START_PATIENCE, "DriverLost"),
+        (unscheduled(), UNSCHEDULABLE_TIMEOUT, "DriverUnschedulable"),
+        (waiting("ImagePullBackOff"), IMAGE_TIMEOUT, "ImagePullFailed"),
+        (waiting("ErrImageNeverPull"), IMAGE_TIMEOUT, "ImagePullFailed"),
+        (waiting("CreateContainerConfigError"), IMAGE_TIMEOUT, "DriverLost"),
+        (waiting("ContainerCreating"), START_TIMEOUT, "DriverLost"),
+        (waiting("PodInitializing"), START_TIMEOUT, "DriverLost"),
+        (pod(phase="Pending"), START_TIMEOUT, "DriverLost"),
     ],
 )
 def test_a_pod_that_cannot_start_is_waited_for_and_then_told(
@@ -141,12 +141,12 @@ def test_a_pod_that_cannot_start_is_waited_for_and_then_told(
 
 
 def test_a_pod_on_its_way_is_left_alone_for_a_while_and_one_that_runs_for_ever() -> None:
-    assert outcome(waiting("ContainerCreating"), CREATED + START_PATIENCE) is None
+    assert outcome(waiting("ContainerCreating"), CREATED + START_TIMEOUT) is None
     assert outcome(pod(phase="Running"), CREATED + 1_000_000) is None
 
 
 def test_a_pod_that_never_starts_says_what_it_waits_for() -> None:
-    told = outcome(waiting("ContainerCreating"), CREATED + START_PATIENCE + 1)
+    told = outcome(waiting("ContainerCreating"), CREATED + START_TIMEOUT + 1)
     assert told is not None
     assert "has not started for 15 minutes: ContainerCreating: m" in told.message
 
@@ -188,8 +188,8 @@ def test_another_container_that_ended_ends_no_run() -> None:
 def test_a_pod_has_its_grace_until_it_is_over_or_silent() -> None:
     found = pod(phase="Running")
     found["metadata"]["deletionTimestamp"] = utc(CREATED + 90)
-    assert in_grace(found, CREATED + 90 + GONE_PATIENCE)
-    assert not in_grace(found, CREATED + 90 + GONE_PATIENCE + 1)
+    assert in_grace(found, CREATED + 90 + LOST_NODE_TIMEOUT)
+    assert not in_grace(found, CREATED + 90 + LOST_NODE_TIMEOUT + 1)
     found["status"]["phase"] = "Failed"
     assert not in_grace(found, CREATED)
 
@@ -198,8 +198,8 @@ def test_a_pod_on_a_node_that_is_gone_is_given_up_after_its_grace() -> None:
     """What it may still do is refused by the targets (R8)."""
     found = disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", phase="Running")
     found["metadata"]["deletionTimestamp"] = utc(CREATED + 90)
-    assert outcome(found, CREATED + 90 + GONE_PATIENCE) is None
-    told = outcome(found, CREATED + 90 + GONE_PATIENCE + 1)
+    assert outcome(found, CREATED + 90 + LOST_NODE_TIMEOUT) is None
+    told = outcome(found, CREATED + 90 + LOST_NODE_TIMEOUT + 1)
     assert told is not None
     assert told.reason == "DriverLost"
     assert "DeletionByTaintManager" in told.message
