@@ -9,8 +9,8 @@ import pytest
 
 from cdcsync_core.status import utc
 from cdcsync_operator.cluster.pod_outcome import (
-    LOST_NODE_TIMEOUT,
     IMAGE_TIMEOUT,
+    LOST_NODE_TIMEOUT,
     START_TIMEOUT,
     UNSCHEDULABLE_TIMEOUT,
     in_grace,
