@@ -79,7 +79,7 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     """The snapshot as Spark tasks that write Parquet: splits, waves and commits, as a run does."""
     from cdcsync_spark.session.start import start_session
     from cdcsync_spark.sinks.delta.sink import DeltaSink
-    from cdcsync_spark.sinks.lake.store import Place
+    from cdcsync_spark.sinks.lake.stores import open_store
     from cdcsync_spark.snapshot.split_read import SplitReader
     from cdcsync_spark.snapshot.wave_job import SplitTask, run_wave
     from cdcsync_spark.sources.datasource import SnapshotReader
@@ -88,7 +88,7 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     source = _source(port, folder)
     options = SourceOptions(source, TableId(*table.split(".")), frozenset())
     with tempfile.TemporaryDirectory() as lake:
-        target = DeltaSink(Place.parse(lake), "bench/bench").target(options.table)
+        target = DeltaSink(open_store(lake), "bench/bench").target(options.table)
         partitions: list[Any] = SnapshotReader(options, _CHUNK, 60).partitions()
         tasks = [
             SplitTask(0, SplitReader(source, p.log, p.table, p.split, p.low, 600), target, f"bench-{i}")

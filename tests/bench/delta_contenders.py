@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast
 
 from bench.delta_tables import TABLE, target_in
-from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.merge import merge
 from contract.sinkcase import batch
 
 
 class Contender(Protocol):
-    def commit(self, number: int, change: Merge) -> None: ...
+    def commit(self, number: int, change: Upsert) -> None: ...
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """What keeps the table as quick as it is, outside the commits."""
         ...
 
@@ -38,12 +38,12 @@ class OwnEntry:
         self._writer = target_in(folder).writer(scratch)
         self._writer.warm()
 
-    def commit(self, number: int, change: Merge) -> None:
+    def commit(self, number: int, change: Upsert) -> None:
         self._writer.commit(1, batch(number, change))
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """As the stream does it: one step after each batch."""
-        self._writer.tend()
+        self._writer.maintain()
 
     def cpu(self) -> float:
         return time.process_time()
@@ -56,12 +56,12 @@ class DeltaRs:
     def __init__(self, folder: Path) -> None:
         self._home = target_in(folder).home
 
-    def commit(self, number: int, change: Merge) -> None:
+    def commit(self, number: int, change: Upsert) -> None:
         handle = self._home.handle()
         assert handle
         merge(handle, TABLE, change, CommitProperties(), PostCommitHookProperties(create_checkpoint=False))
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Nothing: its files are large."""
 
     def cpu(self) -> float:
@@ -74,7 +74,7 @@ class SparkMerge:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._path = spark, target_in(folder).uri
 
-    def commit(self, number: int, change: Merge) -> None:
+    def commit(self, number: int, change: Upsert) -> None:
         upserts = change.upserts.append_column("_gone", pa.array([False] * change.upserts.num_rows))
         deletes = change.deletes.append_column("_gone", pa.array([True] * change.deletes.num_rows))
         source = pa.concat_tables([upserts, deletes], promote_options="default").combine_chunks()
@@ -88,7 +88,7 @@ class SparkMerge:
             f"WHEN NOT MATCHED AND NOT s._gone THEN INSERT ({', '.join(names)}) VALUES ({values})"
         )
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Nothing."""
 
     def cpu(self) -> float:

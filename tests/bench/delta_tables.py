@@ -16,9 +16,9 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, Merge, StagedFile
+from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, first_state, make_table
 
 FILE_ROWS, _PIECE = 1_000_000, 131_072
@@ -60,7 +60,7 @@ class Stream:
         self._version[:rows] = 0
         self.number = 0
 
-    def batch(self) -> Merge:
+    def batch(self) -> Upsert:
         """Eight in ten keys are updated, one is deleted, one inserted."""
         self.number += 1
         inserted = self._changes // 10
@@ -75,7 +75,7 @@ class Stream:
         changed = np.concatenate([np.setdiff1d(chosen, gone), np.arange(top, top + inserted)])
         self._top += inserted
         self._version[gone], self._version[changed] = -1, self.number
-        return Merge(rows_of(changed, self.number), pa.table({"id": gone}))
+        return Upsert(rows_of(changed, self.number), pa.table({"id": gone}))
 
     @property
     def expected(self) -> tuple[int, int, int]:
@@ -85,7 +85,7 @@ class Stream:
 
 
 def target_in(folder: Path) -> DeltaTarget:
-    return DeltaSink(Place.parse(str(folder)), SYNC).target(TABLE.id)
+    return DeltaSink(open_store(str(folder)), SYNC).target(TABLE.id)
 
 
 def filled(folder: Path, rows: int) -> None:

@@ -25,7 +25,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
 
@@ -59,7 +59,7 @@ class Parts:
 
 
 def target_in(folder: Path, table: TableId) -> DeltaTarget:
-    return DeltaSink(Place.parse(str(folder / "lake")), SYNC).target(table)
+    return DeltaSink(open_store(str(folder / "lake")), SYNC).target(table)
 
 
 def snapshot(source: Source, folder: Path, table_id: TableId) -> None:

@@ -89,7 +89,7 @@ def measured(contender: Contender, stream: Stream, folder: Path, commits: int, w
         change, before = stream.batch(), folder_bytes(folder)
         commit = _timed(contender, partial(contender.commit, stream.number, change))
         written = folder_bytes(folder) - before
-        upkeep = _timed(contender, contender.tend)
+        upkeep = _timed(contender, contender.maintain)
         if turn >= 0:
             times.add(commit, upkeep, written)
     return times

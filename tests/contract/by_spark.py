@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from cdcsync_core.state import TableState
 from cdcsync_core.table import TableId
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC
 
 
@@ -22,7 +22,7 @@ class SparkTarget(DeltaTarget):
 
     def prepare(self, state: TableState) -> TableState:
         made = super().prepare(state)
-        view = self.home.view()
+        view = self.path.view()
         if view is not None and "delta.enableInCommitTimestamps" not in view.properties:
             table = f"delta.`{self.uri}`"
             self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
@@ -33,9 +33,9 @@ class SparkTarget(DeltaTarget):
 class SparkSink(DeltaSink):
     spark: Any = None
 
-    def target(self, table: TableId, *, side: int | None = None) -> SparkTarget:
-        return SparkTarget(super().target(table, side=side).home, self.spark)
+    def target(self, table: TableId, *, generation: int = 0) -> SparkTarget:
+        return SparkTarget(super().target(table, generation=generation).path, self.spark)
 
 
 def sink_by_spark(spark: SparkSession, folder: Path) -> SparkSink:
-    return SparkSink(Place.parse(str(folder / "lake")), SYNC, spark=spark)
+    return SparkSink(open_store(str(folder / "lake")), SYNC, spark=spark)

@@ -16,12 +16,13 @@ from cdcsync_spark.session.start import start_session
 from cdcsync_spark.sinks.base import Sink, Target
 from cdcsync_spark.sinks.delta.delta_spark import delta_session
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
 
 #: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files
-SINKS: dict[str, Callable[[Place, str], Sink]] = {
+SINKS: dict[str, Callable[[Store, str], Sink]] = {
     "delta": DeltaSink,
     "delta-rewritten": partial(DeltaSink, vectors=False),
 }
@@ -54,27 +55,27 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every sink on a local disk, the first one on the other stores, too; unless a test says where
     it runs."""
-    chosen = any("place" in str(m.args[0]) for m in metafunc.definition.iter_markers("parametrize"))
-    if "place" in metafunc.fixturenames and not chosen:
+    chosen = any("store" in str(m.args[0]) for m in metafunc.definition.iter_markers("parametrize"))
+    if "store" in metafunc.fixturenames and not chosen:
         first, *others = SINKS
         runs = [(first, store) for store in STORES] + [(other, "local") for other in others]
-        metafunc.parametrize(("sink", "place"), runs, indirect=True, ids=["-".join(run) for run in runs])
+        metafunc.parametrize(("sink", "store"), runs, indirect=True, ids=["-".join(run) for run in runs])
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """An empty lake on each store."""
     if request.param == "local":
-        return Place.parse(str(tmp_path / "lake"))
+        return open_store(str(tmp_path / "lake"))
     server: S3Server = request.getfixturevalue("s3")
     bucket = f"lake-{uuid.uuid4().hex[:12]}"
     server.make_bucket(bucket)
-    return server.place(bucket, tmp_path)
+    return server.store(bucket, tmp_path)
 
 
 @pytest.fixture
-def sink(request: pytest.FixtureRequest, place: Place) -> Sink:
-    return SINKS[getattr(request, "param", "delta")](place, SYNC)
+def sink(request: pytest.FixtureRequest, store: Store) -> Sink:
+    return SINKS[getattr(request, "param", "delta")](store, SYNC)
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from dataclasses import replace
 from cdcsync_core.chunk import Split
 from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Merge, Replace, Sink, Target
+from cdcsync_spark.sinks.base import Commit, Replace, Sink, Target, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, Row, batch, first_state, keys_of, rows_of, stage
 
 BOUNDS = (None, (10,), (20,), None)
@@ -65,13 +65,13 @@ def _once(done: Callable[[TableState], bool], commit: Commit) -> Callable[[Table
 def stream(target: Target, numbers: range, epoch: int) -> None:
     for number in numbers:
         upserts, deletes = BATCHES[number]
-        target.commit(epoch, batch(number, Merge(rows_of(ORDERS, upserts), keys_of(ORDERS, deletes)), epoch))
+        target.commit(epoch, batch(number, Upsert(rows_of(ORDERS, upserts), keys_of(ORDERS, deletes)), epoch))
 
 
 def read_again(sink: Sink, main: Target, epoch: int) -> None:
     found = main.last_commit()
     if found is not None and found.resnapshot_nonce < 1:
-        side = sink.target(ORDERS.id, side=1)
+        side = sink.target(ORDERS.id, generation=1)
         fresh = fill(side, NEW, 1, epoch)
         files = side.staged_files()
         commit = Commit(replace(fresh, epoch=epoch), Replace(files))
@@ -89,9 +89,9 @@ def run(sink: Sink, epoch: int) -> None:
     stream(main, range(5, 7), epoch)
 
 
-def run_armed(place: Place, epoch: int, gate: str) -> None:
+def run_armed(store: Store, epoch: int, gate: str) -> None:
     """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it), or by any
     warning."""
     warnings.simplefilter("error")
     os.environ["CDCSYNC_GATE"] = gate
-    run(DeltaSink(place, SYNC), epoch)
+    run(DeltaSink(store, SYNC), epoch)

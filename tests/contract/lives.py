@@ -34,9 +34,9 @@ from cdcsync_core.table import Table
 from cdcsync_spark.sinks.delta import batch as delta_batch
 from cdcsync_spark.sinks.delta import commit as delta_commit
 from cdcsync_spark.sinks.delta import compaction as delta_compaction
-from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, rows_of, whole_snapshot
 
 TABLES = {
@@ -104,7 +104,7 @@ class Life(RuleBasedStateMachine):
     @initialize(numbers=st.sets(IDS))
     def make(self, numbers: set[int]) -> None:
         lake = self.folder / uuid.uuid4().hex
-        self.target: DeltaTarget = DeltaSink(Place.parse(str(lake)), SYNC).target(self.table.id)
+        self.target: DeltaTarget = DeltaSink(open_store(str(lake)), SYNC).target(self.table.id)
         rows = [row_of(self.table, n, "first") for n in sorted(numbers)]
         whole_snapshot(self.target, rows, self.table)
         self.model = Model(self.table)
@@ -143,7 +143,7 @@ class Life(RuleBasedStateMachine):
         self.writer.commit(1, batch(self.number, change))
         assert self.writer.fallback == ""
         for _ in range(steps):
-            self.writer.tend()
+            self.writer.maintain()
 
     @rule()
     def optimize(self) -> None:
@@ -182,7 +182,7 @@ def small_steps() -> Iterator[None]:
         patch.setattr(delta_compaction, "GATHERED", 3)
         patch.setattr(delta_compaction, "PEELED_BYTES", 1)
         patch.setattr(delta_compaction, "MOST_ROWS", 6)
-        patch.setattr(delta_upkeep, "EVERY", 4)
+        patch.setattr(delta_maintenance, "EVERY", 4)
         yield
 
 

@@ -17,7 +17,7 @@ from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Build, Change, Commit, Merge, Stamp, Target
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Build, Change, Commit, Target, Upsert
 
 SYNC = "shop/orders"
 WATERMARK = LogOffset("binlog.000001", 100)
@@ -98,7 +98,7 @@ def stamp(epoch: int = 1) -> Build:
     """A commit of the state alone: the claim of a run."""
 
     def build(found: TableState) -> Commit:
-        return Commit(replace(found, commit_number=found.commit_number + 1, epoch=epoch), Stamp())
+        return Commit(replace(found, commit_number=found.commit_number + 1, epoch=epoch), AdvancePosition())
 
     return build
 
@@ -114,15 +114,15 @@ class Model:
         names = [c.name for c in self.table.captured]
         return tuple(row[names.index(k)] for k in self.table.key)
 
-    def apply(self, upserts: Iterable[Row], deletes: Iterable[Row]) -> Merge:
-        """The same batch for the model (now) and for a target (as a `Merge`); a later row of a key
+    def apply(self, upserts: Iterable[Row], deletes: Iterable[Row]) -> Upsert:
+        """The same batch for the model (now) and for a target (as a `Upsert`); a later row of a key
         wins, upserts win over deletes."""
         last = {self.key(r): r for r in upserts}
         gone = [k for k in dict.fromkeys(deletes) if k not in last]
         self.rows |= last
         for key in gone:
             self.rows.pop(key, None)
-        return Merge(rows_of(self.table, last.values()), keys_of(self.table, gone))
+        return Upsert(rows_of(self.table, last.values()), keys_of(self.table, gone))
 
     @property
     def content(self) -> list[Row]:

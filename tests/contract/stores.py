@@ -18,7 +18,8 @@ from typing import Any
 import boto3
 import pyarrow.fs as pafs
 
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.stores import open_store
 from support.s3server import S3_SERVER
 
 REGION = "us-east-1"
@@ -53,12 +54,12 @@ class S3Server:
         )
         s3.create_dir(name)
 
-    def place(self, bucket: str, secrets: Path) -> Place:
+    def store(self, bucket: str, secrets: Path) -> Store:
         secret = secrets / "lake"
         secret.mkdir(exist_ok=True)
         (secret / "AWS_ACCESS_KEY_ID").write_text(ACCESS_KEY)
         (secret / "AWS_SECRET_ACCESS_KEY").write_text(SECRET_KEY + "\n")
-        return Place.parse(f"s3://{bucket}/cdc", self.endpoint, REGION, str(secret))
+        return open_store(f"s3://{bucket}/cdc", self.endpoint, REGION, str(secret))
 
 
 @contextmanager
@@ -94,14 +95,14 @@ class GuardedServer:
     server: S3Server
     admin: tuple[str, str]
 
-    def place_with(self, bucket: str, folder: Path, *rights: str) -> Place:
+    def place_with(self, bucket: str, folder: Path, *rights: str) -> Store:
         """A lake in a bucket, reached by a new account with these rights."""
         with suppress(self._client("s3").exceptions.BucketAlreadyOwnedByYou):
             self._client("s3").create_bucket(Bucket=bucket)
         key, value = _account(self._client("iam"), uuid.uuid4().hex, rights)
         (folder / "AWS_ACCESS_KEY_ID").write_text(key)
         (folder / "AWS_SECRET_ACCESS_KEY").write_text(value)
-        return Place.parse(f"s3://{bucket}/cdc", self.server.endpoint, REGION, str(folder))
+        return open_store(f"s3://{bucket}/cdc", self.server.endpoint, REGION, str(folder))
 
     def _client(self, service: str) -> Any:
         return _client(self.server, service, self.admin)

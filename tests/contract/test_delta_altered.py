@@ -16,12 +16,12 @@ from deltalake.exceptions import CommitFailedError
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.table import Table
-from cdcsync_spark.sinks.base import Commit, Merge, Replace
+from cdcsync_spark.sinks.base import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import delta_rs
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import entry_text
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.lives import read_by_duckdb
 from contract.sinkcase import (
     ORDERS,
@@ -45,7 +45,7 @@ FIRST: list[Row] = [(1, "a"), (2, "b")]
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaSink:
-    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC)
+    return DeltaSink(open_store(str(tmp_path / "lake")), SYNC)
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def orders(sink: DeltaSink) -> DeltaTarget:
     return target
 
 
-def merge(table: Table, upserts: list[Row], deletes: list[Row] | None = None) -> Merge:
-    return Merge(rows_of(table, upserts), keys_of(table, deletes or []))
+def merge(table: Table, upserts: list[Row], deletes: list[Row] | None = None) -> Upsert:
+    return Upsert(rows_of(table, upserts), keys_of(table, deletes or []))
 
 
 def read(target: DeltaTarget) -> list[Row]:
@@ -69,7 +69,7 @@ def read(target: DeltaTarget) -> list[Row]:
 
 def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 1) -> None:
     """The table is read again, with these rows."""
-    side = sink.target(ORDERS.id, side=nonce)
+    side = sink.target(ORDERS.id, generation=nonce)
     fresh = whole_snapshot(side, rows)
     files = side.staged_files()
     target.commit(
@@ -91,7 +91,7 @@ Metadata = dict[str, Any]
 def alter(target: DeltaTarget, change: Callable[[list[Metadata], dict[str, str]], None], *features: str) -> None:
     """Another program's entry that changes the schema's fields and the properties, and brings
     features."""
-    view = target.home.view()
+    view = target.path.view()
     assert view is not None
     schema, properties = json.loads(view.metadata["schemaString"]), dict(view.properties)
     change(schema["fields"], properties)

@@ -11,17 +11,17 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_spark.sinks.base import Commit, Merge, Replace
-from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.base import Commit, Replace, Upsert
+from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import actions_of
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, keys_of, rows_of, stage, whole_snapshot
 
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaSink:
-    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC)
+    return DeltaSink(open_store(str(tmp_path / "lake")), SYNC)
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def named(entry: Path) -> set[Path]:
 def test_what_delta_rs_commits_is_durable(sink: DeltaSink, orders: DeltaTarget, durable: set[Path]) -> None:
     DeltaTable(orders.uri).alter.add_constraint({"positive": "id > 0"})
     known = set(log_of(orders).iterdir())
-    orders.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "z")]), keys_of(ORDERS, []))))
-    orders.commit(1, batch(2, Merge(rows_of(ORDERS, []), keys_of(ORDERS, [(7,)]))))
+    orders.commit(1, batch(1, Upsert(rows_of(ORDERS, [(1, "z")]), keys_of(ORDERS, []))))
+    orders.commit(1, batch(2, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, [(7,)]))))
     orders.commit(1, batch(3, stage(orders, ORDERS, [(3, "c")])))
-    side = sink.target(ORDERS.id, side=1)
+    side = sink.target(ORDERS.id, generation=1)
     fresh, files = whole_snapshot(side, [(4, "d")]), side.staged_files()
     orders.commit(
         1,
@@ -79,17 +79,17 @@ def test_what_delta_rs_commits_is_durable(sink: DeltaSink, orders: DeltaTarget, 
 def test_so_are_the_folders_of_partitions(orders: DeltaTarget, durable: set[Path]) -> None:
     new = {"mode": "overwrite", "schema_mode": "overwrite", "partition_by": ["note"]}
     write_deltalake(orders.uri, rows_of(ORDERS, [(1, "a")]), **new)  # type: ignore[call-overload]
-    orders.commit(1, batch(1, Merge(rows_of(ORDERS, [(2, "new folder")]), keys_of(ORDERS, []))))
+    orders.commit(1, batch(1, Upsert(rows_of(ORDERS, [(2, "new folder")]), keys_of(ORDERS, []))))
     newest = max(log_of(orders).glob("*.json"))
     assert any("new%20folder" in str(path) for path in named(newest))
     assert named(newest) <= durable
 
 
 def test_so_is_a_checkpoint(orders: DeltaTarget, durable: set[Path]) -> None:
-    view = orders.home.view()
+    view = orders.path.view()
     assert view is not None
     durable.clear()
-    delta_upkeep.checkpoint(orders.home, view)
+    delta_maintenance.checkpoint(orders.path, view)
     written = {*log_of(orders).glob("*.checkpoint.parquet"), log_of(orders) / "_last_checkpoint"}
     assert len(written) == 2
     assert {*written, log_of(orders)} <= durable

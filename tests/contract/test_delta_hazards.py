@@ -23,11 +23,11 @@ from deltalake.schema import PrimitiveType
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
-from cdcsync_spark.sinks.base import Append, Closed, Commit, Merge, Replace
+from cdcsync_spark.sinks.base import Append, Closed, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import commit as delta_commit
 from cdcsync_spark.sinks.delta.compaction import GATHERED
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -47,7 +47,7 @@ from support.lake import query
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaSink:
-    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC)
+    return DeltaSink(open_store(str(tmp_path / "lake")), SYNC)
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def orders(sink: DeltaSink) -> DeltaTarget:
     return target
 
 
-def change(*rows: tuple[object, ...]) -> Merge:
-    return Merge(rows_of(ORDERS, rows), keys_of(ORDERS, []))
+def change(*rows: tuple[object, ...]) -> Upsert:
+    return Upsert(rows_of(ORDERS, rows), keys_of(ORDERS, []))
 
 
 def entries(target: DeltaTarget) -> list[str]:
@@ -153,7 +153,7 @@ def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
 
 
 def test_a_vacuum_takes_no_file_of_a_side_target(sink: DeltaSink, orders: DeltaTarget) -> None:
-    side = sink.target(ORDERS.id, side=1)
+    side = sink.target(ORDERS.id, generation=1)
     side.prepare(first_state(nonce=1))
     (staged,) = stage(side, ORDERS, [(1, "new")]).files
     assert Path(orders.uri, staged.path).exists()
@@ -163,7 +163,7 @@ def test_a_vacuum_takes_no_file_of_a_side_target(sink: DeltaSink, orders: DeltaT
 
 
 def test_a_doubled_key_stops_a_merge_of_delta_rs_before_it_and_for_good(tmp_path: Path) -> None:
-    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC, vectors=False).target(ORDERS.id)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC, vectors=False).target(ORDERS.id)
     whole_snapshot(target, [(1, "a"), (2, "a"), (3, "a")])
     write_deltalake(target.uri, rows_of(ORDERS, [(1, "theirs")]), mode="append")
     for _ in range(2):
@@ -180,7 +180,7 @@ def test_no_move_forgets_the_values_of_a_column_that_somebody_added(orders: Delt
     writer = orders.writer(tmp_path)
     for n in range(1, 2 * GATHERED):
         writer.commit(1, batch(n, change((100 + n, "b"))))
-        while writer.tend():
+        while writer.maintain():
             pass
     assert query(DeltaTable(orders.uri), "SELECT tag FROM t WHERE id = 1").to_pylist() == [{"tag": "mine"}]
 
@@ -192,7 +192,7 @@ def test_a_run_that_slept_sweeps_nothing_of_its_successor(orders: DeltaTarget, t
     hours_ago = time.time() - 3 * 3600
     for file in Path(orders.uri).glob("stream-*"):
         os.utime(file, (hours_ago, hours_ago))
-    while asleep.tend():
+    while asleep.maintain():
         pass
     assert content(orders) == [(1, "a"), (2, "b"), (3, "c")]
 
@@ -200,7 +200,7 @@ def test_a_run_that_slept_sweeps_nothing_of_its_successor(orders: DeltaTarget, t
 def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: DeltaSink, orders: DeltaTarget) -> None:
     """They are gathered right after the publication, and none of them is live any more when the
     side is discarded."""
-    side = sink.target(ORDERS.id, side=1)
+    side = sink.target(ORDERS.id, generation=1)
     side.prepare(first_state(nonce=1))
     files = tuple(file for n in range(GATHERED) for file in stage(side, ORDERS, [(n, "new")]).files)
 
@@ -229,7 +229,7 @@ def test_a_checkpoint_with_parsed_statistics_is_gone_on_from(sink: DeltaSink, tm
     (file,) = Path(target.uri, "_delta_log").glob("*.checkpoint.parquet")
     _give_parsed_statistics(file, days[0][1])
     later = (1, dt.date(2022, 1, 1))
-    target.writer(tmp_path).commit(1, batch(1, Merge(rows_of(table, [later]), keys_of(table, []))))
+    target.writer(tmp_path).commit(1, batch(1, Upsert(rows_of(table, [later]), keys_of(table, []))))
     assert content(target) == [later, days[1]]
 
 
@@ -245,8 +245,8 @@ def _give_parsed_statistics(checkpoint: Path, day: dt.date) -> None:
 def entry_with(target: DeltaTarget, path: str) -> None:
     """Another program's commit that takes `path` into the table, with the size and statistics of a
     file of its own."""
-    handle = DeltaTable(target.home.place.uri)
-    log = Path(target.home.place.uri, "_delta_log")
+    handle = DeltaTable(target.path.store.uri)
+    log = Path(target.path.store.uri, "_delta_log")
     adds = [json.loads(line) for line in (log / f"{handle.version():020d}.json").read_text().splitlines()]
     add = next(a["add"] for a in adds if "add" in a) | {"path": path}
     (log / f"{handle.version() + 1:020d}.json").write_text(json.dumps({"add": add}) + "\n")
@@ -256,7 +256,7 @@ def entry_with(target: DeltaTarget, path: str) -> None:
 def test_a_file_of_another_table_is_never_read(path: str, sink: DeltaSink, orders: DeltaTarget) -> None:
     """Its rows would be copied with our credentials. What takes the file out again heals the
     table."""
-    folder = Path(orders.home.place.uri)
+    folder = Path(orders.path.store.uri)
     theirs = folder.parent / "items" / "theirs.parquet"
     theirs.parent.mkdir()
     shutil.copy(next(folder.glob("*.parquet")), theirs)

@@ -16,14 +16,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Merge, Sink
+from cdcsync_spark.sinks.base import Commit, Sink, Upsert
 from cdcsync_spark.sinks.delta import commit as delta_commit
-from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.compaction import GATHERED, Move
 from cdcsync_spark.sinks.delta.log import own_state
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import actions_of, entry_text
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -41,7 +41,7 @@ from contract.sinkcase import (
 
 
 def opened(target: DeltaTarget) -> DeltaTable:
-    return DeltaTable(target.uri, storage_options=target.home.place.storage_options())
+    return DeltaTable(target.uri, storage_options=target.path.store.storage_options())
 
 
 def entries(target: DeltaTarget) -> list[str]:
@@ -50,7 +50,7 @@ def entries(target: DeltaTarget) -> list[str]:
 
 @pytest.fixture
 def local(tmp_path: Path) -> DeltaTarget:
-    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
+    return DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
 
 
 def test_optimize_between_commits_is_looked_past(target: DeltaTarget) -> None:
@@ -59,7 +59,7 @@ def test_optimize_between_commits_is_looked_past(target: DeltaTarget) -> None:
     assert opened(target).optimize.compact()["numFilesRemoved"] == 2
     assert target.last_commit() == state
     assert target.open_snapshot().state == state
-    state = target.commit(1, batch(2, Merge(rows_of(ORDERS, [(7, "c")]), keys_of(ORDERS, [(0,)]))))
+    state = target.commit(1, batch(2, Upsert(rows_of(ORDERS, [(7, "c")]), keys_of(ORDERS, [(0,)]))))
     assert (target.last_commit(), content(target)) == (state, [(1, "a"), (2, "a"), (7, "c")])
 
 
@@ -70,14 +70,14 @@ def test_upkeep_after_an_optimize_that_only_a_stamp_has_seen(
     whole_snapshot(local, [(n, "a") for n in range(3)])
     writer = local.writer(tmp_path)
     for n in range(1, 4):
-        writer.commit(1, batch(n, Merge(rows_of(ORDERS, [(n, "b")]), keys_of(ORDERS, []))))
+        writer.commit(1, batch(n, Upsert(rows_of(ORDERS, [(n, "b")]), keys_of(ORDERS, []))))
     opened(local).optimize.compact()
     writer.commit(1, stamp())
-    view = local.home.view()
+    view = local.path.view()
     assert view is not None
     monkeypatch.setattr(delta_commit, "next_move", lambda _: Move(tuple(view.files), 2))
-    assert [writer.tend(), writer.tend()] == ["sweep", "move"]
-    writer.commit(1, batch(10, Merge(rows_of(ORDERS, [(0, "c")]), keys_of(ORDERS, [(1,)]))))
+    assert [writer.maintain(), writer.maintain()] == ["sweep", "move"]
+    writer.commit(1, batch(10, Upsert(rows_of(ORDERS, [(0, "c")]), keys_of(ORDERS, [(1,)]))))
     assert content(local) == [(0, "c"), (2, "b"), (3, "b")]
 
 
@@ -94,7 +94,7 @@ def test_optimize_in_mid_commit_only_delays_it(target: DeltaTarget, kind: str) -
     whole_snapshot(target, [(n, "a") for n in range(2)])
     target.commit(1, batch(1, stage(target, ORDERS, [(2, "a")])))
     change = (
-        Merge(rows_of(ORDERS, [(0, "b")]), keys_of(ORDERS, []))
+        Upsert(rows_of(ORDERS, [(0, "b")]), keys_of(ORDERS, []))
         if kind == "merge"
         else stage(target, ORDERS, [(9, "b")])
     )
@@ -119,7 +119,7 @@ def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
 ) -> None:
     """50 own commits with the log retention at zero: old entries go, the newest own one stays, and
     so does the content."""
-    monkeypatch.setattr(delta_upkeep, "EVERY", 20)
+    monkeypatch.setattr(delta_maintenance, "EVERY", 20)
     whole_snapshot(local, [(n, "a") for n in range(5)])
     opened(local).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 0 seconds", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
@@ -129,9 +129,9 @@ def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
         state = local.commit(1, batch(number, model.apply([(number % 7, f"by {number}")], [(number % 3,)])))
         assert local.last_commit() == state
     assert content(local) == model.content
-    assert len(entries(local)) < 2 * delta_upkeep.EVERY + 10
+    assert len(entries(local)) < 2 * delta_maintenance.EVERY + 10
     data = {p.name for p in Path(local.uri).glob("*.parquet")}
-    assert len(data) < 2 * delta_upkeep.EVERY + 10
+    assert len(data) < 2 * delta_maintenance.EVERY + 10
 
 
 def test_other_programs_commits_and_their_clean_up_leave_the_state(local: DeltaTarget) -> None:
@@ -200,17 +200,17 @@ def test_a_key_that_somebody_doubled_stops_the_table(local: DeltaTarget) -> None
     whole_snapshot(local, [(1, "a")])
     write_deltalake(local.uri, rows_of(ORDERS, [(1, "theirs")]), mode="append")
     with pytest.raises(PermanentError, match="each key once") as stopped:
-        local.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "b")]), keys_of(ORDERS, []))))
+        local.commit(1, batch(1, Upsert(rows_of(ORDERS, [(1, "b")]), keys_of(ORDERS, []))))
     assert stopped.value.reason is Reason.SINK_CONFLICT
 
 
 def test_a_side_targets_many_waves_are_all_published(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """More waves than a checkpoint holds apart: the files come from the side's whole log."""
-    monkeypatch.setattr(delta_upkeep, "EVERY", 10)
-    main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, side=1)
+    monkeypatch.setattr(delta_maintenance, "EVERY", 10)
+    main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
     whole_snapshot(main, [(1, "old")])
     side.prepare(first_state(nonce=1))
-    waves = 2 * delta_upkeep.EVERY + 3
+    waves = 2 * delta_maintenance.EVERY + 3
     for n in range(waves):
         append = stage(side, ORDERS, [(n, "new")])
         side.commit(
@@ -235,7 +235,7 @@ def test_upkeep_that_fails_does_not_fail_the_commit(local: DeltaTarget, monkeypa
 
     whole_snapshot(local, [])
     monkeypatch.setattr(DeltaTable, "create_checkpoint", broken)
-    for n in range(1, delta_upkeep.EVERY + 1):
+    for n in range(1, delta_maintenance.EVERY + 1):
         state = local.commit(1, batch(n, stage(local, ORDERS, [(n, "a")])))
     assert local.last_commit() == state
 
@@ -248,7 +248,7 @@ def test_statistics_leave_out_what_delta_rs_writes_wrongly(local: DeltaTarget) -
     table = replace(table, id=ORDERS.id)
     whole_snapshot(local, [], table)
     top = Decimal(2**64 - 1)
-    local.commit(1, batch(1, Merge(rows_of(table, [(top, 1, "x")]), keys_of(table, []))))
+    local.commit(1, batch(1, Upsert(rows_of(table, [(top, 1, "x")]), keys_of(table, []))))
     opened(local).optimize.compact()
     actions = pa.table(opened(local).get_add_actions(flatten=True))
     assert actions["min.n"].to_pylist() == [1]
@@ -270,7 +270,7 @@ def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_
     rows are right both ways."""
     value, reason = REWRITTEN[name]
     whole_snapshot(local, [(1, "a"), (2, "b")])
-    entry = local.home.log().entry(0)
+    entry = local.path.log().entry(0)
     assert entry is not None
     actions = list(actions_of(entry))
     metadata = next(a["metaData"] for a in actions if "metaData" in a)
@@ -279,7 +279,7 @@ def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_
     log = Path(local.uri, "_delta_log", f"{version:020d}.json")
     log.write_text(entry_text([{"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": metadata}]))
     writer = local.writer(tmp_path)
-    change = Merge(rows_of(ORDERS, [(2, "B"), (3, "c")]), keys_of(ORDERS, [(1,)]))
+    change = Upsert(rows_of(ORDERS, [(2, "B"), (3, "c")]), keys_of(ORDERS, [(1,)]))
     writer.commit(1, batch(1, change))
     assert content(local) == [(2, "B"), (3, "c")]
     assert reason in writer.fallback
@@ -287,11 +287,11 @@ def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_
 
 
 def test_a_table_of_before_is_given_deletion_vectors_with_its_first_batch(local: DeltaTarget, tmp_path: Path) -> None:
-    plain = DeltaSink(local.home.lake, SYNC, vectors=False).target(ORDERS.id)
+    plain = DeltaSink(local.path.lake, SYNC, vectors=False).target(ORDERS.id)
     whole_snapshot(plain, [(1, "a"), (2, "b")])
     assert opened(plain).protocol().min_writer_version == 2
     writer = local.writer(tmp_path)
-    writer.commit(1, batch(1, Merge(rows_of(ORDERS, [(2, "B")]), keys_of(ORDERS, []))))
+    writer.commit(1, batch(1, Upsert(rows_of(ORDERS, [(2, "B")]), keys_of(ORDERS, []))))
     assert writer.fallback == ""
     assert opened(local).protocol().writer_features == ["appendOnly", "deletionVectors", "invariants"]
     assert content(local) == [(1, "a"), (2, "B")]

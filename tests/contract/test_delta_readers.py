@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from cdcsync_spark.sinks.base import Maintenance
 from cdcsync_spark.sinks.delta import compaction as delta_compaction
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.lives import NOTHING_KEPT, TABLES, key_of, live, read_by_delta_rs, read_by_duckdb, row_of
 from contract.sinkcase import SYNC, Model, batch, content, rows_of, whole_snapshot
 
@@ -31,7 +31,7 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monk
     for name, value in {"PEELED_BYTES": 1, "MOST_ROWS": 700, "SMALLEST": 1500}.items():
         monkeypatch.setattr(delta_compaction, name, value)
     table, random = TABLES[kind], Random(kind)
-    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(table.id)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(table.id)
     model = Model(table)
     model.rows = {key_of(table, n): row_of(table, n, "first") for n in range(2000)}
     whole_snapshot(target, model.rows.values(), table)
@@ -41,7 +41,7 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monk
         changed = [row_of(table, random.randrange(4000), f"by {number}") for _ in range(random.randrange(60))]
         gone = [key_of(table, random.randrange(4000)) for _ in range(random.randrange(30))]
         writer.commit(1, batch(number, model.apply(changed, gone)))
-        steps.update([writer.tend()])
+        steps.update([writer.maintain()])
         if number % 97 == 0:
             costs = replace(costs, steps=costs.steps + writer.maintenance.steps)
             writer = target.writer(tmp_path)
@@ -62,7 +62,7 @@ def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path, monkeypatc
     looks at them."""
     monkeypatch.setattr(delta_compaction, "GATHERED", 3)
     table = TABLES["exact"]
-    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(table.id)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(table.id)
     whole_snapshot(target, [(1, "a"), (2, "a")], table)
     writer, model = target.writer(tmp_path), Model(table, {(n,): (n, "a") for n in (1, 2)})
     writer.commit(1, batch(1, model.apply([(1, "b")], [])))
@@ -70,7 +70,7 @@ def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path, monkeypatc
         write_deltalake(target.uri, rows_of(table, [(number, "theirs")]), mode="append")
         model.rows[number,] = (number, "theirs")
     writer.last_commit()
-    while step := writer.tend():
+    while step := writer.maintain():
         assert step in {"move", "sweep", "tidy"}
     assert len(DeltaTable(target.uri).file_uris()) == 1
     writer.commit(1, batch(2, model.apply([(7, "c")], [(8,)])))

@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason, fail
-from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta import open as delta_open
 from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, content, first_state, keys_of, rows_of, whole_snapshot
 
 TEARS: dict[str, Callable[[bytes], bytes]] = {
@@ -30,13 +30,13 @@ TEARS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture
 def orders(tmp_path: Path) -> DeltaTarget:
-    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
     whole_snapshot(target, [(1, "a"), (2, "b")])
     return target
 
 
 def upsert(number: int) -> Callable[..., object]:
-    return batch(number, Merge(rows_of(ORDERS, [(number, f"by {number}")]), keys_of(ORDERS, [])))
+    return batch(number, Upsert(rows_of(ORDERS, [(number, f"by {number}")]), keys_of(ORDERS, [])))
 
 
 def newest(target: DeltaTarget, suffix: str) -> Path:

@@ -34,7 +34,7 @@ def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path
     one is still there."""
     bucket = f"lake-{uuid.uuid4().hex[:12]}"
     s3.make_bucket(bucket)
-    target = DeltaSink(s3.place(bucket, tmp_path), SYNC).target(ORDERS.id)
+    target = DeltaSink(s3.store(bucket, tmp_path), SYNC).target(ORDERS.id)
     model = Model(ORDERS, {(n,): (n, "a") for n in range(9)})
     whole_snapshot(target, model.content)
     writer = target.writer(tmp_path)

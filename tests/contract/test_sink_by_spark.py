@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.base import Commit, Merge, Replace
+from cdcsync_spark.sinks.base import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import commit as delta_commit
-from cdcsync_spark.sinks.delta import strategy as delta_ways
+from cdcsync_spark.sinks.delta import strategy as delta_strategy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from contract.by_spark import SparkSink, sink_by_spark
 from contract.lives import Died, dying_at, read_by_duckdb
@@ -68,7 +68,7 @@ def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatc
     """R8: the successor commits between Spark's work and the entry; what Spark wrote is removed."""
     target = sink.target(ORDERS.id)
     before = whole_snapshot(target, [(1, "a"), (2, "b")])
-    merge = Merge(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)]))
+    merge = Upsert(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)]))
     calls: list[str] = []
 
     def successor(gate: str) -> None:
@@ -80,7 +80,7 @@ def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatc
 
     monkeypatch.setattr(delta_commit, "gate", successor)
     with pytest.raises(PermanentError, match="superseded by epoch 2"):
-        target.commit(1, batch(1, Merge(rows_of(ORDERS, [(3, "late")]), keys_of(ORDERS, []))))
+        target.commit(1, batch(1, Upsert(rows_of(ORDERS, [(3, "late")]), keys_of(ORDERS, []))))
     after = target.last_commit()
     assert after is not None
     assert (after.epoch, after.commit_number) == (2, before.commit_number + 1)
@@ -89,7 +89,7 @@ def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatc
 
 @pytest.mark.long
 def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
-    main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, side=1)
+    main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
     whole_snapshot(main, [(1, "old"), (2, "old")])
     fresh = whole_snapshot(side, [(2, "new"), (3, "new")])
     files = side.staged_files()
@@ -106,16 +106,16 @@ def test_a_rule_of_the_table_that_a_change_breaks_stops_it_unseen(
     sink: SparkSink, delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large table with a CHECK constraint, which delta-rs could write, is Spark's, too."""
-    monkeypatch.setattr(delta_ways, "LARGE", 0)
-    target = DeltaSink(sink.place, SYNC).target(ORDERS.id)
+    monkeypatch.setattr(delta_strategy, "LARGE", 0)
+    target = DeltaSink(sink.store, SYNC).target(ORDERS.id)
     whole_snapshot(target, [(1, "a")])
     delta_spark.sql(f"ALTER TABLE delta.`{target.uri}` ADD CONSTRAINT positive CHECK (id > 0)")
     writer = target.writer(tmp_path)
-    writer.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "b"), (2, "c")]), keys_of(ORDERS, []))))
+    writer.commit(1, batch(1, Upsert(rows_of(ORDERS, [(1, "b"), (2, "c")]), keys_of(ORDERS, []))))
     assert "CHECK" in writer.fallback
-    assert "Apache-Spark" in (target.home.log().entry(3) or "")
+    assert "Apache-Spark" in (target.path.log().entry(3) or "")
     with pytest.raises(PermanentError, match=r"(?i)check constraint positive") as stopped:
-        writer.commit(1, batch(2, Merge(rows_of(ORDERS, [(-1, "d")]), keys_of(ORDERS, []))))
+        writer.commit(1, batch(2, Upsert(rows_of(ORDERS, [(-1, "d")]), keys_of(ORDERS, []))))
     assert stopped.value.reason is Reason.SINK_CONFLICT
     assert content(target) == [(1, "b"), (2, "c")]
     assert leftovers(target) == []

@@ -19,9 +19,9 @@ from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, GuardedServer, S3Ser
 ALL = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 
 
-def objects(place: Location) -> list[str]:
-    store = obstore.store.S3Store(place.bucket, config=place.store_config())
-    return [o["path"] for part in obstore.list(store) for o in part]
+def objects(store: Location) -> list[str]:
+    client = obstore.store.S3Store(store.bucket, config=store.store_config())
+    return [o["path"] for part in obstore.list(client) for o in part]
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]
 
 def test_a_bucket_that_takes_commits_is_ready_and_keeps_nothing_of_the_check(s3: S3Server, tmp_path: Path) -> None:
     s3.make_bucket("ready")
-    place = s3.place("ready", tmp_path)
-    assert check_lake(place).errors == ()
-    assert objects(place) == []
+    store = s3.store("ready", tmp_path).location
+    assert check_lake(store).errors == ()
+    assert objects(store) == []
 
 
 def test_a_missing_bucket_is_no_store_that_does_not_answer(s3: S3Server, tmp_path: Path) -> None:
-    (error,) = check_lake(s3.place("nowhere", tmp_path)).errors
+    (error,) = check_lake(s3.store("nowhere", tmp_path).location).errors
     assert error.reason is Reason.NO_SUCH_BUCKET
     assert not error.reason.retried
     assert error.found == ('listing in s3://nowhere/cdc failed: "NoSuchBucket: The specified bucket does not exist"')
@@ -69,8 +69,8 @@ def test_a_store_that_is_gone_is_retried_and_said_in_one_line(tmp_path: Path) ->
     ],
 )
 def test_each_right_that_is_missing_is_named(missing: str, doing: str, guarded: GuardedServer, tmp_path: Path) -> None:
-    place = guarded.place_with("rights", tmp_path, *(right for right in ALL if right != missing))
-    (error,) = check_lake(place).errors
+    store = guarded.place_with("rights", tmp_path, *(right for right in ALL if right != missing)).location
+    (error,) = check_lake(store).errors
     assert error.reason is Reason.PRIVILEGE_MISSING
     assert error.found.startswith(f"{doing} in s3://rights/cdc failed")
     assert "credentialsSecretRef" in error.remedy
@@ -78,7 +78,7 @@ def test_each_right_that_is_missing_is_named(missing: str, doing: str, guarded: 
 
 
 def test_all_rights_that_are_missing_are_named_at_once(guarded: GuardedServer, tmp_path: Path) -> None:
-    errors = check_lake(guarded.place_with("none", tmp_path)).errors
+    errors = check_lake(guarded.place_with("none", tmp_path).location).errors
     assert [e.found.split()[0] for e in errors] == ["listing", "writing"]
 
 
@@ -86,16 +86,16 @@ def test_what_a_check_that_died_left_is_removed_later(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.make_bucket("leftover")
-    place = s3.place("leftover", tmp_path)
-    store = obstore.store.S3Store("leftover", config=place.store_config())
+    store = s3.store("leftover", tmp_path).location
+    client = obstore.store.S3Store("leftover", config=store.store_config())
     left, other = f"cdc/{PROBES}/{'a' * 32}", f"cdc/{PROBES}/a-file-of-others"
-    obstore.put(store, left, b"")
-    obstore.put(store, other, b"")
-    assert check_lake(place).errors == ()
-    assert sorted(objects(place)) == sorted([left, other])  # it may be another check's
+    obstore.put(client, left, b"")
+    obstore.put(client, other, b"")
+    assert check_lake(store).errors == ()
+    assert sorted(objects(store)) == sorted([left, other])  # it may be another check's
     monkeypatch.setattr("cdcsync_lake.check._LEFTOVER", -1e9)
-    assert check_lake(place).errors == ()
-    assert objects(place) == [other]
+    assert check_lake(store).errors == ()
+    assert objects(store) == [other]
 
 
 @pytest.mark.parametrize("table", ["cdc/_delta_log/0.json", "_delta_log/0.json"])
@@ -103,9 +103,9 @@ def test_a_lake_inside_a_table_is_refused(table: str, s3: S3Server, tmp_path: Pa
     """The VACUUM of that table would remove the lake's files."""
     bucket = f"nested-{table.count('/')}"
     s3.make_bucket(bucket)
-    place = s3.place(bucket, tmp_path)
-    obstore.put(obstore.store.S3Store(bucket, config=place.store_config()), table, b"{}")
-    (error,) = check_lake(place).errors
+    store = s3.store(bucket, tmp_path).location
+    obstore.put(obstore.store.S3Store(bucket, config=store.store_config()), table, b"{}")
+    (error,) = check_lake(store).errors
     assert error.reason is Reason.SINK_CONFLICT
     assert "VACUUM" in error.needed
     local = tmp_path / "disk"

@@ -14,7 +14,7 @@ from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
-from cdcsync_spark.sinks.base import Append, Build, Commit, Merge, Replace, Sink, StagedFile, Stamp, Target
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Build, Commit, Replace, Sink, StagedFile, Target, Upsert
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -106,7 +106,7 @@ def test_a_staged_file_that_is_not_there_stops_the_commit(target: Target) -> Non
 
 def test_merge_updates_inserts_and_deletes_in_one_commit(target: Target) -> None:
     whole_snapshot(target, [(1, "a"), (2, "b"), (3, "c")])
-    change = Merge(rows_of(ORDERS, [(2, "B"), (4, None)]), keys_of(ORDERS, [(3,), (99,)]))
+    change = Upsert(rows_of(ORDERS, [(2, "B"), (4, None)]), keys_of(ORDERS, [(3,), (99,)]))
     state = target.commit(1, batch(1, change))
     assert state.position == FilePosition(LogOffset("binlog.000001", 1000))
     assert content(target) == [(1, "a"), (2, "B"), (4, None)]
@@ -114,16 +114,16 @@ def test_merge_updates_inserts_and_deletes_in_one_commit(target: Target) -> None
 
 def test_a_replayed_merge_is_a_no_op_by_the_state(target: Target) -> None:
     whole_snapshot(target, [(1, "a")])
-    change = Merge(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)]))
+    change = Upsert(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)]))
     first = target.commit(1, batch(1, change))
-    target.commit(1, batch(2, Merge(rows_of(ORDERS, [(1, "again")]), keys_of(ORDERS, [(2,)]))))
+    target.commit(1, batch(2, Upsert(rows_of(ORDERS, [(1, "again")]), keys_of(ORDERS, [(2,)]))))
     assert target.commit(1, batch(1, change)).commit_number == first.commit_number + 1
     assert content(target) == [(1, "again")]
 
 
 def test_a_merge_without_rows_stamps(target: Target) -> None:
     whole_snapshot(target, [(1, "a")])
-    state = target.commit(1, batch(1, Merge(rows_of(ORDERS, []), keys_of(ORDERS, []))))
+    state = target.commit(1, batch(1, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, []))))
     assert target.last_commit() == state
     assert content(target) == [(1, "a")]
 
@@ -133,7 +133,7 @@ def test_a_merge_that_meets_no_row_commits_the_state(target: Target, rows: list[
     """R4: a key that is born and dies within one batch folds to a delete of a key that the target
     never had."""
     before = whole_snapshot(target, rows)
-    state = target.commit(1, batch(1, Merge(rows_of(ORDERS, []), keys_of(ORDERS, [(9,)]))))
+    state = target.commit(1, batch(1, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, [(9,)]))))
     assert state.commit_number == before.commit_number + 1
     assert target.last_commit() == state
     assert content(target) == rows
@@ -162,10 +162,10 @@ def test_a_table_of_another_identity_is_refused(target: Target, field: str, valu
 def test_a_zombie_may_commit_until_its_successor_does_and_never_after(target: Target) -> None:
     """R8: the successor builds on what the zombie did before; its first commit ends the zombie."""
     whole_snapshot(target, [(1, "a")], epoch=1)
-    target.commit(1, batch(1, Merge(rows_of(ORDERS, [(2, "zombie, in time")]), keys_of(ORDERS, []))))
+    target.commit(1, batch(1, Upsert(rows_of(ORDERS, [(2, "zombie, in time")]), keys_of(ORDERS, []))))
     target.commit(2, stamp(epoch=2))
     with pytest.raises(PermanentError, match="superseded by epoch 2") as stopped:
-        target.commit(1, batch(2, Merge(rows_of(ORDERS, [(3, "zombie, late")]), keys_of(ORDERS, []))))
+        target.commit(1, batch(2, Upsert(rows_of(ORDERS, [(3, "zombie, late")]), keys_of(ORDERS, []))))
     assert stopped.value.reason is Reason.SINK_CONFLICT
     assert content(target) == [(1, "a"), (2, "zombie, in time")]
     assert target.last_commit().epoch == 2  # type: ignore[union-attr]
@@ -178,7 +178,9 @@ def test_a_state_that_does_not_follow_is_refused_before_anything_is_written(
     target: Target, wrong: dict[str, object]
 ) -> None:
     before = whole_snapshot(target, [(1, "a")])
-    bad = Commit(replace(before, **({"commit_number": before.commit_number + 1, "epoch": 1} | wrong)), Stamp())  # type: ignore[arg-type]
+    bad = Commit(
+        replace(before, **({"commit_number": before.commit_number + 1, "epoch": 1} | wrong)), AdvancePosition()
+    )  # type: ignore[arg-type]
     with pytest.raises(Exception, match="does not follow"):
         target.commit(1, lambda found: bad)
     assert target.last_commit() == before
@@ -191,7 +193,7 @@ WIDER = make_table(
 
 def read_again(sink: Sink, table: Table, rows: list[tuple[object, ...]], nonce: int) -> TableState:
     """R5: staged beside the table in two waves, published by one commit, the side discarded."""
-    main, side = sink.target(table.id), sink.target(table.id, side=nonce)
+    main, side = sink.target(table.id), sink.target(table.id, generation=nonce)
     side.prepare(first_state(table, nonce=nonce))
     for n, split in enumerate((Split(None, (5,)), Split((5,), None))):
         side.commit(1, wave(split, stage(side, table, rows[n::2])))
@@ -206,7 +208,7 @@ def read_again(sink: Sink, table: Table, rows: list[tuple[object, ...]], nonce: 
 
 def test_a_table_is_read_again_beside_itself_and_published_at_once(sink: Sink, target: Target) -> None:
     before = whole_snapshot(target, [(1, "old"), (2, "old")])
-    side = sink.target(ORDERS.id, side=1)
+    side = sink.target(ORDERS.id, generation=1)
     side.prepare(first_state(nonce=1))
     side.commit(1, wave(Split(), stage(side, ORDERS, [(1, "new")])))
     assert (content(target), target.last_commit()) == ([(1, "old"), (2, "old")], before)
@@ -214,7 +216,7 @@ def test_a_table_is_read_again_beside_itself_and_published_at_once(sink: Sink, t
     assert (state.resnapshot_nonce, state.commit_number) == (2, before.commit_number + 1)
     assert content(target) == [(1, "new"), (7, "new")]
     assert target.last_commit() == state
-    target.commit(1, batch(1, Merge(rows_of(ORDERS, [(7, "merged")]), keys_of(ORDERS, [(1,)]))))
+    target.commit(1, batch(1, Upsert(rows_of(ORDERS, [(7, "merged")]), keys_of(ORDERS, [(1,)]))))
     assert content(target) == [(7, "merged")]
 
 
@@ -237,7 +239,7 @@ def test_reading_again_may_change_the_columns(sink: Sink, target: Target) -> Non
 
 def test_discarding_keeps_what_was_published_and_removes_what_was_not(sink: Sink, target: Target) -> None:
     whole_snapshot(target, [(1, "a")])
-    abandoned = sink.target(ORDERS.id, side=5)
+    abandoned = sink.target(ORDERS.id, generation=5)
     abandoned.prepare(first_state(nonce=5))
     abandoned.commit(1, wave(Split(), stage(abandoned, ORDERS, [(1, "never seen")])))
     sink.discard(ORDERS.id, 5)
@@ -252,7 +254,7 @@ def test_a_snapshot_is_one_version_with_its_state(target: Target) -> None:
     """What `verify` compares must not move while the stream goes on."""
     whole_snapshot(target, [(1, "a"), (2, "b")])
     fixed = target.open_snapshot()
-    target.commit(1, batch(1, Merge(rows_of(ORDERS, [(1, "changed")]), keys_of(ORDERS, [(2,)]))))
+    target.commit(1, batch(1, Upsert(rows_of(ORDERS, [(1, "changed")]), keys_of(ORDERS, [(2,)]))))
     assert fixed.state.position == FilePosition(WATERMARK)
     assert fixed.schema.names == ["id", "note"]
     assert sorted(fixed.scan().read_all().to_pylist(), key=str) == [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}]

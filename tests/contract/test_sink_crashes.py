@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_spark.sinks.base import Sink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
 from contract import crashing
 from contract.sinkcase import ORDERS, content, in_order
 from contract.stores import STORES
@@ -51,24 +51,24 @@ def processes() -> BaseContext:
     return context
 
 
-def run(processes: BaseContext, place: Place, epoch: int, gate: str) -> int | None:
+def run(processes: BaseContext, store: Store, epoch: int, gate: str) -> int | None:
     """The program's exit code; negative is the signal that ended it."""
-    process = processes.Process(target=crashing.run_armed, args=(place, epoch, gate))
+    process = processes.Process(target=crashing.run_armed, args=(store, epoch, gate))
     process.start()
     process.join(120)
     return process.exitcode
 
 
 @pytest.mark.parametrize(
-    ("place", "gate", "passing"), [(*c, n) for c, n in CHAINS.items() if c[0] in STORES], indirect=["place"]
+    ("store", "gate", "passing"), [(*c, n) for c, n in CHAINS.items() if c[0] in STORES], indirect=["store"]
 )
 def test_killed_at_a_gate_again_and_again(
-    processes: BaseContext, gate: str, passing: int, place: Place, sink: Sink, tmp_path: Path
+    processes: BaseContext, gate: str, passing: int, store: Store, sink: Sink, tmp_path: Path
 ) -> None:
     """Run after run is killed a little further than the one before, until one ends by itself."""
     codes: list[int | None] = []
     while len(codes) < 20 and 0 not in codes:
-        codes.append(run(processes, place, len(codes) + 1, f"{gate}:{passing}:kill:{tmp_path / f'once-{len(codes)}'}"))
+        codes.append(run(processes, store, len(codes) + 1, f"{gate}:{passing}:kill:{tmp_path / f'once-{len(codes)}'}"))
     assert codes[-1] == 0
     assert codes[:-1] == [-signal.SIGKILL] * (len(codes) - 1)
     assert len(codes) > 2

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC, Model, Row, batch, content, make_table, whole_snapshot
 
 EPOCH = dt.datetime(2024, 1, 1)
@@ -132,7 +132,7 @@ def live(kind: str, data: st.DataObject, folder: Path, *, vectors: bool) -> None
     columns = {f"k{n}": t for n, t in enumerate(KEYS[kind])} | {f"v{n}": t for n, t in enumerate(OTHERS)}
     table = make_table(columns, [f"k{n}" for n in range(len(KEYS[kind]))])
     first, batches = data.draw(histories(kind))
-    target = DeltaSink(Place.parse(str(folder / uuid.uuid4().hex)), SYNC, vectors).target(table.id)
+    target = DeltaSink(open_store(str(folder / uuid.uuid4().hex)), SYNC, vectors).target(table.id)
     model = Model(table)
     model.rows = {model.key(r): r for r in first}
     whole_snapshot(target, first, table)
@@ -164,7 +164,7 @@ def test_keys_at_the_ends_of_many_files_are_found(declared: str, vectors: bool, 
     narrow would double a row."""
     value = RANGES[declared]
     table = make_table({"k": declared, "v": "int(11)"}, ["k"])
-    target = DeltaSink(Place.parse(str(tmp_path)), SYNC, vectors).target(table.id)
+    target = DeltaSink(open_store(str(tmp_path)), SYNC, vectors).target(table.id)
     model = Model(table)
     whole_snapshot(target, [], table)
     for number in range(8):

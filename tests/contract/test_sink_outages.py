@@ -12,13 +12,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
-from cdcsync_spark.sinks.base import Build, Merge
-from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.base import Build, Upsert
+from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.compaction import GATHERED
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.key_index import KeyIndex
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -35,7 +36,7 @@ from contract.sinkcase import (
 
 @pytest.fixture
 def local(tmp_path: Path) -> DeltaTarget:
-    return DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
+    return DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def test_a_full_disk_while_staging_leaves_no_file(local: DeltaTarget) -> None:
 def test_a_full_disk_in_a_merge_leaves_the_table_as_it_was(local: DeltaTarget) -> None:
     before = whole_snapshot(local, incompressible(20_000))
     changed = [(n, f"new {text}") for n, text in incompressible(2000)]
-    merge = batch(1, Merge(rows_of(ORDERS, changed), keys_of(ORDERS, [(2007,)])))
+    merge = batch(1, Upsert(rows_of(ORDERS, changed), keys_of(ORDERS, [(2007,)])))
     with files_of_at_most(8192), pytest.raises(TransientError) as failed:
         local.commit(1, merge)
     assert failed.value.reason is Reason.SINK_UNREACHABLE
@@ -80,7 +81,7 @@ def test_a_full_disk_in_a_merge_leaves_the_table_as_it_was(local: DeltaTarget) -
 
 def test_a_folder_where_a_file_is(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("not a folder")
-    target = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
     with pytest.raises(CdcError) as failed:
         target.prepare(first_state())
     assert failed.value.reason is Reason.SINK_UNREACHABLE
@@ -91,9 +92,9 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
     shows no key."""
     (tmp_path / "AWS_ACCESS_KEY_ID").write_text("AKIAEXAMPLE")
     (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("lake-secret-value")
-    place = Place.parse("s3://lake/cdc", "http://127.0.0.1:9", "us-east-1", str(tmp_path))
+    store = open_store("s3://lake/cdc", "http://127.0.0.1:9", "us-east-1", str(tmp_path))
     with pytest.raises(TransientError) as failed:
-        DeltaSink(place, SYNC).target(ORDERS.id).last_commit()
+        DeltaSink(store, SYNC).target(ORDERS.id).last_commit()
     assert failed.value.reason is Reason.SINK_UNREACHABLE
     assert "\x1b" not in failed.value.message
     assert "AKIAEXAMPLE" not in failed.value.message
@@ -106,14 +107,14 @@ def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
     """The store did it and the connection broke: the run fails, the next one finds the work
     done."""
     whole_snapshot(local, [(1, "a")])
-    merge = batch(1, Merge(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)])))
-    put_new = Place.put_new
+    merge = batch(1, Upsert(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)])))
+    put_new = LocalStore.put_new
 
-    def written_but_unanswered(self: Place, relative: str, content: bytes) -> bool:
+    def written_but_unanswered(self: LocalStore, relative: str, content: bytes) -> bool:
         put_new(self, relative, content)
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(Place, "put_new", written_but_unanswered)
+    monkeypatch.setattr(LocalStore, "put_new", written_but_unanswered)
     with pytest.raises(TransientError):
         local.commit(1, merge)
     monkeypatch.undo()
@@ -137,7 +138,7 @@ def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def one_row(number: int) -> Build:
-    return batch(number, Merge(rows_of(ORDERS, [(number, "b")]), keys_of(ORDERS, [])))
+    return batch(number, Upsert(rows_of(ORDERS, [(number, "b")]), keys_of(ORDERS, [])))
 
 
 def streamed(writer: DeltaWriter, batches: range) -> set[str]:
@@ -145,7 +146,7 @@ def streamed(writer: DeltaWriter, batches: range) -> set[str]:
     steps = set()
     for n in batches:
         writer.commit(1, one_row(n))
-        while step := writer.tend():
+        while step := writer.maintain():
             steps.add(step)
     return steps
 
@@ -160,8 +161,8 @@ def test_an_account_that_may_not_delete_costs_neither_the_index_nor_other_upkeep
         raise PermissionError(13, "Permission denied")
 
     whole_snapshot(local, [(n, "a") for n in range(2 * GATHERED)])
-    monkeypatch.setattr(delta_upkeep, "retention", lambda _: -1)
-    monkeypatch.setattr(Place, "delete", denied)
+    monkeypatch.setattr(delta_maintenance, "retention", lambda _: -1)
+    monkeypatch.setattr(LocalStore, "delete", denied)
     with capture_logs() as logs:
         steps = streamed(local.writer(tmp_path), range(1, 3 * GATHERED))
     assert sum(keys_read) == 1
@@ -176,16 +177,16 @@ def test_a_lost_race_whose_files_cannot_be_deleted_is_only_a_lost_race(
 ) -> None:
     """Nobody names them, and a later run sweeps them; the batch is committed on top of what won."""
     whole_snapshot(local, [(1, "a")])
-    put_new, lost = Place.put_new, ["once"]
+    put_new, lost = LocalStore.put_new, ["once"]
 
-    def beaten(self: Place, relative: str, content: bytes) -> bool:
+    def beaten(self: LocalStore, relative: str, content: bytes) -> bool:
         return False if lost and lost.pop() else put_new(self, relative, content)
 
     def denied(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Place, "put_new", beaten)
-    monkeypatch.setattr(Place, "delete", denied)
+    monkeypatch.setattr(LocalStore, "put_new", beaten)
+    monkeypatch.setattr(LocalStore, "delete", denied)
     local.commit(1, one_row(1))
     assert content(local) == [(1, "b")]
 
@@ -196,20 +197,20 @@ def test_a_move_that_fails_is_made_later(
 ) -> None:
     """Where it lost a race nothing is read again; where its answer was lost the log decides."""
     whole_snapshot(local, [(n, "a") for n in range(20)])
-    writer, put_new = local.writer(tmp_path), Place.put_new
+    writer, put_new = local.writer(tmp_path), LocalStore.put_new
     for n in range(1, GATHERED):
         writer.commit(1, one_row(n))
 
-    def lost(self: Place, relative: str, content: bytes) -> bool:
+    def lost(self: LocalStore, relative: str, content: bytes) -> bool:
         if not answer_lost:
             return False
         put_new(self, relative, content)
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(delta_upkeep, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(delta_maintenance, "REST_SECONDS", 0.0)
     with monkeypatch.context() as broken:
-        broken.setattr(Place, "put_new", lost)
-        while writer.tend():
+        broken.setattr(LocalStore, "put_new", lost)
+        while writer.maintain():
             pass
     assert "move" in streamed(writer, range(GATHERED, 3 * GATHERED))
     assert (sum(keys_read) > 1) == answer_lost

@@ -14,15 +14,15 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Append, Change, Commit, Merge, Replace, Sink, Stamp, Target
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, Sink, Target, Upsert
 from contract.sinkcase import ORDERS, content, first_state, in_order, keys_of, rows_of, stage, stamp, whole_snapshot
 
 CHANGES: dict[str, Callable[[Target], Change]] = {
     "append": lambda target: stage(target, ORDERS, [(5, "zombie")]),
-    "merge": lambda target: Merge(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)])),
-    "insert only": lambda target: Merge(rows_of(ORDERS, [(6, "zombie")]), keys_of(ORDERS, [])),
+    "merge": lambda target: Upsert(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)])),
+    "insert only": lambda target: Upsert(rows_of(ORDERS, [(6, "zombie")]), keys_of(ORDERS, [])),
     "replace": lambda target: Replace(stage(target, ORDERS, [(7, "zombie")]).files),
-    "stamp": lambda target: Stamp(),
+    "stamp": lambda target: AdvancePosition(),
 }
 
 
@@ -86,7 +86,7 @@ def test_writers_in_parallel_serialise(target: Target, kind: str) -> None:
     def build(found: TableState) -> Commit:
         number = found.commit_number + 1
         if kind == "merge":
-            change: Change = Merge(
+            change: Change = Upsert(
                 rows_of(ORDERS, [(0, f"by {number}"), (number, "new")]), keys_of(ORDERS, [(number - 1,)])
             )
         else:

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb, small_steps
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, whole_snapshot
 
@@ -93,7 +93,7 @@ def test_spark_reads_every_type_at_its_ends(delta_spark: SparkSession, tmp_path:
         "s": "text",
     }
     table = make_table(columns, ["id"])
-    target, model = DeltaSink(Place.parse(str(tmp_path / "lake")), SYNC).target(table.id), Model(table)
+    target, model = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(table.id), Model(table)
     utc, least, most = dt.UTC, dt.datetime(1, 1, 1), dt.datetime.max
     unsigned, decimal = Decimal(2**64 - 1), Decimal("-" + "9" * 34 + ".9999")
     low = (

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.run import ExitCode
-from cdcsync_spark.sinks.lake.store import segment
+from cdcsync_spark.sinks.lake.layout import segment
 from support.fixtures import FreshDatabase, FreshServer
 from support.lake import rows_of
 from support.servers import Server

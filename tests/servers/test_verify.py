@@ -25,7 +25,7 @@ from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
 from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Progress, Step, TableResult, VerifyConfig, verdict
-from cdcsync_spark.sinks.base import Append, Commit, Merge
+from cdcsync_spark.sinks.base import Append, Commit, Upsert
 from cdcsync_spark.verify.comparison import open_comparison
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -67,7 +67,7 @@ def tamper(sync: SmallSync, table: str, upserts: list[dict[str, object]], delete
     state = target.last_commit()
     assert state is not None
     keys = pa.schema([schema.field(k) for k in state.table.key])
-    change = Merge(pa.Table.from_pylist(upserts, schema), pa.Table.from_pylist(deletes, keys))
+    change = Upsert(pa.Table.from_pylist(upserts, schema), pa.Table.from_pylist(deletes, keys))
     target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), change))
 
 

@@ -23,9 +23,9 @@ from cdcsync_spark.sinks.base import (
     Build,
     Commit,
     Maintenance,
-    Merge,
     Replace,
     StagedFile,
+    Upsert,
     check_successor,
     refuse_other_identity,
     refuse_superseded,
@@ -46,7 +46,7 @@ class MemoryTarget:
     lose_next: Callable[[MemoryTarget], None] | None = None
     fail_next: CdcError | None = None
     fallback: str = ""
-    rest_seconds: float = math.inf
+    max_idle_seconds: float = math.inf
     maintenance: Maintenance = field(default_factory=Maintenance)
 
     def prepare(self, state: TableState) -> TableState:
@@ -63,7 +63,7 @@ class MemoryTarget:
     def close(self) -> None:
         """Nothing takes long."""
 
-    def tend(self) -> str:
+    def maintain(self) -> str:
         return ""
 
     def staged_files(self) -> tuple[StagedFile, ...]:
@@ -93,7 +93,7 @@ class MemoryTarget:
 
     def _publish(self, commit: Commit) -> None:
         match commit.change:
-            case Merge():
+            case Upsert():
                 self._merge(commit.change, commit.state.table.key)
             case Append(files):
                 assert not set(files) & set(self.files)
@@ -103,7 +103,7 @@ class MemoryTarget:
         self.state = commit.state
         self.log.append(commit)
 
-    def _merge(self, change: Merge, key: tuple[str, ...]) -> None:
+    def _merge(self, change: Upsert, key: tuple[str, ...]) -> None:
         named = [*_keys(change.upserts, key), *_keys(change.deletes, key)]
         assert len(named) == len(set(named)), f"a key twice in one merge: {named}"
         for gone in _keys(change.deletes, key):
@@ -118,12 +118,12 @@ def _keys(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 @dataclass
 class MemorySink:
-    """Targets by table and side."""
+    """Targets by table and generation."""
 
-    targets: dict[tuple[TableId, int | None], MemoryTarget] = field(default_factory=dict)
+    targets: dict[tuple[TableId, int], MemoryTarget] = field(default_factory=dict)
 
-    def target(self, table: TableId, *, side: int | None = None) -> MemoryTarget:
-        return self.targets.setdefault((table, side), MemoryTarget())
+    def target(self, table: TableId, *, generation: int = 0) -> MemoryTarget:
+        return self.targets.setdefault((table, generation), MemoryTarget())
 
-    def discard(self, table: TableId, side: int) -> None:
-        self.targets.pop((table, side), None)
+    def discard(self, table: TableId, generation: int) -> None:
+        self.targets.pop((table, generation), None)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Object
-from cdcsync_spark.sinks.lake.store import segment
+from cdcsync_spark.sinks.lake.layout import segment
 from support.compare import compare, source_rows
 from support.lake import rows_of
 from support.node import ACCESS_KEY, REGION, SECRET_KEY, SYSTEM, Node, ready, storage_options, wait_until

@@ -23,7 +23,7 @@ from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
@@ -65,7 +65,7 @@ class Stepwise:
         table = self._definition(name)
         with connect(self.source) as connection:
             splits = list(plan(connection, table, self.chunk_size))
-        target = DeltaSink(Place.parse(str(self.folder / "lake")), "test/stepwise").target(table.id)
+        target = DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise").target(table.id)
         target.prepare(TableState(Identity("test/stepwise", self.facts.log, str(table.id)), table, epoch=1))
         safe, files = LowMark(self.source, self.facts).take(), []
         for number, split in enumerate(splits):

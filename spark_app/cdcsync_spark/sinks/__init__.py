@@ -10,10 +10,11 @@ from typing import Any
 from cdcsync_core.sink_spec import Delta, SinkKind
 from cdcsync_core.sink_spec import Sink as SinkSpec
 from cdcsync_lake.check import check_lake
+from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.base import Sink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
 from cdcsync_spark.sinks.lake.store_errors import of_the_run
+from cdcsync_spark.sinks.lake.stores import store_at
 
 
 def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
@@ -28,12 +29,12 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
 def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
     """The check that the operator cannot always make: the identity, or the folder, may be the
     driver's own. Raises CdcError."""
-    for error in check_lake(Place.of(sink.kind.location(), secrets_dir)).errors:
+    for error in check_lake(Location.of(sink.kind.location(), secrets_dir)).errors:
         raise of_the_run(error)
 
 
 def _delta(sink: Delta, secrets_dir: Path, sync: str) -> DeltaSink:
-    return DeltaSink(Place.of(sink.location(), secrets_dir), sync, sink.options.deletion_vectors)
+    return DeltaSink(store_at(Location.of(sink.location(), secrets_dir)), sync, sink.options.deletion_vectors)
 
 
 _SINKS: dict[type[SinkKind], Callable[[Any, Path, str], Sink]] = {Delta: _delta}

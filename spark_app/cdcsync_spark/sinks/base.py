@@ -56,7 +56,7 @@ class Append:
 
 
 @dataclass(frozen=True)
-class Merge:
+class Upsert:
     """A folded batch: `upserts` with the captured columns, `deletes` with the key columns; a key
     once in both together, never NULL."""
 
@@ -75,11 +75,11 @@ class Replace:
 
 
 @dataclass(frozen=True)
-class Stamp:
+class AdvancePosition:
     """The state alone: an idle table's position, the claim of a new run."""
 
 
-Change = Append | Merge | Replace | Stamp
+Change = Append | Upsert | Replace | AdvancePosition
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,11 @@ class Writer(Protocol):
         ...
 
     @property
-    def rest_seconds(self) -> float:
+    def max_idle_seconds(self) -> float:
         """How old the last commit may become before the target might forget it."""
         ...
 
-    def tend(self) -> str:
+    def maintain(self) -> str:
         """One bounded step of upkeep, if one is due: its name; empty where none is. Never fails."""
         ...
 
@@ -253,13 +253,13 @@ class Target(Protocol):
 class Sink(Protocol):
     """The lake. Picklable."""
 
-    def target(self, table: TableId, *, side: int | None = None) -> Target:
-        """A table's place, or (`side`, a resnapshot nonce) the place beside it where it is read
-        again."""
+    def target(self, table: TableId, *, generation: int = 0) -> Target:
+        """A table's target, or (`generation`, a resnapshot nonce above 0) the staged copy that a
+        resnapshot fills."""
         ...
 
-    def discard(self, table: TableId, side: int) -> None:
-        """Removes a side target; what a `Replace` has published of it stays. Nothing there is no
+    def discard(self, table: TableId, generation: int) -> None:
+        """Removes a staged copy; what a `Replace` has published of it stays. Nothing there is no
         error."""
         ...
 

@@ -78,7 +78,7 @@ def open_table(
     again = found is not None and assignment.nonce > found.resnapshot_nonce
     if found is not None and 0 < assignment.nonce == found.resnapshot_nonce:
         sink.discard(table.id, assignment.nonce)  # a run that died after the publication left its log
-    target = sink.target(table.id, side=assignment.nonce) if again else main
+    target = sink.target(table.id, generation=assignment.nonce) if again else main
     state = target.prepare(first)
     feed.table, feed.planned_before, feed.frontier = state.table, state.splits, state.finished.frontier
     gate("table-prepared")

@@ -25,7 +25,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, furthest
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
-from cdcsync_spark.sinks.base import Commit, Merge, Stamp, Writer
+from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
@@ -136,7 +136,7 @@ class Applier:
         clock), or than their target lets it be."""
         now = self.clock()
         for table in self.tables.values():
-            if table.flowing and table.committed < max(older_than, now - table.target.rest_seconds):
+            if table.flowing and table.committed < max(older_than, now - table.target.max_idle_seconds):
                 gate("before-stamp")
                 with self._stopping_alone(table):
                     self._commit(table, partial(self._idle_commit, table))
@@ -149,7 +149,7 @@ class Applier:
         while self._unmaintained:
             name = next(iter(self._unmaintained))
             table = self._unmaintained.pop(name)
-            if table.flowing and table.target.tend():
+            if table.flowing and table.target.maintain():
                 self._unmaintained[name] = table
                 if self.clock() >= until:
                     return
@@ -191,14 +191,14 @@ class Applier:
         high = furthest([piece.high, *([state.high] if state.high else [])])
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
         self._merging = folded.upserts.num_rows + folded.deletes.num_rows
-        return Commit(replace(after, high=high, epoch=self.epoch), Merge(folded.upserts, folded.deletes))
+        return Commit(replace(after, high=high, epoch=self.epoch), Upsert(folded.upserts, folded.deletes))
 
     def _idle_commit(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
             return None
         if state.position.join(self.reader) == state.position:
             return None
-        return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), Stamp())
+        return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), AdvancePosition())
 
     def _apply_table(self, table: StreamTable, part: TableBatch, batch: BinlogBatch) -> None:
         if part.file:
@@ -232,7 +232,7 @@ class Applier:
         folded = fold(missing, state.table.key)
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
         self._merging = folded.upserts.num_rows + folded.deletes.num_rows
-        return Commit(after, Merge(folded.upserts, folded.deletes))
+        return Commit(after, Upsert(folded.upserts, folded.deletes))
 
     def _stop_commit(
         self, table: StreamTable, state: TableState, part: TableBatch, batch: BinlogBatch
@@ -242,7 +242,7 @@ class Applier:
             return None
         if state.position.join(part.upto) == state.position:
             return None
-        return Commit(replace(state.after_batch(part.upto), epoch=self.epoch), Stamp())
+        return Commit(replace(state.after_batch(part.upto), epoch=self.epoch), AdvancePosition())
 
     def _continues(self, table: StreamTable, state: TableState) -> bool:
         """Whether the table is still this run's; raises TransientError where the target lost what

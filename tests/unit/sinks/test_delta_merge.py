@@ -7,7 +7,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
 from contract.sinkcase import ORDERS, keys_of, rows_of
 
@@ -15,7 +15,7 @@ SCHEMA = arrow_schema(ORDERS)
 
 
 def source(upserts: pa.Table, deletes: pa.Table) -> list[tuple[object, ...]]:
-    made = merge_source(Merge(upserts, deletes), SCHEMA, ORDERS, "gone")
+    made = merge_source(Upsert(upserts, deletes), SCHEMA, ORDERS, "gone")
     assert made.schema.names == ["id", "note", "gone"]
     return [tuple(row.values()) for row in made.to_pylist()]
 
@@ -58,7 +58,7 @@ def metrics(inserted: int, updated: int, deleted: int) -> dict[str, int]:
 
 
 def test_counts_must_add_up() -> None:
-    change = Merge(rows_of(ORDERS, [(1, "a"), (2, "b")]), keys_of(ORDERS, [(3,)]))
+    change = Upsert(rows_of(ORDERS, [(1, "a"), (2, "b")]), keys_of(ORDERS, [(3,)]))
     for fine in ((2, 0, 0), (1, 1, 1), (0, 2, 1)):
         check_counts(ORDERS, change, metrics(*fine))
     for doubled in ((0, 3, 0), (1, 0, 1), (2, 0, 2)):

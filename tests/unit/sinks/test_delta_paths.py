@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_spark.sinks.delta.paths import inside
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_links_below_a_place(tmp_path: Path) -> None:
     (tmp_path / "table/sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "table")
     (tmp_path / "table/out").symlink_to(tmp_path)
-    place = Place.parse(str(tmp_path / "link"))
-    assert not place.linked("sub/file"), "how the user names the lake is the user's affair"
-    assert place.linked("out")
-    assert place.linked("out/deeper/file")
+    store = open_store(str(tmp_path / "link"))
+    assert not store.linked("sub/file"), "how the user names the lake is the user's affair"
+    assert store.linked("out")
+    assert store.linked("out/deeper/file")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
-from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Stamp
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Commit, StagedFile
 from cdcsync_spark.sinks.delta.delta_spark import _check_rows, spark_error
 from cdcsync_spark.sinks.delta.view import Action, TableView, new_file
 from contract.sinkcase import ORDERS
@@ -36,8 +36,8 @@ REMOVED: Action = {"remove": {"path": "old"}}
 @pytest.mark.parametrize(
     ("change", "gained", "actions"),
     [
-        (Stamp(), 2, [REMOVED, add("new", 12)]),
-        (Stamp(), -10, [REMOVED]),
+        (AdvancePosition(), 2, [REMOVED, add("new", 12)]),
+        (AdvancePosition(), -10, [REMOVED]),
         (Append((StagedFile("a", 1, 3),)), 0, [add("new", 3)]),
     ],
 )
@@ -48,9 +48,9 @@ def test_rows_that_add_up_are_entered(change: object, gained: int, actions: list
 @pytest.mark.parametrize(
     ("change", "gained", "actions"),
     [
-        (Stamp(), 2, [REMOVED, add("new", 11)]),
+        (AdvancePosition(), 2, [REMOVED, add("new", 11)]),
         (Append((StagedFile("a", 1, 3),)), 0, [add("new", 2)]),
-        (Stamp(), 0, []),
+        (AdvancePosition(), 0, []),
     ],
     ids=["a file was read in part", "a staged file was read in part", "not one commit"],
 )

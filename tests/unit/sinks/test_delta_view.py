@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_spark.sinks.delta.commit import head
 from cdcsync_spark.sinks.delta.compaction import GATHERED, MOST_ROWS, next_move
-from cdcsync_spark.sinks.delta.features import no_vectors, obstacle, protocol_for, upgrade
+from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable, protocol_for, unsupported_reason, upgrade
 from cdcsync_spark.sinks.delta.log import TornFile, parsing
 from cdcsync_spark.sinks.delta.maintenance import retention
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, entry_text, loosened
@@ -107,15 +107,15 @@ def table(properties: dict[str, str] | None = None, features: list[str] | None =
 
 
 def test_what_we_do_not_know_is_not_ours_to_write() -> None:
-    assert obstacle(table()) == no_vectors(table()) == ""
-    assert "rowTracking" in obstacle(table(features=["rowTracking"]))
-    assert "enableChangeDataFeed" in obstacle(table({"delta.enableChangeDataFeed": "true"}))
-    assert "CHECK" in obstacle(table({"delta.constraints.x": "id > 0"}, ["checkConstraints"]))
-    assert "enableDeletionVectors" in no_vectors(table({"delta.enableDeletionVectors": "false"}))
+    assert unsupported_reason(table()) == deletion_vectors_unavailable(table()) == ""
+    assert "rowTracking" in unsupported_reason(table(features=["rowTracking"]))
+    assert "enableChangeDataFeed" in unsupported_reason(table({"delta.enableChangeDataFeed": "true"}))
+    assert "CHECK" in unsupported_reason(table({"delta.constraints.x": "id > 0"}, ["checkConstraints"]))
+    assert "enableDeletionVectors" in deletion_vectors_unavailable(table({"delta.enableDeletionVectors": "false"}))
     ruled = SCHEMA.replace('"metadata":{}', '"metadata":{"delta.generationExpression":"1"}')
     view = table()
     view.metadata = {**view.metadata, "schemaString": ruled}
-    assert "'id'" in obstacle(view)
+    assert "'id'" in unsupported_reason(view)
 
 
 def test_an_upgrade_adds_and_takes_nothing_away() -> None:

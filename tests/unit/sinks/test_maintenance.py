@@ -11,11 +11,12 @@ from structlog.testing import capture_logs
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import TableId
 from cdcsync_spark.sinks.base import Maintenance, Step
-from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
-from cdcsync_spark.sinks.delta.home import DeltaHome
+from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.maintenance import REST_SECONDS, Failures
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.stores import open_store
 
 
 def test_the_cost_of_steps_adds_up() -> None:
@@ -48,34 +49,34 @@ def test_a_step_that_failed_rests_and_each_kind_of_failure_is_told_once() -> Non
 
 def test_a_file_that_cannot_be_removed_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store keeps one file whatever we ask: the others go, a few more with each attempt."""
-    home = DeltaHome(Place.parse(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
-    folder = tmp_path / home.folder
+    path = TablePath(open_store(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
+    folder = tmp_path / path.folder
     folder.mkdir(parents=True)
     names = [f"{n:02}" for n in range(40)]
     for name in names:
         (folder / name).touch()
     view = TableView(gone=dict.fromkeys(names, 1))
-    delete = Place.delete
+    delete = LocalStore.delete
 
-    def locked(self: Place, relative: str) -> None:
+    def locked(self: LocalStore, relative: str) -> None:
         if relative.endswith(f"/{names[0]}"):
             raise PermissionError(13, "object locked")
         delete(self, relative)
 
-    monkeypatch.setattr(Place, "delete", locked)
+    monkeypatch.setattr(LocalStore, "delete", locked)
     for _ in range(2):
         with pytest.raises(PermissionError):
-            delta_upkeep.remove(home, view, view.dead(2))
+            delta_maintenance.remove(path, view, view.dead(2))
     assert [f.name for f in folder.iterdir()] == names[:1] == list(view.gone)
 
 
 def test_no_file_outside_of_the_tables_folder_is_removed(tmp_path: Path) -> None:
     """A clone that another program made names the files of its origin, by URL or from the folder
     upwards."""
-    home = DeltaHome(Place.parse(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
+    path = TablePath(open_store(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
     for name in ("shop/other/f", "shop/orders/f"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     view = TableView(gone=dict.fromkeys(["../other/f", str(tmp_path / "shop/other/f"), "s3://lake/f", "f"], 1))
-    delta_upkeep.remove(home, view, view.dead(2))
+    delta_maintenance.remove(path, view, view.dead(2))
     assert [f.parent.name for f in tmp_path.rglob("f")] == ["other"]

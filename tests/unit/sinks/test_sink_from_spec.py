@@ -8,14 +8,16 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
+from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.object_store import ObjectStore
 
 
 def test_a_folder() -> None:
     sink = sink_from_spec(Sink.model_validate({"delta": {"path": "/lake"}}), Path("/secrets"), "shop/orders")
-    assert sink == DeltaSink(Place("file", "/lake"), "shop/orders")
+    assert sink == DeltaSink(LocalStore(Location("file", "/lake")), "shop/orders")
 
 
 def test_an_object_store(tmp_path: Path) -> None:
@@ -25,7 +27,9 @@ def test_an_object_store(tmp_path: Path) -> None:
         "options": {"endpoint": "http://h:1", "region": "r"},
     }
     sink = sink_from_spec(Sink.model_validate({"type": "delta", "delta": spec}), tmp_path, "shop/orders")
-    assert sink == DeltaSink(Place("s3", "lake/cdc", "http://h:1", "r", str(tmp_path / "lake")), "shop/orders")
+    assert sink == DeltaSink(
+        ObjectStore(Location("s3", "lake/cdc", "http://h:1", "r", str(tmp_path / "lake"))), "shop/orders"
+    )
 
 
 def test_a_store_that_is_not_supported() -> None:

@@ -21,8 +21,8 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Merge
-from cdcsync_spark.sinks.delta.home import DeltaHome
+from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, new_file
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, VectorFile
 from cdcsync_spark.sinks.lake.key_index import KeyIndex, row_set
@@ -65,7 +65,7 @@ class Batch:
         }
         return [path for path, _ in self.added] + sorted(vectors)
 
-    def tell(self, index: KeyIndex) -> None:
+    def apply_to(self, index: KeyIndex) -> None:
         """The log has the actions."""
         for path in self.removed:
             index.remove(path)
@@ -75,16 +75,18 @@ class Batch:
             index.add(path, keys.to_batches())
 
 
-def write_batch(home: DeltaHome, table: Table, view: TableView, index: KeyIndex, change: Merge, now: int) -> Batch:
+def write_batch(
+    table_path: TablePath, table: Table, view: TableView, index: KeyIndex, change: Upsert, now: int
+) -> Batch:
     """Writes the files of `change` on top of `view`, which `index` knows; `now` in milliseconds."""
     upserts, deletes = checked(table, change)
     batch, vectors = Batch(), VectorFile(uuid.uuid4())
     with ThreadPoolExecutor(1) as beside:
-        writing = beside.submit(_data_files, home, table, upserts, now)
+        writing = beside.submit(_data_files, table_path, table, upserts, now)
         for path, found in index.locate(pa.concat_tables([upserts.select(list(table.key)), deletes])).items():
             deleted = index.deleted(path) | row_set(found)
             delete_rows(batch, view.files[path], index.rows(path), deleted, vectors, now, data_change=True)
-        write_vectors(home, vectors)
+        write_vectors(table_path, vectors)
         gate("vectors-written")
         for file, keys in writing.result():
             batch.add(file, keys)
@@ -104,19 +106,19 @@ def delete_rows(
     batch.vectors[file.log_path] = (vector.id, deleted)
 
 
-def write_vectors(home: DeltaHome, vectors: VectorFile) -> None:
+def write_vectors(table_path: TablePath, vectors: VectorFile) -> None:
     if vectors.content:
-        with home.place.new_file(vectors.path) as local:
+        with table_path.store.new_file(vectors.path) as local:
             local.write_bytes(vectors.content)
 
 
-def _data_files(home: DeltaHome, table: Table, rows: pa.Table, now: int) -> list[tuple[LiveFile, pa.Table]]:
+def _data_files(table_path: TablePath, table: Table, rows: pa.Table, now: int) -> list[tuple[LiveFile, pa.Table]]:
     """Writes the files with `rows`; each with its keys in the order of its rows."""
     if rows.nbytes <= _SORTED_BYTES:
         rows = rows.sort_by([(name, "ascending") for name in table.key])
     keys, first, files = rows.select(list(table.key)), 0, []
-    for staged in stage(home.lake.below(home.root), home.side, table, rows.to_batches(), "stream"):
-        path = staged.path.removeprefix(home.prefix)
+    for staged in stage(table_path.lake.below(table_path.root), table_path.staged, table, rows.to_batches(), "stream"):
+        path = staged.path.removeprefix(table_path.prefix)
         file = new_file(path, staged.size, staged.stats, now, data_change=True)
         files.append((file, keys.slice(first, staged.rows)))
         first += staged.rows
@@ -124,7 +126,7 @@ def _data_files(home: DeltaHome, table: Table, rows: pa.Table, now: int) -> list
     return files
 
 
-def checked(table: Table, change: Merge) -> tuple[pa.Table, pa.Table]:
+def checked(table: Table, change: Upsert) -> tuple[pa.Table, pa.Table]:
     """Upserts in the table's schema and deleted keys in the key's; raises `InternalError` for other
     columns or a NULL key."""
     schema = arrow_schema(table)

@@ -41,24 +41,29 @@ from cdcsync_spark.sinks.base import (
     Closed,
     Commit,
     Maintenance,
-    Merge,
     Replace,
     StagedFile,
     Step,
+    Upsert,
     check_successor,
     refuse_superseded,
 )
 from cdcsync_spark.sinks.delta import delta_rs, delta_spark
-from cdcsync_spark.sinks.delta import maintenance as delta_upkeep
+from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta.batch import Batch, write_batch
 from cdcsync_spark.sinks.delta.compaction import next_move, write_move
-from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, no_vectors, obstacle, upgrade
-from cdcsync_spark.sinks.delta.home import DeltaHome, delta_schema
+from cdcsync_spark.sinks.delta.features import (
+    VECTORS_ENABLED,
+    deletion_vectors_unavailable,
+    unsupported_reason,
+    upgrade,
+)
 from cdcsync_spark.sinks.delta.log import Log, LostRace, completed, entry_name, head
 from cdcsync_spark.sinks.delta.open import catch_up
 from cdcsync_spark.sinks.delta.snapshot import deleted_rows, file_batches, read_range
-from cdcsync_spark.sinks.delta.strategy import Way, choose, delta_rs_writes, rewritten
+from cdcsync_spark.sinks.delta.strategy import CommitStrategy, choose, delta_rs_writes, rewritten
+from cdcsync_spark.sinks.delta.table_path import TablePath, delta_schema
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, entry_text, new_file
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 
@@ -83,15 +88,15 @@ class DeltaWriter:
     was not.
     """
 
-    def __init__(self, home: DeltaHome, scratch: Path) -> None:
-        self._home = home
+    def __init__(self, table_path: TablePath, scratch: Path) -> None:
+        self._path = table_path
         self._scratch = scratch
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._forget()
         self._epoch = -1
         self._swept = False
-        self._failures = delta_upkeep.Failures(str(home.table))
+        self._failures = delta_maintenance.Failures(str(table_path.table))
         self.fallback = ""
         self.maintenance = Maintenance()
 
@@ -102,9 +107,9 @@ class DeltaWriter:
     def last_commit(self) -> TableState | None:
         """The newest own state; None: no table there."""
         with self._locked("reading the state"):
-            view = self._newest(self._home.log())
+            view = self._newest(self._path.log())
             if view is not None and view.state is None:
-                raise self._home.not_ours()
+                raise self._path.foreign_table_error()
             return view.state if view else None
 
     def commit(self, epoch: int, build: Build) -> TableState:
@@ -120,7 +125,7 @@ class DeltaWriter:
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        with self._lock, self._home.failing_clearly(doing), self._forgetting():
+        with self._lock, self._path.translating_errors(doing), self._forgetting():
             yield
 
     @contextmanager
@@ -135,10 +140,10 @@ class DeltaWriter:
             raise
 
     def _try_commit(self, epoch: int, build: Build) -> TableState:
-        log = self._home.log()
+        log = self._path.log()
         view = self._newest(log)
         if view is None or view.state is None:
-            raise self._home.not_ours()
+            raise self._path.foreign_table_error()
         found = view.state
         refuse_superseded(found, epoch)
         commit = build(found)
@@ -146,7 +151,7 @@ class DeltaWriter:
             return found
         check_successor(found, commit, epoch)
         if not isinstance(commit.change, Replace):  # which writes the schema anew and leaves no file
-            self._home.refuse_other_columns(view, found.table)
+            self._path.refuse_other_columns(view, found.table)
         gate("before-commit")
         self._epoch = epoch
         self._publish(log, view, commit)
@@ -158,25 +163,25 @@ class DeltaWriter:
         if view is not None and catch_up(log, view) == 0 and not log.has_entry(view.version):
             # the log was cut behind us, or is gone: what is written after a hole nobody reads
             view = None
-        self._view = view or self._home.view()
+        self._view = view or self._path.view()
         return self._view
 
     @property
-    def rest_seconds(self) -> float:
-        """See `Writer.rest_seconds`."""
-        return delta_upkeep.rest_seconds(self._view.properties) if self._view else math.inf
+    def max_idle_seconds(self) -> float:
+        """See `Writer.max_idle_seconds`."""
+        return delta_maintenance.max_idle_seconds(self._view.properties) if self._view else math.inf
 
     # -- one commit
 
     def _publish(self, log: Log, view: TableView, commit: Commit) -> None:
         """Raises LostRace."""
         change = commit.change
-        merging = isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows > 0
-        reason = self._obstacle(view, merging=merging)
+        merging = isinstance(change, Upsert) and change.upserts.num_rows + change.deletes.num_rows > 0
+        reason = self._unsupported_reason(view, merging=merging)
         if merging:
             self.fallback = reason
         if reason:
-            self._go_another_way(view, commit, reason)
+            self._fall_back(view, commit, reason)
             return
         now = _now()
         batch = self._batch(log, view, commit, now)
@@ -186,30 +191,34 @@ class DeltaWriter:
     def _enter_batch(self, view: TableView, state: TableState, operation: str, now: int, batch: Batch) -> None:
         self._enter(view, state, [*head(state, operation, now), *batch.actions], batch.paths)
         if self._index is not None:
-            batch.tell(self._index)
+            batch.apply_to(self._index)
 
     def _enter(self, view: TableView, state: TableState, actions: list[Action], paths: list[str]) -> None:
         """The log's next entry, or LostRace; then nobody needs the files at `paths`, written for
         it."""
         text = entry_text(actions)
-        if not self._home.place.put_new(entry_name(view.version + 1), text.encode()):
+        if not self._path.store.put_new(entry_name(view.version + 1), text.encode()):
             with suppress(OSError):  # a later run's sweep takes them
-                delta_upkeep.delete_files(self._home, paths)
+                delta_maintenance.delete_files(self._path, paths)
             raise LostRace
         gate("entry-written")
         view.apply(view.version + 1, actions, state)
 
-    def _obstacle(self, view: TableView, *, merging: bool) -> str:
+    def _unsupported_reason(self, view: TableView, *, merging: bool) -> str:
         if not merging:
-            return obstacle(view)
-        return no_vectors(view) if self._home.vectors else "spec.sink.delta.options.deletionVectors is false"
+            return unsupported_reason(view)
+        return (
+            deletion_vectors_unavailable(view)
+            if self._path.vectors
+            else "spec.sink.delta.options.deletionVectors is false"
+        )
 
     def _batch(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
         change, table = commit.change, commit.state.table
-        if isinstance(change, Merge):
+        if isinstance(change, Upsert):
             if change.upserts.num_rows + change.deletes.num_rows == 0:
                 return Batch()
-            batch = write_batch(self._home, table, view, self._synced_index(log, view), change, now)
+            batch = write_batch(self._path, table, view, self._synced_index(log, view), change, now)
             batch.actions[:0] = upgrade(view, view.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
             return batch
         if isinstance(change, Append):
@@ -227,8 +236,8 @@ class DeltaWriter:
         ]
 
     def _adds(self, files: tuple[StagedFile, ...], now: int) -> list[Action]:
-        self._home.refuse_missing(files)
-        made = [new_file(f.path.removeprefix(self._home.prefix), f.size, f.stats, now, data_change=True) for f in files]
+        self._path.refuse_missing(files)
+        made = [new_file(f.path.removeprefix(self._path.prefix), f.size, f.stats, now, data_change=True) for f in files]
         return [{"add": dict(file.add)} for file in made]
 
     # -- the index
@@ -244,14 +253,14 @@ class DeltaWriter:
         read = self._index.sync({path: self._version(log, file, keys) for path, file in view.files.items()})
         if read:
             seconds = round(time.monotonic() - begun, 3)
-            _log.info("read keys into the index", table=str(self._home.table), files=read, seconds=seconds)
+            _log.info("read keys into the index", table=str(self._path.table), files=read, seconds=seconds)
         return self._index
 
     def _version(self, log: Log, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
-        vector, place = file.vector, f"{log.folder}/{file.path}"
+        vector, path = file.vector, f"{log.folder}/{file.path}"
         return FileVersion(
             vector.id if vector else "",
-            lambda: self._until_closed(partial(read_keys, place)),
+            lambda: self._until_closed(partial(read_keys, path)),
             lambda: self._deleted(log, file),
         )
 
@@ -278,14 +287,14 @@ class DeltaWriter:
         try:
             self._refuse_closed()
             with self._locked("building the key index"):
-                log = self._home.log()
+                log = self._path.log()
                 view = self._newest(log)
-                if view is not None and self._large(view) and not self._obstacle(view, merging=True):
+                if view is not None and self._large(view) and not self._unsupported_reason(view, merging=True):
                     self._synced_index(log, view)
         except Closed:
             return
         except _HARMLESS as error:
-            _log.warning("the key index is built later", table=str(self._home.table), error=str(error))
+            _log.warning("the key index is built later", table=str(self._path.table), error=str(error))
 
     @staticmethod
     def _large(view: TableView) -> bool:
@@ -293,7 +302,7 @@ class DeltaWriter:
 
     # -- upkeep
 
-    def tend(self) -> str:
+    def maintain(self) -> str:
         """One step of upkeep (see `sinks.delta.maintenance`), if one is due: its name; empty where
         none is.
 
@@ -320,7 +329,7 @@ class DeltaWriter:
         view, begun = self._view, time.monotonic()
         if view is None or view.state is None or view.state.epoch != self._epoch:
             return None
-        with self._home.failing_clearly("upkeep"):
+        with self._path.translating_errors("upkeep"):
             done = step(view)
         if done:
             self.maintenance = self.maintenance.after(done, time.monotonic() - begun)
@@ -330,42 +339,42 @@ class DeltaWriter:
         return Step("tidy") if self._index is not None and self._index.tidy() else None
 
     def _checkpoint(self, view: TableView) -> Step | None:
-        if not delta_upkeep.checkpoint_due(view):
+        if not delta_maintenance.checkpoint_due(view):
             return None
-        delta_upkeep.checkpoint(self._home, view)
+        delta_maintenance.checkpoint(self._path, view)
         return Step("checkpoint")
 
     def _remove(self, view: TableView) -> Step | None:
-        dead = [] if self._home.side else delta_upkeep.removable(view, _now())
+        dead = [] if self._path.staged else delta_maintenance.removable(view, _now())
         if not dead:
             return None
-        delta_upkeep.remove(self._home, view, dead)
+        delta_maintenance.remove(self._path, view, dead)
         return Step("remove", files_removed=len(dead))
 
     def _sweep(self, view: TableView) -> Step | None:
-        if self._home.side or self._index is None or self._swept:
+        if self._path.staged or self._index is None or self._swept:
             return None
-        aged = delta_upkeep.aged(self._home, view)
-        newest = self._newest(self._home.log())
+        aged = delta_maintenance.aged(self._path, view)
+        newest = self._newest(self._path.log())
         # where a run slept they are its successor's
         mine = newest is not None and newest.state is not None and newest.state.epoch == self._epoch
-        orphans = delta_upkeep.unnamed(newest, aged) if newest and mine else []
-        delta_upkeep.delete_files(self._home, orphans)
+        orphans = delta_maintenance.unnamed(newest, aged) if newest and mine else []
+        delta_maintenance.delete_files(self._path, orphans)
         self._swept = True
         return Step("sweep", files_removed=len(orphans))
 
     def _move(self, view: TableView) -> Step | None:
-        plain = self._home.vectors and not self._home.side and not no_vectors(view)
+        plain = self._path.vectors and not self._path.staged and not deletion_vectors_unavailable(view)
         move = next_move(view.files.values()) if plain else None
         if move is None or view.state is None or view.fields.keys() != set(arrow_schema(view.state.table).names):
             # a move would forget the values of columns that somebody added
             return None
-        log = self._home.log()
+        log = self._path.log()
         if self._index is not None:
             # what another program did since the last batch is in the view only
             self._synced_index(log, view)
         now = _now()
-        batch = write_move(self._home, log.files, view.state.table, view, partial(self._deleted, log), move, now)
+        batch = write_move(self._path, log.files, view.state.table, view, partial(self._deleted, log), move, now)
         with self._forgetting():
             self._enter_batch(view, view.state, "OPTIMIZE", now, batch)
         return Step("move", bytes_written=batch.bytes)
@@ -377,31 +386,31 @@ class DeltaWriter:
 
     # -- the other ways
 
-    def _go_another_way(self, view: TableView, commit: Commit, reason: str) -> None:
-        spark = delta_spark.serves(self._home, view)
+    def _fall_back(self, view: TableView, commit: Commit, reason: str) -> None:
+        spark = delta_spark.serves(self._path, view)
         chosen = choose(
             reason,
             writable=delta_rs_writes(view),
             spark=spark,
             # who wants no vectors gets none, whatever the table has
-            rewritten=rewritten(view, commit.change, commit.state.table.key[0]) if spark and self._home.vectors else 0,
+            rewritten=rewritten(view, commit.change, commit.state.table.key[0]) if spark and self._path.vectors else 0,
         )
-        if chosen is Way.NONE:
-            raise self._home.not_writable(reason)
-        if chosen is Way.SPARK:
-            self._let_spark(view, commit)
+        if chosen is CommitStrategy.NONE:
+            raise self._path.not_writable(reason)
+        if chosen is CommitStrategy.SPARK:
+            self._commit_by_spark(view, commit)
         else:
-            delta_rs.publish(self._home, view, commit)
+            delta_rs.publish(self._path, view, commit)
 
-    def _let_spark(self, view: TableView, commit: Commit) -> None:
+    def _commit_by_spark(self, view: TableView, commit: Commit) -> None:
         """Spark's actions, our state: one entry of the log."""
-        actions, paths = delta_spark.work(self._home, view, commit)
+        actions, paths = delta_spark.work(self._path, view, commit)
         gate("spark-written")
         entry = completed(actions, commit.state, _now())
         self._enter(view, commit.state, entry, paths)
 
     def _give_up(self, attempts: RetryCallState) -> TableState:
-        raise self._home.crowded(attempts.attempt_number)
+        raise self._path.contention_error(attempts.attempt_number)
 
 
 def _now() -> int:
@@ -409,4 +418,4 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-_OPERATIONS: dict[type, str] = {Merge: "MERGE"}
+_OPERATIONS: dict[type, str] = {Upsert: "MERGE"}

@@ -28,8 +28,8 @@ from pyroaring import BitMap
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.delta.batch import Batch, delete_rows, write_vectors
-from cdcsync_spark.sinks.delta.home import DeltaHome
 from cdcsync_spark.sinks.delta.snapshot import live_rows
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView, new_file
 from cdcsync_spark.sinks.lake.deletion_vectors import VectorFile
 from cdcsync_spark.sinks.lake.staging import stage
@@ -103,7 +103,7 @@ def _size_class(file: LiveFile) -> int:
 
 
 def write_move(
-    home: DeltaHome,
+    table_path: TablePath,
     files: pafs.FileSystem,
     table: Table,
     view: TableView,
@@ -117,15 +117,17 @@ def write_move(
         file = view.files[path]
         gone, count = deleted(file), file.rows or 0
         first, end = _first_rows(gone, count, move.rows)
-        parts += list(live_rows(files, f"{home.folder}/{file.path}", arrow_schema(table), gone, first, end))
+        parts += list(live_rows(files, f"{table_path.folder}/{file.path}", arrow_schema(table), gone, first, end))
         delete_rows(batch, file, count, gone | BitMap(range(first, end)), vectors, now, data_change=False)
     rows = pa.Table.from_batches(parts, arrow_schema(table)).sort_by([(name, "ascending") for name in table.key])
     offset = 0
-    for staged in stage(home.lake.below(home.root), home.side, table, rows.to_batches(), "compacted"):
-        made = new_file(staged.path.removeprefix(home.prefix), staged.size, staged.stats, now, data_change=False)
+    for staged in stage(
+        table_path.lake.below(table_path.root), table_path.staged, table, rows.to_batches(), "compacted"
+    ):
+        made = new_file(staged.path.removeprefix(table_path.prefix), staged.size, staged.stats, now, data_change=False)
         batch.add(made, rows.slice(offset, staged.rows).select(list(table.key)))
         offset += staged.rows
-    write_vectors(home, vectors)
+    write_vectors(table_path, vectors)
     return batch
 
 

@@ -16,12 +16,12 @@ from deltalake.transaction import AddAction
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
+from cdcsync_spark.sinks.base import Append, Commit, Replace, StagedFile, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
-from cdcsync_spark.sinks.delta.home import DeltaHome
 from cdcsync_spark.sinks.delta.log import STATE_KEY, LostRace, entry_name, written
 from cdcsync_spark.sinks.delta.shadow import new_paths
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView, actions_of
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
@@ -31,67 +31,69 @@ _TRIED_IN_VAIN = re.compile(r"Failed to commit transaction: \d+")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def publish(home: DeltaHome, view: TableView, commit: Commit) -> None:
+def publish(table_path: TablePath, view: TableView, commit: Commit) -> None:
     """Rows and state on top of `view`, durable; raises LostRace where another commit came first,
     and `SinkConflict` for what the table's rules forbid: a retry would meet them again."""
-    handle = home.handle()
+    handle = table_path.handle()
     if handle is None or handle.version() != view.version:
         raise LostRace
     try:
-        _write(home, view, handle, commit)
+        _write(table_path, view, handle, commit)
     except CommitFailedError as failed:
-        raise _lost_or_refused(home, view, failed) from None
+        raise _lost_or_refused(table_path, view, failed) from None
     except DeltaError as failed:
         # what it says of a rule shows the rows that break it
         if _RULE_BROKEN.search(str(failed)):
-            raise home.rule_broken(view) from None
+            raise table_path.constraint_error(view) from None
         raise
-    _make_durable(home, view)
+    _make_durable(table_path, view)
 
 
-def _make_durable(home: DeltaHome, view: TableView) -> None:
+def _make_durable(table_path: TablePath, view: TableView) -> None:
     """delta-rs leaves that to the operating system: a machine that lost its power would keep the
     entries of ours that come next, and not what they build on."""
-    log, version = home.log(), view.version + 1
-    while home.place.local and (text := log.entry(version)) is not None:
-        home.place.make_durable([*new_paths(view, actions_of(text)), entry_name(version)])
+    log, version = table_path.log(), view.version + 1
+    while table_path.store.local_folder is not None and (text := log.entry(version)) is not None:
+        table_path.store.make_durable([*new_paths(view, actions_of(text)), entry_name(version)])
         version += 1
 
 
-def _lost_or_refused(home: DeltaHome, view: TableView, failed: CommitFailedError) -> Exception:
-    now = home.handle()
+def _lost_or_refused(table_path: TablePath, view: TableView, failed: CommitFailedError) -> Exception:
+    now = table_path.handle()
     if now is None or now.version() != view.version or _TRIED_IN_VAIN.search(str(failed)):
         return LostRace(str(failed))
-    return home.refused(" ".join(str(failed).split())[:500])
+    return table_path.refused(" ".join(str(failed).split())[:500])
 
 
-def _write(home: DeltaHome, view: TableView, handle: DeltaTable, commit: Commit) -> None:
+def _write(table_path: TablePath, view: TableView, handle: DeltaTable, commit: Commit) -> None:
     properties, change, table = _properties(commit.state), commit.change, commit.state.table
     if isinstance(change, Replace) or (isinstance(change, Append) and change.files):
-        home.refuse_files(view)
+        table_path.refuse_files(view)
     if isinstance(change, Replace) and view.files:
-        home.refuse_append_only(view)
-    if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
-        home.refuse_hidden_keys(view, table)
-        if delta_merge.rows_met(home.snapshot(view), change):
-            home.refuse_append_only(view)
+        table_path.refuse_append_only(view)
+    if isinstance(change, Upsert) and change.upserts.num_rows + change.deletes.num_rows:
+        table_path.refuse_hidden_keys(view, table)
+        if delta_merge.rows_met(table_path.snapshot(view), change):
+            table_path.refuse_append_only(view)
         delta_merge.merge(handle, table, change, properties, _NO_HOOKS)
         if handle.version() == view.version:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the
             # state must follow even so
-            _append(home, handle, (), properties)
+            _append(table_path, handle, (), properties)
     elif isinstance(change, Replace):
         if delta_properties.adapt(handle, table):
-            _make_durable(home, view)
+            _make_durable(table_path, view)
             raise LostRace("the target was given what its new columns need")
-        _replace(home, handle, table, change, properties)
+        _replace(table_path, handle, table, change, properties)
     else:
-        _append(home, handle, change.files if isinstance(change, Append) else (), properties)
+        _append(table_path, handle, change.files if isinstance(change, Append) else (), properties)
 
 
-def _append(home: DeltaHome, handle: DeltaTable, files: tuple[StagedFile, ...], properties: CommitProperties) -> None:
+def _append(
+    table_path: TablePath, handle: DeltaTable, files: tuple[StagedFile, ...], properties: CommitProperties
+) -> None:
     handle.create_write_transaction(
-        _adds(home, files),
+        _adds(table_path, files),
         "append",
         handle.schema(),
         commit_properties=properties,
@@ -99,9 +101,11 @@ def _append(home: DeltaHome, handle: DeltaTable, files: tuple[StagedFile, ...], 
     )
 
 
-def _replace(home: DeltaHome, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties) -> None:
+def _replace(
+    table_path: TablePath, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties
+) -> None:
     handle.create_write_transaction(
-        _adds(home, change.files),
+        _adds(table_path, change.files),
         "overwrite",
         Schema.from_arrow(arrow_schema(table)),
         commit_properties=properties,
@@ -109,10 +113,10 @@ def _replace(home: DeltaHome, handle: DeltaTable, table: Table, change: Replace,
     )
 
 
-def _adds(home: DeltaHome, files: tuple[StagedFile, ...]) -> list[AddAction]:
-    home.refuse_missing(files)
+def _adds(table_path: TablePath, files: tuple[StagedFile, ...]) -> list[AddAction]:
+    table_path.refuse_missing(files)
     now = int(time.time() * 1000)
-    return [AddAction(f.path.removeprefix(home.prefix), f.size, {}, now, True, f.stats) for f in files]
+    return [AddAction(f.path.removeprefix(table_path.prefix), f.size, {}, now, True, f.stats) for f in files]
 
 
 def _properties(state: TableState) -> CommitProperties:

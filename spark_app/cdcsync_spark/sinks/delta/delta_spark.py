@@ -26,11 +26,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, Merge, Replace, StagedFile
-from cdcsync_spark.sinks.delta.home import DeltaHome
+from cdcsync_spark.sinks.base import Append, Commit, Replace, StagedFile, Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
 from cdcsync_spark.sinks.delta.shadow import Shadow, new_paths, shadowed
 from cdcsync_spark.sinks.delta.strategy import spark_may
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -86,21 +86,23 @@ def delta_session(spark: SparkSession) -> SparkSession:
     return made
 
 
-def serves(home: DeltaHome, view: TableView) -> bool:
+def serves(table_path: TablePath, view: TableView) -> bool:
     """Whether Spark can make a commit to the table now."""
-    return home.place.local and spark_may(view) and driver_session() is not None
+    return table_path.store.local_folder is not None and spark_may(view) and driver_session() is not None
 
 
-def work(home: DeltaHome, view: TableView, commit: Commit) -> tuple[list[Action], list[str]]:
+def work(table_path: TablePath, view: TableView, commit: Commit) -> tuple[list[Action], list[str]]:
     """Spark's actions for `commit` on top of `view`, and the files that it wrote for them, durable
     in the table."""
     spark = driver_session()
+    lake, folder = table_path.lake.local_folder, table_path.store.local_folder
     assert spark is not None
-    root = Path(home.lake.root, home.root)
+    assert lake is not None
+    assert folder is not None
     if isinstance(commit.change, Append | Replace):
-        home.refuse_missing(commit.change.files)
-    with shadowed(Path(home.place.root), view.version) as shadow:
-        gained = _change(delta_session(spark), shadow, root, commit)
+        table_path.refuse_missing(commit.change.files)
+    with shadowed(folder, view.version) as shadow:
+        gained = _change(delta_session(spark), shadow, lake / table_path.root, commit)
         actions = shadow.committed()
         _check_rows(view, commit, actions, gained)
         paths = new_paths(view, actions)
@@ -113,7 +115,7 @@ def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -
     `root`."""
     change, table, gained = commit.change, commit.state.table, 0
     try:
-        if isinstance(change, Merge) and change.upserts.num_rows + change.deletes.num_rows:
+        if isinstance(change, Upsert) and change.upserts.num_rows + change.deletes.num_rows:
             gained = _merge(session, str(shadow.folder), table, change)
         if not shadow.committed():
             # also where a MERGE met no row: the state must follow even so
@@ -145,7 +147,7 @@ def _live(files: list[LiveFile]) -> int:
     return sum((f.rows or 0) - f.deleted_rows for f in files)
 
 
-def _merge(session: SparkSession, folder: str, table: Table, change: Merge) -> int:
+def _merge(session: SparkSession, folder: str, table: Table, change: Upsert) -> int:
     """Rows inserted less those deleted."""
     schema = arrow_schema(table)
     marker = unused_name(schema.names)

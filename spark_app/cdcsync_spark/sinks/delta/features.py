@@ -47,7 +47,7 @@ _LEGACY = {
 _FIELD_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.", "delta.columnMapping.")
 
 
-def obstacle(view: TableView) -> str:
+def unsupported_reason(view: TableView) -> str:
     """Why an entry of ours would not be right for this table, as a phrase; empty where it is."""
     unknown = sorted(set(writer_features(view.protocol)) - KNOWN.keys())
     if unknown:
@@ -64,15 +64,15 @@ def obstacle(view: TableView) -> str:
     return f"the table's column {ruled[0]!r} has rules of its own" if ruled else ""
 
 
-def no_vectors(view: TableView) -> str:
+def deletion_vectors_unavailable(view: TableView) -> str:
     """Why rows of this table may not be deleted by deletion vectors, as a phrase; empty where they
     may."""
     if view.properties.get(VECTORS_ENABLED, "true").lower() != "true":
         return f"the table has {VECTORS_ENABLED}=false"
-    return obstacle(view)
+    return unsupported_reason(view)
 
 
-def unfit_for_files(view: TableView) -> str:
+def unreadable_files_reason(view: TableView) -> str:
     """Why readers would misread a file that we staged, as a phrase; empty where they would not.
     They take a partition column's value from the log, and look for other columns by the names, or
     numbers, of a mapping."""
@@ -93,7 +93,7 @@ def hidden_columns(view: TableView) -> set[str]:
     return {*view.partitions, *mapped}
 
 
-def never_null(view: TableView) -> list[str]:
+def not_null_columns(view: TableView) -> list[str]:
     """Columns of which readers believe that they hold no NULL; an entry of ours would not look."""
     return [name for name, field in view.fields.items() if not field.get("nullable", True)]
 

@@ -34,8 +34,8 @@ import structlog
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError
-from cdcsync_spark.sinks.delta.home import DeltaHome
 from cdcsync_spark.sinks.delta.paths import inside
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.deletion_vectors import FOLDER
 
@@ -92,7 +92,7 @@ def retention(properties: Mapping[str, str]) -> int | None:
     return _interval(properties.get(_RETENTION, "interval 7 days"))
 
 
-def rest_seconds(properties: Mapping[str, str]) -> float:
+def max_idle_seconds(properties: Mapping[str, str]) -> float:
     """A quarter of the log's retention, a minute at least: somebody may clean it up (rule R4)."""
     kept = _interval(properties.get("delta.logRetentionDuration", "interval 30 days"))
     return math.inf if kept is None else max(60.0, kept / 4000)
@@ -109,14 +109,14 @@ def removable(view: TableView, now: int) -> list[str]:
     return [] if kept is None else view.dead(now - kept)[:REMOVED]
 
 
-def remove(home: DeltaHome, view: TableView, paths: Iterable[str]) -> None:
+def remove(table_path: TablePath, view: TableView, paths: Iterable[str]) -> None:
     """Removes dead files. One that cannot be removed is the last to be tried again, so that it
     stops no other."""
 
     def delete(path: str) -> None:
         since = view.gone.pop(path)
         try:
-            _delete(home, path)
+            _delete(table_path, path)
         except BaseException:
             view.gone[path] = since
             raise
@@ -125,32 +125,34 @@ def remove(home: DeltaHome, view: TableView, paths: Iterable[str]) -> None:
         list(pool.map(delete, paths))
 
 
-def delete_files(home: DeltaHome, paths: Iterable[str]) -> None:
+def delete_files(table_path: TablePath, paths: Iterable[str]) -> None:
     """One that is not there any more is no error."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(partial(_delete, home), paths))
+        list(pool.map(partial(_delete, table_path), paths))
 
 
-def _delete(home: DeltaHome, path: str) -> None:
+def _delete(table_path: TablePath, path: str) -> None:
     """Another program's entry may name a file elsewhere: it is not the table's to remove."""
     if inside(path):
-        home.lake.delete(f"{home.folder}/{path}")
+        table_path.lake.delete(f"{table_path.folder}/{path}")
 
 
 def checkpoint_due(view: TableView) -> bool:
     return view.version - view.checkpoint >= EVERY
 
 
-def checkpoint(home: DeltaHome, view: TableView) -> None:
+def checkpoint(table_path: TablePath, view: TableView) -> None:
     """A side target keeps its log whole: its files are published from it."""
-    handle = DeltaTable(home.place.uri, storage_options=home.lake.storage_options())
-    if not home.side:
+    handle = DeltaTable(table_path.store.uri, storage_options=table_path.lake.storage_options())
+    if not table_path.staged:
         handle.cleanup_metadata()
     handle.create_checkpoint()
-    if home.place.local:
+    if table_path.store.local_folder is not None:
         # the next one removes the entries that it stands for
-        names = (n for n in home.place.listed("_delta_log") if n.startswith(f"{handle.version():020d}.checkpoint"))
-        home.place.make_durable(f"_delta_log/{name}" for name in [*names, "_last_checkpoint"])
+        names = (
+            n for n in table_path.store.listed("_delta_log") if n.startswith(f"{handle.version():020d}.checkpoint")
+        )
+        table_path.store.make_durable(f"_delta_log/{name}" for name in [*names, "_last_checkpoint"])
     view.checkpoint = handle.version()
 
 
@@ -161,16 +163,16 @@ def unnamed(view: TableView, paths: Iterable[str]) -> list[str]:
     return [path for path in paths if path not in named]
 
 
-def aged(home: DeltaHome, view: TableView) -> list[str]:
+def aged(table_path: TablePath, view: TableView) -> list[str]:
     """Files of ours, relative to the table, that are older than the retention: nobody is writing
     them any more."""
     kept = retention(view.properties)
-    if kept is None or home.side:
+    if kept is None or table_path.staged:
         return []
     oldest = time.time() - kept / 1000
     found = []
     for folder in ("", f"/{FOLDER}"):
-        for name, modified in home.lake.listed(home.folder + folder).items():
+        for name, modified in table_path.lake.listed(table_path.folder + folder).items():
             if _OURS.fullmatch(name) and modified and modified < oldest:
                 found.append(f"{folder}/{name}".lstrip("/"))
     return found

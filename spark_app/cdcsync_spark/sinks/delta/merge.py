@@ -25,13 +25,13 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Wr
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Merge
+from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.batch import checked
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 
 
 def merge(
-    handle: DeltaTable, table: Table, change: Merge, properties: CommitProperties, hooks: PostCommitHookProperties
+    handle: DeltaTable, table: Table, change: Upsert, properties: CommitProperties, hooks: PostCommitHookProperties
 ) -> None:
     """Commits `change` on `handle`, rows and `properties` together."""
     schema = arrow_schema(table)
@@ -58,7 +58,7 @@ def merge(
     check_counts(table, change, metrics)
 
 
-def merge_source(change: Merge, schema: pa.Schema, table: Table, marker: str) -> pa.Table:
+def merge_source(change: Upsert, schema: pa.Schema, table: Table, marker: str) -> pa.Table:
     """Upserts and deletes under one schema; `marker` tells deletes."""
     upserts, keys = checked(table, change)
     deletes = pa.table(
@@ -80,7 +80,7 @@ def unused_name(names: list[str]) -> str:
     return marker
 
 
-def rows_met(target: DeltaSnapshot, change: Merge) -> int:
+def rows_met(target: DeltaSnapshot, change: Upsert) -> int:
     """How many rows of the target have a key of the batch; raises `SinkConflict` where one has it
     more than once. Reads the keys between the batch's least and greatest."""
     table = target.state.table
@@ -102,7 +102,7 @@ def _met(rows: pa.Table, keys: pa.Table) -> pa.Table:
     return rows.join(keys, rows.schema.names, join_type="left semi")
 
 
-def check_counts(table: Table, change: Merge, metrics: dict[str, Any]) -> None:
+def check_counts(table: Table, change: Upsert, metrics: dict[str, Any]) -> None:
     """Raises `SinkConflict` where the table held a key of the batch more than once."""
     written = metrics["num_target_rows_inserted"] + metrics["num_target_rows_updated"]
     removed = metrics["num_target_rows_deleted"]

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 
 from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor
-from cdcsync_spark.sinks.lake.store import sync_path
+from cdcsync_spark.sinks.lake.local_store import sync_path
 
 _PREFIX = ".spark-"
 _LOG = "_delta_log"

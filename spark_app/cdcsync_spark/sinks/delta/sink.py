@@ -28,12 +28,12 @@ from cdcsync_spark.sinks.base import Build, StagedFile, refuse_other_identity
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
-from cdcsync_spark.sinks.delta.home import SIDE, DeltaHome, delta_schema
 from cdcsync_spark.sinks.delta.log import entry_name, head
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
+from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath, delta_schema
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, entry_text
 from cdcsync_spark.sinks.lake.staging import stage
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
 
 
 @dataclass(frozen=True)
@@ -41,57 +41,57 @@ class DeltaSink:
     """The lake at `place`, for the sync `namespace/name`; `vectors` false: tables without deletion
     vectors, whose files every MERGE rewrites."""
 
-    place: Place
+    store: Store
     sync: str
     vectors: bool = True
 
-    def target(self, table: TableId, *, side: int | None = None) -> DeltaTarget:
-        folder = "" if side is None else f"{SIDE}{side}"
-        return DeltaTarget(DeltaHome(self.place, self.sync, table, folder, self.vectors))
+    def target(self, table: TableId, *, generation: int = 0) -> DeltaTarget:
+        folder = f"{STAGED_PREFIX}{generation}" if generation else ""
+        return DeltaTarget(TablePath(self.store, self.sync, table, folder, self.vectors))
 
-    def discard(self, table: TableId, side: int) -> None:
+    def discard(self, table: TableId, generation: int) -> None:
         """Only the side's log goes once its files have been published: they belong to the table
         then."""
-        main, beside = self.target(table).home, self.target(table, side=side).home
-        with self.place.failing_clearly(str(table), "removing a side target"):
+        main, staged = self.target(table).path, self.target(table, generation=generation).path
+        with self.store.translating_errors(str(table), "removing a staged copy"):
             view = main.view()
             # a file that has left the table since may be read by whoever opened the version before
             paths = [*(f.path for f in view.files.values()), *view.gone] if view else []
-            published = any(path.startswith(beside.prefix) for path in paths)
-            self.place.delete_folder(f"{beside.folder}/_delta_log" if published else beside.folder)
+            published = any(path.startswith(staged.prefix) for path in paths)
+            self.store.delete_folder(f"{staged.folder}/_delta_log" if published else staged.folder)
 
 
 @dataclass(frozen=True)
 class DeltaTarget:
     """One table's place."""
 
-    home: DeltaHome
+    path: TablePath
 
     @property
     def uri(self) -> str:
-        return self.home.place.uri
+        return self.path.store.uri
 
     def prepare(self, state: TableState) -> TableState:
-        with self.home.failing_clearly("making the table"):
-            view = self.home.view()
+        with self.path.translating_errors("making the table"):
+            view = self.path.view()
             if view is None:
-                self.home.refuse_other_files()
+                self.path.refuse_other_files()
                 self._create(state)
                 gate("table-created")
-                view = self.home.view()
+                view = self.path.view()
         if view is None or view.state is None:
-            raise self.home.not_ours()
+            raise self.path.foreign_table_error()
         refuse_other_identity(view.state, state)
         return view.state
 
     def _create(self, state: TableState) -> None:
         """Whoever comes second finds the table made."""
-        self.home.place.make_folder("_delta_log")
-        self.home.place.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
+        self.path.store.make_folder("_delta_log")
+        self.path.store.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
 
     def _first_entry(self, state: TableState) -> list[Action]:
         now, schema = time.time_ns() // 1_000_000, delta_schema(state.table)
-        vectors = {VECTORS_ENABLED: "true"} if self.home.vectors else {}
+        vectors = {VECTORS_ENABLED: "true"} if self.path.vectors else {}
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
@@ -100,39 +100,39 @@ class DeltaTarget:
             "createdTime": now,
             "configuration": {**delta_properties.new_table(state.table), **vectors},
         }
-        protocol = protocol_for(schema, vectors=self.home.vectors)
+        protocol = protocol_for(schema, vectors=self.path.vectors)
         return [*head(state, "CREATE TABLE", now), protocol, {"metaData": metadata}]
 
     def last_commit(self) -> TableState | None:
         return self.writer().last_commit()
 
     def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
-        with self.home.failing_clearly("staging rows"):
-            files = stage(self.home.lake.below(self.home.root), self.home.side, table, batches, name)
+        with self.path.translating_errors("staging rows"):
+            files = stage(self.path.lake.below(self.path.root), self.path.staged, table, batches, name)
         gate("staged")
         return files
 
     def commit(self, epoch: int, build: Build) -> TableState:
         writer = self.writer()
         state = writer.commit(epoch, build)
-        writer.tend()
+        writer.maintain()
         return state
 
     def writer(self, scratch: Path | None = None) -> DeltaWriter:
-        return DeltaWriter(self.home, scratch or Path(tempfile.gettempdir()))
+        return DeltaWriter(self.path, scratch or Path(tempfile.gettempdir()))
 
     def staged_files(self) -> tuple[StagedFile, ...]:
-        with self.home.failing_clearly("listing staged files"):
-            view = self.home.view()
-            return tuple(_staged(self.home.prefix, file) for file in view.files.values()) if view else ()
+        with self.path.translating_errors("listing staged files"):
+            view = self.path.view()
+            return tuple(_staged(self.path.prefix, file) for file in view.files.values()) if view else ()
 
     def open_snapshot(self) -> DeltaSnapshot:
-        with self.home.failing_clearly("opening the table"):
-            view = self.home.view()
+        with self.path.translating_errors("opening the table"):
+            view = self.path.view()
             if view is None:
-                raise self.home.not_ours()
-            self.home.refuse_unreadable(view)
-            return self.home.snapshot(view)
+                raise self.path.foreign_table_error()
+            self.path.refuse_unreadable(view)
+            return self.path.snapshot(view)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None

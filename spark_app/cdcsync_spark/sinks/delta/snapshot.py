@@ -25,7 +25,7 @@ from pyroaring import BitMap
 from cdcsync_core.state import TableState
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, ReadRange, load
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
 
 _FOOTERS_AT_ONCE = 8
 
@@ -35,7 +35,7 @@ class DeltaSnapshot:
     """Version `version` of the table at `place`, with the state that it carries; `files` has its
     files' paths, relative to `place`, and which of their rows are deleted."""
 
-    place: Place
+    store: Store
     version: int
     state: TableState
     files: tuple[tuple[str, Descriptor | None], ...]
@@ -58,7 +58,7 @@ class DeltaSnapshot:
             for f in self.schema
             if f.name in schema.names or (key_filter is not None and f.name in self.state.table.key)
         ]
-        with self.place.failing_clearly(str(self.state.table.id), "reading rows"):
+        with self.store.translating_errors(str(self.state.table.id), "reading rows"):
             for part in self._parts(key_filter):
                 for typed in part.batches(self.schema, needed):
                     kept = typed if key_filter is None else typed.filter(key_filter)
@@ -70,7 +70,7 @@ class DeltaSnapshot:
         if key_filter is None:
             yield from self._groups.values()
             return
-        files = self.place.files()
+        files = self.store.files()
         dataset = ds.FileSystemDataset(
             [g.fragment for g in self._groups.values()], self.schema, ds.ParquetFileFormat(), files
         )
@@ -79,7 +79,7 @@ class DeltaSnapshot:
 
     @cached_property
     def _groups(self) -> dict[tuple[str, int], _Part]:
-        files, key = self.place.files(), self.schema.field(self.state.table.key[0])
+        files, key = self.store.files(), self.schema.field(self.state.table.key[0])
         read = partial(read_range, files)
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
             found = pool.map(

@@ -1,11 +1,11 @@
-"""Which of the three ways a commit goes: an entry of our own, delta-rs, Spark. Pure.
+"""How a commit is made: natively, by delta-rs or by Spark. Pure.
 
-An entry of our own costs what the batch costs and is taken wherever it is right
-(`sinks.delta.features.obstacle`). Of the others delta-rs starts at once and rewrites each file that
-it touches; Spark writes deletion vectors but takes seconds however small the batch is, and knows
-features that delta-rs does not write [measured: row tracking, in-commit timestamps, clustering,
-type widening, Iceberg compatibility]. So Spark is for what delta-rs cannot write, and for a MERGE
-that would rewrite much.
+A native commit, an entry of our own, costs what the batch costs and is made wherever it is right
+(`sinks.delta.features.unsupported_reason`). Of the others delta-rs starts at once and rewrites each
+file that it touches; Spark writes deletion vectors but takes seconds however small the batch is,
+and knows features that delta-rs does not write [measured: row tracking, in-commit timestamps,
+clustering, type widening, Iceberg compatibility]. So Spark is for what delta-rs cannot write, and
+for a MERGE that would rewrite much.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_spark.sinks.base import Change, Merge
+from cdcsync_spark.sinks.base import Change, Upsert
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, writer_features
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 
@@ -35,23 +35,23 @@ _DELTA_RS = frozenset(
 _ELSEWHERE = ("catalog", "coordinatedCommits", "managedCommits")
 
 
-class Way(Enum):
-    """How a commit is made; `NONE`: nobody here can make it."""
+class CommitStrategy(Enum):
+    """How a commit is made; `NONE`: by none of the three."""
 
-    ENTRY = "entry"
+    NATIVE = "native"
     DELTA_RS = "delta-rs"
     SPARK = "Spark"
     NONE = "none"
 
 
-def choose(obstacle: str, *, writable: bool, spark: bool, rewritten: int) -> Way:
-    """`obstacle` to an entry of our own; `writable` by delta-rs; `spark` is there and can;
+def choose(unsupported_reason: str, *, writable: bool, spark: bool, rewritten: int) -> CommitStrategy:
+    """`unsupported_reason` of a native commit; `writable` by delta-rs; `spark` is there and can;
     `rewritten` bytes by delta-rs that Spark would not rewrite."""
-    if not obstacle:
-        return Way.ENTRY
+    if not unsupported_reason:
+        return CommitStrategy.NATIVE
     if spark and (not writable or rewritten >= LARGE):
-        return Way.SPARK
-    return Way.DELTA_RS if writable else Way.NONE
+        return CommitStrategy.SPARK
+    return CommitStrategy.DELTA_RS if writable else CommitStrategy.NONE
 
 
 def delta_rs_writes(view: TableView) -> bool:
@@ -68,7 +68,7 @@ def spark_may(view: TableView) -> bool:
 def rewritten(view: TableView, change: Change, key: str) -> int:
     """Bytes of files that delta-rs would rewrite and Spark leaves where they are; `key` is the
     key's first column."""
-    if not isinstance(change, Merge) or view.properties.get(VECTORS_ENABLED, "false").lower() != "true":
+    if not isinstance(change, Upsert) or view.properties.get(VECTORS_ENABLED, "false").lower() != "true":
         return 0
     keys = pa.chunked_array([*change.upserts[key].chunks, *change.deletes[key].chunks], change.upserts[key].type)
     return touched_bytes(view.files.values(), keys, key)

@@ -23,14 +23,14 @@ from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import StagedFile
 from cdcsync_spark.sinks.lake.statistics import FileStatistics
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.store import Store
 
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 64 * 2**20
 FILE_BYTES = 512 * 2**20
 
 
-def stage(place: Place, folder: str, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
+def stage(store: Store, folder: str, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
     them durable.
 
@@ -43,7 +43,7 @@ def stage(place: Place, folder: str, table: Table, batches: Iterable[pa.RecordBa
     while group is not None:
         path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
         statistics = FileStatistics(group.schema, table.key)
-        with place.new_file(path) as local:
+        with store.new_file(path) as local:
             group, rows = _write(local, group, groups, statistics)
             size = local.stat().st_size
         files.append(StagedFile(path, size, rows, statistics.to_json()))

@@ -28,7 +28,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
-from cdcsync_spark.sinks.base import Append, Change, Commit, Replace, StagedFile, Stamp, check_successor
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, StagedFile, check_successor
 from cdcsync_spark.snapshot import low_mark as lowmark
 from cdcsync_spark.snapshot import plan_reader as planfeed
 from cdcsync_spark.snapshot import run as snapshot
@@ -134,7 +134,7 @@ class World:
     def _write_plan(self, plans: Path, index: int, name: str, count: int, nonce: int) -> None:
         found = self.sink.target(definition(name).id).state
         if found and nonce > found.resnapshot_nonce:
-            found = self.sink.target(definition(name).id, side=nonce).state
+            found = self.sink.target(definition(name).id, generation=nonce).state
         frontier = found.finished.frontier if found and not found.snapshot_complete else None
         left = plan(count)[[s.start for s in plan(count)].index(frontier) :]
         left = left[:-1] if name in self.fakes.unplanned else left
@@ -172,8 +172,8 @@ class World:
         context.refuse = lambda table, error: context.failed.__setitem__(table, error)
         return cast(RunContext, context)
 
-    def target(self, name: str, side: int | None = None) -> MemoryTarget:
-        return self.sink.target(definition(name).id, side=side)
+    def target(self, name: str, generation: int = 0) -> MemoryTarget:
+        return self.sink.target(definition(name).id, generation=generation)
 
 
 @pytest.fixture
@@ -441,7 +441,7 @@ def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: Wo
     world.fakes.before_commit = crash
     with pytest.raises(TransientError):
         world.run({"orders": 6}, nonces={"orders": 1})
-    assert len(world.target("orders", side=1).files) == 4
+    assert len(world.target("orders", generation=1).files) == 4
     world.fakes.before_commit = lambda: None
     world.fakes.waves.clear()
     world.run({"orders": 6}, nonces={"orders": 1})
@@ -476,7 +476,7 @@ def test_the_content_of_another_servers_log_is_not_continued(world: World) -> No
     ("change", "identity", "follows"),
     [
         (Replace(()), {"log": "mariadb:2"}, True),
-        (Stamp(), {"log": "mariadb:2"}, False),
+        (AdvancePosition(), {"log": "mariadb:2"}, False),
         (Append(()), {"log": "mariadb:2"}, False),
         (Replace(()), {"sync": "default/other"}, False),
         (Replace(()), {"table": "shop.items"}, False),

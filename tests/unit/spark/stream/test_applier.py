@@ -18,9 +18,9 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
-from cdcsync_spark.sinks.base import Commit, Replace, Stamp
+from cdcsync_spark.sinks.base import AdvancePosition, Commit, Replace
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 
 SYNC = "default/shop"
@@ -41,7 +41,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.sink = DeltaSink(Place.parse(str(folder / "lake")), SYNC)
+        self.sink = DeltaSink(open_store(str(folder / "lake")), SYNC)
         tables = {f"shop.{name}": self._made(_table(name)) for name in ("a", "b")}
         self.applier = Applier(tables, 1, _place(100), lambda: 0.0)
 
@@ -173,7 +173,9 @@ def test_a_target_that_forgets_sooner_is_stamped_sooner(world: World) -> None:
 
 def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
     target = world.stream_table("a").target
-    target.commit(2, lambda found: Commit(replace(found, epoch=2, commit_number=found.commit_number + 1), Stamp()))
+    target.commit(
+        2, lambda found: Commit(replace(found, epoch=2, commit_number=found.commit_number + 1), AdvancePosition())
+    )
 
     world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 

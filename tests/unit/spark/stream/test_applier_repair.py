@@ -20,7 +20,7 @@ from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.sinks.base import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.store import Place
+from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece, as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft
@@ -74,7 +74,7 @@ class World:
     """Table `a` at the end of the crashed file, `b` behind it; both have the rows 1, 2 and 3."""
 
     def __init__(self, folder: Path, source: Source) -> None:
-        self.sink = DeltaSink(Place.parse(str(folder / "lake")), "default/shop")
+        self.sink = DeltaSink(open_store(str(folder / "lake")), "default/shop")
         self.folder = folder
         tables = [self._made("a", BEFORE), self._made("b", BEHIND), self._made("c", BEFORE)]
         self.applier = Applier({t.name: t for t in tables}, 1, BEFORE, lambda: 0.0, source)

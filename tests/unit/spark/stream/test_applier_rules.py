@@ -19,7 +19,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
-from cdcsync_spark.sinks.base import Stamp
+from cdcsync_spark.sinks.base import AdvancePosition
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from support.memory_target import MemoryTarget
 
@@ -376,7 +376,7 @@ def test_rows_before_a_ddl_are_applied_and_the_table_stops_there(world: World) -
 def test_a_table_that_stops_without_rows_keeps_the_place(world: World) -> None:
     world.applier.apply(world.batch(file(100), file(500), stops={"orders": (a_stop(), file(300))}))
     assert world.targets["orders"].state.position == file(300)  # type: ignore[union-attr]
-    assert isinstance(world.targets["orders"].log[0].change, Stamp)
+    assert isinstance(world.targets["orders"].log[0].change, AdvancePosition)
     assert world.table("orders").error is not None
 
 
@@ -437,7 +437,7 @@ def test_an_idle_table_is_stamped_when_its_last_commit_is_old(world: World) -> N
     world.now += 20
     world.applier.checkpoint_idle(older_than=world.now - 10)
     stamped = world.targets["orders"].log
-    assert [(type(c.change), c.state.position, c.state.epoch) for c in stamped] == [(Stamp, file(300), 2)]
+    assert [(type(c.change), c.state.position, c.state.epoch) for c in stamped] == [(AdvancePosition, file(300), 2)]
     world.applier.checkpoint_idle(older_than=world.now - 10)
     assert len(stamped) == 1
 

@@ -18,17 +18,18 @@ from cdcsync_spark.sinks.delta.features import (
     READABLE,
     append_only,
     hidden_columns,
-    never_null,
-    unfit_for_files,
+    not_null_columns,
+    unreadable_files_reason,
 )
 from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log
 from cdcsync_spark.sinks.delta.open import open_view
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.view import TableView
-from cdcsync_spark.sinks.lake.store import Place, segment
+from cdcsync_spark.sinks.lake.layout import segment
+from cdcsync_spark.sinks.lake.store import Store
 
-#: hidden, as a VACUUM takes names: it would remove what only the side's log names
-SIDE = "_resnapshot-"
+#: hidden, as a VACUUM takes names: it would remove what only the staged copy's Delta log names
+STAGED_PREFIX = "_resnapshot-"
 
 
 def delta_schema(table: Table) -> str:
@@ -37,17 +38,17 @@ def delta_schema(table: Table) -> str:
 
 
 @dataclass(frozen=True)
-class DeltaHome:
-    """The folder of `table` in the lake `lake`; `side` is the folder of a side target below it,
-    empty for the table itself.
+class TablePath:
+    """The folder of `table` in the lake `lake`; `staged` is the folder of a
+    staged copy below it, empty for the table itself.
 
     `vectors` is whether tables are made with deletion vectors.
     """
 
-    lake: Place
+    lake: Store
     sync: str
     table: TableId
-    side: str = ""
+    staged: str = ""
     vectors: bool = True
 
     @property
@@ -59,22 +60,22 @@ class DeltaHome:
     def folder(self) -> str:
         """The folder of this target's log, relative to the lake: names in the log are relative to
         it."""
-        return f"{self.root}/{self.side}" if self.side else self.root
+        return f"{self.root}/{self.staged}" if self.staged else self.root
 
     @property
     def prefix(self) -> str:
         """What staged names have more than names in the log."""
-        return f"{self.side}/" if self.side else ""
+        return f"{self.staged}/" if self.staged else ""
 
     @property
-    def place(self) -> Place:
+    def store(self) -> Store:
         return self.lake.below(self.folder)
 
-    def failing_clearly(self, doing: str) -> AbstractContextManager[None]:
-        return self.lake.failing_clearly(str(self.table), doing)
+    def translating_errors(self, doing: str) -> AbstractContextManager[None]:
+        return self.lake.translating_errors(str(self.table), doing)
 
     def log(self) -> Log:
-        return Log(self.lake.files(), self.folder, self.lake.read, self.lake.has, self.lake.listed, self.place.linked)
+        return Log(self.lake.files(), self.folder, self.lake.read, self.lake.has, self.lake.listed, self.store.linked)
 
     def view(self) -> TableView | None:
         """The newest version; None where there is no table."""
@@ -83,14 +84,14 @@ class DeltaHome:
     def snapshot(self, view: TableView) -> DeltaSnapshot:
         """The rows of a version."""
         if view.state is None:
-            raise self.not_ours()
+            raise self.foreign_table_error()
         files = tuple((file.path, file.vector) for file in view.files.values())
-        return DeltaSnapshot(self.place, view.version, view.state, files)
+        return DeltaSnapshot(self.store, view.version, view.state, files)
 
     def handle(self) -> DeltaTable | None:
         """The table as delta-rs opens it."""
         try:
-            return DeltaTable(self.place.uri, storage_options=self.lake.storage_options())
+            return DeltaTable(self.store.uri, storage_options=self.lake.storage_options())
         except TableNotFoundError:
             return None
 
@@ -100,10 +101,10 @@ class DeltaHome:
         """A folder that holds something else is not taken over: a later VACUUM would remove it."""
         names = self.lake.listed(self.folder)
         strangers = sorted(n for n in names if not n.startswith((".", "_")))
-        if strangers and not self.side and "_delta_log" not in names:
+        if strangers and not self.staged and "_delta_log" not in names:
             raise fail(
                 Reason.SINK_CONFLICT,
-                f"{self.place.uri} holds {len(strangers)} entries that are no Delta table, such as {strangers[0]!r}",
+                f"{self.store.uri} holds {len(strangers)} entries that are no Delta table, such as {strangers[0]!r}",
                 needed="an empty folder",
                 remedy=f"move them away, {RUN_AGAIN}; or create the sync again with another sink path",
                 table=str(self.table),
@@ -120,7 +121,7 @@ class DeltaHome:
         if missing:
             raise fail(
                 Reason.SINK_CONFLICT,
-                f"{len(missing)} of {len(files)} staged files are not whole in {self.place.uri}, such as {missing[0]}",
+                f"{len(missing)} of {len(files)} staged files are not whole in {self.store.uri}, such as {missing[0]}",
                 needed="a sink path that the driver and all executors share, and nobody who removes files there",
                 remedy=f"mount a shared volume there, {RUN_AGAIN}; or create the sync again in an object store",
                 table=str(self.table),
@@ -140,10 +141,10 @@ class DeltaHome:
                 remedy=f"resnapshot the table (spec.resnapshot); or undo the change of the target table, {RUN_AGAIN}",
                 table=str(self.table),
             )
-        self._refuse_never_null(view, table)
+        self._refuse_not_null(view, table)
 
-    def _refuse_never_null(self, view: TableView, table: Table) -> None:
-        full = sorted(name for name in never_null(view) if name not in table.key)
+    def _refuse_not_null(self, view: TableView, table: Table) -> None:
+        full = sorted(name for name in not_null_columns(view) if name not in table.key)
         if full:
             raise fail(
                 Reason.SINK_CONFLICT,
@@ -175,11 +176,11 @@ class DeltaHome:
     def refuse_files(self, view: TableView) -> None:
         """Nothing in a staged file says that its columns are to be looked for elsewhere, so readers
         would see NULLs."""
-        unfit = unfit_for_files(view)
-        if unfit:
+        unreadable = unreadable_files_reason(view)
+        if unreadable:
             raise fail(
                 Reason.SINK_CONFLICT,
-                f"{unfit}, and rows that were read from the source would be misread in it",
+                f"{unreadable}, and rows that were read from the source would be misread in it",
                 needed="a table without partitions and column mapping: files are added to it as they are",
                 remedy=f"undo that, or remove the table's folder, {RUN_AGAIN}",
                 table=str(self.table),
@@ -207,7 +208,7 @@ class DeltaHome:
                 table=str(self.table),
             )
 
-    def rule_broken(self, view: TableView) -> CdcError:
+    def constraint_error(self, view: TableView) -> CdcError:
         """Without the values of the rows: errors are read by more people than tables."""
         checks = sorted(n.removeprefix(CONSTRAINT) for n in view.properties if n.startswith(CONSTRAINT))
         which = f"its CHECK constraints: {', '.join(checks)}" if checks else "of its columns"
@@ -222,33 +223,33 @@ class DeltaHome:
     def refused(self, why: str) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,
-            f"delta-rs refused to commit to {self.place.uri}, where nobody else committed: {why}",
+            f"delta-rs refused to commit to {self.store.uri}, where nobody else committed: {why}",
             needed="a table whose rules the commit keeps",
             remedy=f"take the rule from the target table, or remove the table's folder, {RUN_AGAIN}",
             table=str(self.table),
         )
 
-    def crowded(self, attempts: int) -> CdcError:
+    def contention_error(self, attempts: int) -> CdcError:
         return fail(
             Reason.SINK_UNREACHABLE,
-            f"{attempts} attempts to commit to {self.place.uri} met other programs' commits",
+            f"{attempts} attempts to commit to {self.store.uri} met other programs' commits",
             remedy="let OPTIMIZE and other writers run less often",
             table=str(self.table),
         )
 
-    def not_ours(self) -> CdcError:
+    def foreign_table_error(self) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,
-            f"{self.place.uri} holds no state of {self.sync}: another program's table, or its log was cleaned up by hand",
+            f"{self.store.uri} holds no state of {self.sync}: another program's table, or its log was cleaned up by hand",
             needed="a table that this sync made, or none",
             remedy=f"create the sync again with another sink path; or, {OWN_TABLE}, {RUN_AGAIN}",
             table=str(self.table),
         )
 
-    def not_writable(self, obstacle: str) -> CdcError:
+    def not_writable(self, unsupported_reason: str) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,
-            f"{obstacle}, and neither we nor delta-rs write such tables",
+            f"{unsupported_reason}, and neither we nor delta-rs write such tables",
             needed="a table without it; where the lake is on a disk, Spark writes most of them while the stream runs",
             remedy=f"take the feature from the target table, or remove the table's folder, {RUN_AGAIN}",
             table=str(self.table),

@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.lake.store import Place, segment
+from cdcsync_spark.sinks.lake.layout import segment
+from cdcsync_spark.sinks.lake.object_store import ObjectStore
+from cdcsync_spark.sinks.lake.stores import open_store
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_long_names_that_differ_late_lie_apart() -> None:
 )
 def test_a_path_that_is_no_lake_is_refused(path: str) -> None:
     with pytest.raises(CdcError) as refused:
-        Place.parse(path)
+        open_store(path)
     assert refused.value.reason is Reason.SPEC_INVALID
     assert refused.value.remedy
 
@@ -82,13 +84,13 @@ def test_a_path_that_is_no_lake_is_refused(path: str) -> None:
     ],
 )
 def test_paths_of_lakes(path: str, scheme: str, root: str) -> None:
-    place = Place.parse(path)
-    assert (place.scheme, place.root) == (scheme, root)
+    store = open_store(path)
+    assert (store.location.scheme, store.location.root) == (scheme, root)
 
 
 def test_a_relative_folder_is_fixed_when_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Place.parse("lake").root == str(tmp_path / "lake")
+    assert open_store("lake").location.root == str(tmp_path / "lake")
 
 
 def secret(tmp_path: Path, **values: str) -> str:
@@ -99,20 +101,20 @@ def secret(tmp_path: Path, **values: str) -> str:
 
 def test_credentials_are_read_at_use_and_never_shown(tmp_path: Path) -> None:
     folder = secret(tmp_path, AWS_ACCESS_KEY_ID="AKIAEXAMPLE", AWS_SECRET_ACCESS_KEY="very/secret")
-    place = Place.parse("s3://bucket/x", "http://127.0.0.1:9", "eu-central-1", folder)
-    assert place.storage_options()["AWS_SECRET_ACCESS_KEY"] == "very/secret"
-    assert place.storage_options()["AWS_ALLOW_HTTP"] == "true"
-    assert "secret/" not in repr(place)
+    store = open_store("s3://bucket/x", "http://127.0.0.1:9", "eu-central-1", folder)
+    assert store.storage_options()["AWS_SECRET_ACCESS_KEY"] == "very/secret"
+    assert store.storage_options()["AWS_ALLOW_HTTP"] == "true"
+    assert "secret/" not in repr(store)
     (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("rotated")
-    assert place.storage_options()["AWS_SECRET_ACCESS_KEY"] == "rotated"
-    error = place.error(OSError("403 for AKIAEXAMPLE with rotated"), "a.b", "committing")
+    assert store.storage_options()["AWS_SECRET_ACCESS_KEY"] == "rotated"
+    error = store.error(OSError("403 for AKIAEXAMPLE with rotated"), "a.b", "committing")
     assert "AKIAEXAMPLE" not in error.message
     assert "rotated" not in error.message
 
 
 def test_a_missing_secret_is_named(tmp_path: Path) -> None:
     with pytest.raises(CdcError, match="no Secret 'lake'"):
-        Place.parse("s3://bucket/x", secret_dir=str(tmp_path / "lake")).storage_options()
+        open_store("s3://bucket/x", secret_dir=str(tmp_path / "lake")).storage_options()
 
 
 @pytest.mark.parametrize(
@@ -130,26 +132,26 @@ def test_a_missing_secret_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_stores_errors_say_what_to_do(error: Exception, reason: Reason, word: str) -> None:
-    told = Place.parse("/lake").error(error, "shop.orders", "staging rows")
+    told = open_store("/lake").error(error, "shop.orders", "staging rows")
     assert told.reason is reason
     assert word in told.remedy
     assert told.table == "shop.orders"
 
 
 def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
-    place = Place.parse(str(tmp_path))
+    store = open_store(str(tmp_path))
 
     class Stop(Exception):
         pass
 
     def stopped_in_the_middle() -> None:
-        with place.new_file("sub/half") as path:
+        with store.new_file("sub/half") as path:
             path.write_bytes(b"half")
             raise Stop
 
     with pytest.raises(Stop):
         stopped_in_the_middle()
-    with place.new_file("sub/whole") as path:
+    with store.new_file("sub/whole") as path:
         path.write_bytes(b"whole")
     assert [p.name for p in (tmp_path / "sub").iterdir()] == ["whole"]
 
@@ -166,15 +168,15 @@ def test_a_link_that_was_made_and_whose_answer_was_lost(
         raise FileExistsError(target)
 
     monkeypatch.setattr(os, "link", lost)
-    place = Place.parse(str(tmp_path))
-    place.make_folder("log")
-    assert place.put_new("log/1.json", b"mine") is ours
+    store = open_store(str(tmp_path))
+    store.make_folder("log")
+    assert store.put_new("log/1.json", b"mine") is ours
     assert [f.name for f in (tmp_path / "log").iterdir()] == ["1.json"]
 
 
 def test_nothing_new_is_put_where_the_folder_was_taken_away(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Place.parse(str(tmp_path)).put_new("log/1.json", b"mine")
+        open_store(str(tmp_path)).put_new("log/1.json", b"mine")
     assert not list(tmp_path.iterdir())
 
 
@@ -201,14 +203,14 @@ class _Careless(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served_by(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[Place]:
+def served_by(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[ObjectStore]:
     """A lake in a store that is a thread of this process."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         (folder / name).write_text("x")
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield Place.parse("s3://bucket/cdc", f"http://127.0.0.1:{server.server_port}", "us-east-1", str(folder))
+        yield open_store("s3://bucket/cdc", f"http://127.0.0.1:{server.server_port}", "us-east-1", str(folder))
     finally:
         server.shutdown()
         server.server_close()
@@ -217,10 +219,10 @@ def served_by(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[P
 def test_a_store_that_overwrites_is_refused(tmp_path: Path) -> None:
     """R8 stands on the second of two conditional puts being refused."""
     with (
-        served_by(_Careless, tmp_path) as place,
+        served_by(_Careless, tmp_path) as store,
         pytest.raises(CdcError, match="overwrites an object") as refused,
     ):
-        place.put_new("_delta_log/0.json", b"mine")
+        store.put_new("_delta_log/0.json", b"mine")
     assert refused.value.reason is Reason.SPEC_INVALID
 
 
@@ -257,37 +259,39 @@ class _Closed(_Small):
 def test_other_threads_run_while_a_store_is_asked(tmp_path: Path) -> None:
     """This store is one of them: it could not answer, nor would the driver report or end, if the
     caller kept them all."""
-    with served_by(_Small, tmp_path) as place:
-        assert place.listed("t") == {"f": 86400.0, "sub": None}
-        place.delete("t/f")
-        place.delete_folder("t")
+    with served_by(_Small, tmp_path) as store:
+        assert store.listed("t") == {"f": 86400.0, "sub": None}
+        store.delete("t/f")
+        store.delete_folder("t")
 
 
-@pytest.mark.parametrize("ask", [Place.listed, Place.delete, Place.delete_folder])
-def test_a_store_that_denies_is_told_from_one_that_is_gone(ask: Callable[[Place, str], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("ask", [ObjectStore.listed, ObjectStore.delete, ObjectStore.delete_folder])
+def test_a_store_that_denies_is_told_from_one_that_is_gone(
+    ask: Callable[[ObjectStore, str], object], tmp_path: Path
+) -> None:
     with (
-        served_by(_Closed, tmp_path) as place,
+        served_by(_Closed, tmp_path) as store,
         pytest.raises(CdcError) as denied,
-        place.failing_clearly("shop.orders", "upkeep"),
+        store.translating_errors("shop.orders", "upkeep"),
     ):
-        ask(place, "t")
+        ask(store, "t")
     assert denied.value.reason is Reason.PRIVILEGE_MISSING
 
 
 def test_a_folder_on_a_disk_is_listed_and_removed(tmp_path: Path) -> None:
-    place = Place.parse(str(tmp_path))
-    assert place.listed("t") == {}
-    place.delete("t/f")
-    place.delete_folder("t")
+    store = open_store(str(tmp_path))
+    assert store.listed("t") == {}
+    store.delete("t/f")
+    store.delete_folder("t")
     (tmp_path / "t/sub").mkdir(parents=True)
     for name in ("t/f", "t/sub/g"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (86400, 86400))
-    assert place.listed("t") == {"f": 86400.0, "sub": None}
-    place.delete("t/f")
-    assert place.listed("t") == {"sub": None}
-    place.delete_folder("t")
+    assert store.listed("t") == {"f": 86400.0, "sub": None}
+    store.delete("t/f")
+    assert store.listed("t") == {"sub": None}
+    store.delete_folder("t")
     assert not list(tmp_path.iterdir())
     (tmp_path / "t").touch()
     with pytest.raises(NotADirectoryError):
-        place.listed("t")
+        store.listed("t")

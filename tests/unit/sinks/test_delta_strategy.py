@@ -7,26 +7,28 @@ import json
 import pyarrow as pa
 import pytest
 
-from cdcsync_spark.sinks.delta.strategy import LARGE, Way, choose, delta_rs_writes, spark_may, touched_bytes
+from cdcsync_spark.sinks.delta.strategy import LARGE, CommitStrategy, choose, delta_rs_writes, spark_may, touched_bytes
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 
 WHY = "the table has the feature rowTracking"
 
 
 @pytest.mark.parametrize(
-    ("obstacle", "writable", "spark", "rewritten", "way"),
+    ("unsupported_reason", "writable", "spark", "rewritten", "strategy"),
     [
-        ("", True, True, LARGE, Way.ENTRY),
-        ("", False, False, 0, Way.ENTRY),
-        (WHY, True, False, LARGE, Way.DELTA_RS),
-        (WHY, True, True, LARGE - 1, Way.DELTA_RS),
-        (WHY, True, True, LARGE, Way.SPARK),
-        (WHY, False, True, 0, Way.SPARK),
-        (WHY, False, False, LARGE, Way.NONE),
+        ("", True, True, LARGE, CommitStrategy.NATIVE),
+        ("", False, False, 0, CommitStrategy.NATIVE),
+        (WHY, True, False, LARGE, CommitStrategy.DELTA_RS),
+        (WHY, True, True, LARGE - 1, CommitStrategy.DELTA_RS),
+        (WHY, True, True, LARGE, CommitStrategy.SPARK),
+        (WHY, False, True, 0, CommitStrategy.SPARK),
+        (WHY, False, False, LARGE, CommitStrategy.NONE),
     ],
 )
-def test_the_way_of_a_commit(obstacle: str, writable: bool, spark: bool, rewritten: int, way: Way) -> None:
-    assert choose(obstacle, writable=writable, spark=spark, rewritten=rewritten) is way
+def test_the_strategy_of_a_commit(
+    unsupported_reason: str, writable: bool, spark: bool, rewritten: int, strategy: CommitStrategy
+) -> None:
+    assert choose(unsupported_reason, writable=writable, spark=spark, rewritten=rewritten) is strategy
 
 
 def view(*features: str, **properties: str) -> TableView:

@@ -1,0 +1,181 @@
+"""A lake under a prefix of a bucket of an S3-compatible object store.
+
+A commit is a conditional put, which fails where the name is taken. That the store keeps this is
+proved once per client, on a name of its own: one that takes a second put would lose commits without
+a word.
+
+Credentials are read from their files whenever the store is asked, so a rotated key is taken up, by
+a client of its own; clients are kept, because each has its own connections.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import obstore
+import pyarrow.fs as pafs
+from deltalake.fs import DeltaStorageHandler
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_lake.check import PROBES
+from cdcsync_spark.sinks.lake.store import LocatedStore
+
+#: files beyond this are sent in parts of it
+_LARGE = 8 * 2**20
+#: of lakes, not of tables: every client has its own connections
+_CLIENTS = 8
+#: how a client reaches its store: bucket and options
+_Access = tuple[str, tuple[tuple[str, str], ...]]
+#: clients whose store was seen to refuse a second put
+_PROVEN: set[_Access] = set()
+
+
+@dataclass(frozen=True)
+class ObjectStore(LocatedStore):
+    """See `Store`. There are no folders: a name is all that is kept."""
+
+    @property
+    def local_folder(self) -> Path | None:
+        return None
+
+    def storage_options(self) -> dict[str, str]:
+        """A commit is a conditional put: the second of two writers of one version fails."""
+        return {"AWS_CONDITIONAL_PUT": "etag"} | self.location.store_config()
+
+    def files(self) -> pafs.FileSystem:
+        """By delta-rs' own client, which holds up all threads of Python while it lists, deletes or
+        opens a file."""
+        return _file_system(self.uri, tuple(sorted(self.storage_options().items())))
+
+    def read(self, relative: str) -> bytes | None:
+        try:
+            with _os_errors():
+                return bytes(obstore.get(self._client(), self._key(relative)).bytes())
+        except FileNotFoundError:
+            return None
+
+    def has(self, relative: str) -> bool:
+        try:
+            with _os_errors():
+                obstore.head(self._client(), self._key(relative))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listed(self, relative: str) -> dict[str, float | None]:
+        with _os_errors():
+            found = obstore.list_with_delimiter(self._client(), self._key(relative))
+        folders = dict.fromkeys(map(_last, found["common_prefixes"]))
+        return folders | {_last(o["path"]): o["last_modified"].timestamp() for o in found["objects"]}
+
+    def linked(self, relative: str) -> bool:
+        return False
+
+    def delete(self, relative: str) -> None:
+        with suppress(FileNotFoundError), _os_errors():
+            obstore.delete(self._client(), self._key(relative))
+
+    def delete_folder(self, relative: str) -> None:
+        with _os_errors():
+            client = self._client()
+            obstore.delete(client, [o["path"] for part in obstore.list(client, self._key(relative)) for o in part])
+
+    def make_folder(self, relative: str) -> None:
+        """There are none."""
+
+    def make_durable(self, relatives: Iterable[str]) -> None:
+        """They are."""
+
+    @contextmanager
+    def new_file(self, relative: str) -> Iterator[Path]:
+        """By way of the local disk, so that an upload never sends half a file."""
+        folder = Path(tempfile.mkdtemp(prefix="cdcsync-"))
+        try:
+            yield folder / "upload"
+            self._upload(folder / "upload", relative)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload(self, source: Path, relative: str) -> None:
+        """By one request unless the file is large."""
+        with _os_errors():
+            obstore.put(self._client(), self._key(relative), source, chunk_size=_LARGE)
+
+    def put_new(self, relative: str, content: bytes) -> bool:
+        """A client that sends again what was stored already learns that the name is taken: then the
+        content decides."""
+        client, key = self._client(), self._key(relative)
+        with _os_errors():
+            try:
+                self._prove_exclusive()
+                obstore.put(client, key, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return bytes(obstore.get(client, key).bytes()) == content
+        return True
+
+    def _prove_exclusive(self) -> None:
+        access = self._access()
+        if access in _PROVEN:
+            return
+        client, key = _client(*access), self._key(f"{PROBES}/{uuid.uuid4().hex}")
+        obstore.put(client, key, b"1", mode="create", use_multipart=False)
+        try:
+            obstore.put(client, key, b"2", mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            _PROVEN.add(access)
+        finally:
+            with suppress(BaseError):  # the answer counts; a byte may stay
+                obstore.delete(client, key)
+        if access not in _PROVEN:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"the store of {self.uri} overwrites an object that is put with If-None-Match: *",
+                needed="one that refuses that: of two commits of one version one must fail",
+                remedy="give a sink path in a store with conditional puts, or upgrade this one",
+            )
+
+    def _client(self) -> S3Store:
+        return _client(*self._access())
+
+    def _access(self) -> _Access:
+        return self.location.bucket, tuple(sorted(self.storage_options().items()))
+
+    def _key(self, relative: str) -> str:
+        """In the bucket."""
+        prefix = self.location.prefix
+        return f"{prefix}/{relative}" if prefix else relative
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    """What the client raises as the operating system would; a file that is not there is
+    FileNotFoundError already."""
+    try:
+        yield
+    except BaseError as error:
+        raise OSError(str(error)) from None
+
+
+@lru_cache(maxsize=_CLIENTS)
+def _client(bucket: str, options: tuple[tuple[str, str], ...]) -> S3Store:
+    # a conditional put is the default there, and its name one that it does not know
+    config = {name: value for name, value in options if name != "AWS_CONDITIONAL_PUT"}
+    return S3Store(bucket, config=config)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=_CLIENTS)
+def _file_system(uri: str, options: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
+    return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,22 @@
+"""The store of a lake's path. A further kind of store is one class and one row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdcsync_lake.location import Location
+from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.object_store import ObjectStore
+from cdcsync_spark.sinks.lake.store import Store
+
+_KINDS: dict[str, Callable[[Location], Store]] = {"file": LocalStore, "s3": ObjectStore}
+
+
+def open_store(path: str, endpoint: str = "", region: str = "", secret_dir: str = "") -> Store:
+    """The store at `path`, which nothing asks yet; raises `SpecInvalid` for a path or a kind of
+    store that is not supported."""
+    return store_at(Location.parse(path, endpoint, region, secret_dir))
+
+
+def store_at(location: Location) -> Store:
+    return _KINDS[location.scheme](location)
