@@ -172,7 +172,8 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
 
     from cdcsync_core.position import position_from_dict
     from cdcsync_spark.binlog.collector import QuietCollector
-    from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+    from cdcsync_spark.binlog.reader import BinlogReader
+    from cdcsync_spark.binlog.settings import ReaderSettings
 
     source = _source(port, folder)
     with connect(source) as connection:

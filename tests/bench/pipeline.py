@@ -22,7 +22,8 @@ from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, high, low
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store

@@ -1,11 +1,11 @@
 """Whatever the log, however it is cut into batches, wherever the reader or the driver dies: the
 targets end as the source.
 
-The pieces are the real ones from facts to targets: assembly, spool, batch files, fold, applier. The
-server, Spark and the lake are imagined: a log of transactions over two tables, of which each target
-has another prefix when the first run begins; some are prepared (XA) and end in a later transaction
-or never. After every commit the target equals the source as of the position that the commit carries
-(the promise, rules R2, R4, R5, R8, R9).
+The pieces are the real ones from facts to targets: assembler, spool, batch files, fold, applier.
+The server, Spark and the lake are imagined: a log of transactions over two tables, of which each
+target has another prefix when the first run begins; some are prepared (XA) and end in a later
+transaction or never. After every commit the target equals the source as of the position that the
+commit carries (the promise, rules R2, R4, R5, R8, R9).
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Run:
         start = meet_all(list(positions.values()))
         definitions = {s.table.id: s.table for s in states.values()}
         self.applier = Applier(tables, epoch, start, lambda: 0.0)
-        self.assembly = TransactionAssembler(definitions, start, positions, Spool(str(folder), memory))
+        self.assembler = TransactionAssembler(definitions, start, positions, Spool(str(folder), memory))
         self.writer = BatchWriter(folder, definitions, befores=False)
         self.dump = source.sent(start)
 
@@ -279,24 +279,24 @@ class Run:
         if found is None:
             return False
         fact = found[1]
-        if not isinstance(fact, RowsEvent) or self.assembly.wanted(fact.table):
+        if not isinstance(fact, RowsEvent) or self.assembler.wanted(fact.table):
             try:
-                self.assembly.feed(fact)
+                self.assembler.feed(fact)
             except PrepareNeeded as needed:
                 spool = Spool(self.folder, 100)
-                self.assembly.learn(needed.xid, self.source.prepared_before(needed.xid, needed.end, spool))
+                self.assembler.learn(needed.xid, self.source.prepared_before(needed.xid, needed.end, spool))
                 self.reconnect()
         return True
 
     def reconnect(self) -> None:
-        self.assembly.abandon()
-        self.dump = self.source.sent(self.assembly.position)
+        self.assembler.abandon()
+        self.dump = self.source.sent(self.assembler.position)
 
     def batch(self) -> BinlogBatch:
-        return BinlogBatch.from_json(self.writer.write(self.assembly.seal()).to_json())
+        return BinlogBatch.from_json(self.writer.write(self.assembler.seal()).to_json())
 
     def apply(self) -> None:
-        if self.assembly.moved:
+        if self.assembler.moved:
             self.applier.apply(self.batch())
             self.lake.check()
 

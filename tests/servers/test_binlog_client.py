@@ -17,9 +17,9 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_spark.binlog import reader as logreader
 from cdcsync_spark.binlog.client import BinlogClient, DumpTakenOver
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RowsEvent, TransactionEnd
 from cdcsync_spark.wire.binlog.parser import EventParser
 from support.dump import REPLICA_ID, log_end, raw_events, read_log
@@ -201,18 +201,31 @@ def test_the_successor_ends_the_zombies_dump(every_server: Server) -> None:
 
 
 def test_two_that_take_the_log_from_each_other_say_so(
-    every_server: Server, fresh_database: FreshDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every_server: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
     """Two syncs with one `serverId`: both read on, connection by connection, while rows are
     written; neither takes a spare id."""
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 3.0)
     with connected(every_server) as (_, facts):
         log = facts.log
     database, start = fresh_database(every_server), log_end(every_server)
     every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     source, spares = source_of(every_server), (REPLICA_ID + 1, REPLICA_ID + 2)
     readers = [
-        BinlogReader(ReaderSettings(source, log, REPLICA_ID, {}, start, {}, 1.0, 1 << 20, tmp_path, spare_ids=spares))
+        BinlogReader(
+            ReaderSettings(
+                source,
+                log,
+                REPLICA_ID,
+                {},
+                start,
+                {},
+                1.0,
+                1 << 20,
+                tmp_path,
+                spare_ids=spares,
+                reconnect=Reconnect(window_seconds=3.0),
+            )
+        )
         for _ in range(2)
     ]
     last: list[CdcError] = []

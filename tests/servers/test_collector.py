@@ -13,7 +13,7 @@ import pytest
 
 from cdcsync_core.table import TableId
 from cdcsync_mysql.catalog import read_table
-from cdcsync_spark.binlog.reader import ReaderSettings
+from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server

@@ -56,14 +56,14 @@ def _heartbeat_table(server: Server) -> Iterator[None]:
 def _flows(copy: Stepwise) -> None:
     copy.server.run("UPDATE a SET v = 'after' WHERE id < 7", db=copy.database)
     for table in copy.follow().values():
-        assert table.stop is None, table.stop
+        assert table.error is None, table.error
     assert not copy.difference("a")
     assert not copy.difference("b")
 
 
 def _stops(copy: Stepwise, why: str) -> None:
     """Every table, for a statement may reach any."""
-    stops = [table.stop for table in copy.follow().values()]
+    stops = [table.error for table in copy.follow().values()]
     assert [stop.reason for stop in stops if stop] == [Reason.LOG_INCOMPLETE] * 2
     assert all(stop and why in stop.found for stop in stops), stops
 
@@ -154,7 +154,7 @@ def test_a_cascade_towards_a_captured_table(copy: Stepwise) -> None:
     )
     copy.snapshot("child")
     copy.server.run(STATEMENT, "DELETE FROM other WHERE id = 1", db=copy.database)
-    stops = [table.stop for table in copy.follow().values()]
+    stops = [table.error for table in copy.follow().values()]
     assert all(stop and "cascades" in stop.found for stop in stops), stops
 
 

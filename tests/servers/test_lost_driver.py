@@ -16,7 +16,8 @@ import structlog
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.spec import Spec, replica_ids
 from cdcsync_mysql.preflight import preflight
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshServer
 from support.netns import Client, clients

@@ -37,11 +37,11 @@ def _stopped(copy: Stepwise, reason: Reason) -> None:
     """Table a has stopped for `reason`, table b flows on to the end."""
     copy.server.run("UPDATE b SET v = 'after' WHERE id < 7", db=copy.database)
     tables = copy.follow()
-    stop = tables["a"].stop
+    stop = tables["a"].error
     assert stop is not None
     assert stop.reason is reason, stop
     assert stop.remedy
-    assert tables["b"].stop is None
+    assert tables["b"].error is None
     assert not copy.difference("b")
 
 
@@ -136,9 +136,9 @@ def test_ddl_that_changes_nothing_lets_its_table_flow(copy: Stepwise) -> None:
     for number, statement in enumerate(HARMLESS):
         copy.server.run(STRICT, statement, f"UPDATE a SET v = '{number}' WHERE id % 7 = 3", db=copy.database)
         if number % 6 == 5:
-            assert copy.follow()["a"].stop is None
+            assert copy.follow()["a"].error is None
     for name in ("a", "b"):
-        assert copy.follow()[name].stop is None
+        assert copy.follow()[name].error is None
         assert not copy.difference(name)
 
 
@@ -148,7 +148,7 @@ def test_ddl_that_changes_nothing_during_the_snapshot(copy: Stepwise) -> None:
     no stop."""
     copy.snapshot("a", _at_split(1, lambda: copy.server.run(STRICT, *HARMLESS, db=copy.database)))
     copy.server.run("UPDATE a SET v = 'after' WHERE id < 7", db=copy.database)
-    assert copy.follow()["a"].stop is None
+    assert copy.follow()["a"].error is None
     assert not copy.difference("a")
 
 
@@ -162,7 +162,7 @@ def test_a_session_in_statement_format(copy: Stepwise) -> None:
     copy.snapshot("a")
     copy.snapshot("b")
     copy.server.run("SET SESSION binlog_format = STATEMENT", "UPDATE a SET v = 'x' WHERE id = 3", db=copy.database)
-    stops = [table.stop for table in copy.follow().values()]
+    stops = [table.error for table in copy.follow().values()]
     assert [stop.reason for stop in stops if stop] == [Reason.LOG_INCOMPLETE] * 2
 
 
@@ -206,7 +206,7 @@ def test_compressed_transactions(copy: Stepwise) -> None:
         "DELETE FROM a WHERE id > 290",
         db=copy.database,
     )
-    assert copy.follow()["a"].stop is None
+    assert copy.follow()["a"].error is None
     assert not copy.difference("a")
 
 
@@ -223,7 +223,7 @@ def test_compressed_events(fresh_server: FreshServer, tmp_path: Path) -> None:
         "INSERT INTO a VALUES (900, REPEAT('z', 40))",
         db=database,
     )
-    assert copy.follow()["a"].stop is None
+    assert copy.follow()["a"].error is None
     assert not copy.difference("a")
 
 
@@ -237,7 +237,7 @@ def test_rollback_to_savepoint(copy: Stepwise) -> None:
         cursor.execute("ROLLBACK TO SAVEPOINT s")
         cursor.execute("UPDATE a SET v = 'kept too' WHERE id = 2")
         connection.commit()
-    assert copy.follow()["a"].stop is None
+    assert copy.follow()["a"].error is None
     assert not copy.difference("a")
 
 
@@ -251,7 +251,7 @@ def test_a_transaction_larger_than_the_batch_and_than_memory_allows(copy: Stepwi
         for i in range(40):
             cursor.execute(f"UPDATE a SET v = '{i:040d}'")
         connection.commit()
-    assert copy.follow()["a"].stop is None
+    assert copy.follow()["a"].error is None
     assert not copy.difference("a")
     after = copy.targets["a"].last_commit()
     assert before is not None
@@ -276,7 +276,7 @@ def test_rows_of_more_than_16_mib(copy: Stepwise, fresh_database: FreshDatabase)
         copy.snapshot("big")
         cursor.execute("INSERT INTO big VALUES (2, REPEAT('b', 21000000))")
         cursor.execute("UPDATE big SET v = CONCAT('c', v) WHERE id = 1")
-    assert copy.follow()["big"].stop is None
+    assert copy.follow()["big"].error is None
     assert not copy.difference("big")
 
 
@@ -339,7 +339,7 @@ def test_a_gtid_domain_that_is_deleted(variant: str, fresh_server: FreshServer, 
     server.run("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (5)")
     copy.follow()
     server.run("INSERT INTO a VALUES (1001,'after')", db=database)
-    assert copy.follow()["a"].stop is None
+    assert copy.follow()["a"].error is None
     assert not copy.difference("a")
 
 

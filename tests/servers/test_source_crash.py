@@ -18,6 +18,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.table import Table, TableId
+from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.stream import applier
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
@@ -122,7 +123,7 @@ LOST = (
 
 
 def _follow(copy: Forgetful) -> None:
-    assert [table.stop for table in copy.follow().values() if table.stop] == []
+    assert [table.error for table in copy.follow().values() if table.error] == []
 
 
 def _same(copy: Forgetful) -> None:
@@ -227,12 +228,10 @@ def test_a_repair_that_died_is_begun_again(copy: Forgetful, gate: str, monkeypat
 
 
 @variants
-def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful) -> None:
     """Its rows are in the binlog at XA PREPARE; what the server makes of its commit is what the
     copy has."""
-    monkeypatch.setattr("cdcsync_spark.binlog.crash_tail._BYTES", 0)
-    monkeypatch.setattr("cdcsync_spark.binlog.crash_tail._SECONDS", 0)
-    monkeypatch.setattr("cdcsync_spark.binlog.crash_tail._STEP", 0)
+    copy.tail_limits = TailLimits(seconds=0, size=0, step=0)
     copy.server.run(
         "XA START 'x'", "UPDATE a SET v = 'xa' WHERE id = 7", "XA END 'x'", "XA PREPARE 'x'", db=copy.database
     )
@@ -336,7 +335,7 @@ def test_many_crashes_under_fire(variant: str, fresh_server: FreshServer, tmp_pa
 def test_many_keys_are_repaired_in_pieces(copy: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """A death between two pieces leaves a table that is not consistent and has not passed the end
     of the file."""
-    monkeypatch.setattr("cdcsync_spark.stream.crash_repair._PIECE", 40)
+    copy.piece_keys = 40
     copy.snapshot("a")
     copy.snapshot("b")
     copy.server.run("UPDATE a SET v = 'lost'", db=copy.database)
@@ -384,5 +383,5 @@ def test_a_file_that_was_purged_before_its_end_was_seen(copy: Forgetful) -> None
     copy.crash()
     copy.server.purge_binlogs()
     copy.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
-    stops = [table.stop for table in copy.follow().values()]
+    stops = [table.error for table in copy.follow().values()]
     assert [stop.reason for stop in stops if stop] == [Reason.LOG_INCOMPLETE] * 2

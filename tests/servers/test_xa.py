@@ -58,7 +58,7 @@ def _end(copy: Stepwise, verb: str, xid: str) -> None:
 
 def _right(copy: Stepwise, *names: str) -> None:
     for name, table in copy.follow().items():
-        assert table.stop is None, (name, table.stop)
+        assert table.error is None, (name, table.error)
     for name in names:
         assert not copy.difference(name)
 
@@ -247,7 +247,7 @@ def test_a_commit_whose_prepare_is_in_no_binlog_stops_its_tables(
     server.purge_binlogs()
     copy.snapshot("a")
     _end(copy, "COMMIT", "'old'")
-    stop = copy.follow()["a"].stop
+    stop = copy.follow()["a"].error
     assert stop is not None
     assert stop.reason is Reason.XA_UNSUPPORTED
     assert "no binlog file" in stop.found

@@ -32,7 +32,8 @@ from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark

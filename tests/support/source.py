@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cdcsync_mysql.connection import Connection, Source, Tls, connect
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_spark.binlog.crash_tail import TailReader
+from cdcsync_spark.binlog.crash_tail import TailLimits, TailReader
 from cdcsync_spark.stream.crash_repair import SourceRepair
 from support.servers import Server
 
@@ -28,9 +28,12 @@ def source_of(server: Server, user: str = "root", password: str = "", tls: Tls |
     )
 
 
-def repair_of(source: Source, log: str) -> SourceRepair:
+def repair_of(
+    source: Source, log: str, limits: TailLimits | None = None, piece_keys: int = SourceRepair.piece_keys
+) -> SourceRepair:
     """What an applier of the binlog needs after a crash of its source."""
-    return SourceRepair(source, log, TailReader(source, log, Path(_folder())), max_seconds=60)
+    tail = TailReader(source, log, Path(_folder()), limits=limits or TailLimits())
+    return SourceRepair(source, log, tail, max_seconds=60, piece_keys=piece_keys)
 
 
 @contextmanager

@@ -20,20 +20,22 @@ from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.crash_tail import TailLimits
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.stream.crash_repair import Repair
+from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from support.compare import Difference, compare, source_rows
 from support.servers import Server
 from support.source import repair_of
 
 _ACCOUNT, _PASSWORD = "stepwise", "only for tests"
-_RECONNECT_SECONDS = 60.0
+_FOLLOW_SECONDS = 60.0
 _REPLICA_ID = 4_100_000_001
 
 
@@ -47,6 +49,8 @@ class Stepwise:
     chunk_size: int = 100
     max_batch_bytes: int = 1 << 20
     targets: dict[str, Target] = field(default_factory=dict)
+    tail_limits: TailLimits | None = None
+    piece_keys: int = SourceRepair.piece_keys
 
     def __post_init__(self) -> None:
         self.server.create_user(_ACCOUNT, _PASSWORD)
@@ -76,7 +80,7 @@ class Stepwise:
         self.targets[name] = target
 
     def follow(self) -> dict[str, StreamTable]:
-        """Applies the log up to now; stopped tables are in the result, the others are applied to
+        """Applies the binlog up to now; stopped tables are in the result, the others are applied to
         the end."""
         end = self.end()
         tables = {str(TableId(self.database, n)): _stream_table(n, self.database, t) for n, t in self.targets.items()}
@@ -86,10 +90,10 @@ class Stepwise:
         applier = Applier(tables, 1, start, time.monotonic, self.repair())
         reader = BinlogReader(self._settings(start, positions))
         reader.start()
-        deadline = time.monotonic() + _RECONNECT_SECONDS
+        deadline = time.monotonic() + _FOLLOW_SECONDS
         try:
             while not applier.reader.has_reached(end):
-                assert time.monotonic() < deadline, f"the log was not followed to {end}, only to {applier.reader}"
+                assert time.monotonic() < deadline, f"the binlog was not followed to {end}, only to {applier.reader}"
                 batch = reader.next_batch()
                 if batch is None:
                     time.sleep(0.02)
@@ -103,7 +107,7 @@ class Stepwise:
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
 
     def repair(self) -> Repair:
-        return repair_of(self.source, self.facts.log)
+        return repair_of(self.source, self.facts.log, self.tail_limits, self.piece_keys)
 
     def verify_resumable(self, position: Position) -> None:
         with connect(self.source) as connection:

@@ -1,7 +1,7 @@
-"""SealedTransactions transactions to Arrow files, table by table, in bounded memory.
+"""Sealed transactions to Arrow files, table by table, in bounded memory.
 
 A table whose rows cannot be decoded exactly stops; none of its rows of this batch are used, because
-its position must not pass what it does not have. The error names the end of the transaction that
+its position must not pass changes that it lacks. The error names the end of the transaction that
 the rows are of.
 """
 
@@ -26,7 +26,7 @@ from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches
 
-#: bytes of the log that are read at once; their columns are made in smaller parts
+#: bytes of the binlog that are decoded at once; their columns are made in smaller parts
 _PIECE_BYTES = 8 << 20
 _PIECE_EVENTS = 20_000
 
@@ -34,7 +34,7 @@ _PIECE_EVENTS = 20_000
 @dataclass
 class BatchWriter:
     """Writes the batches of one reader into `folder`, under names that are not used twice. Without
-    `befores` those before images are left out that a fold by key does without."""
+    `befores`, before images that a fold by key does not need are left out."""
 
     folder: Path
     tables: Mapping[TableId, Table]

@@ -1,8 +1,8 @@
 """Keeps Python's cyclic garbage collector off the path of a process that reads a binlog.
 
 Why it exists: a batch of transactions of one row is some 300,000 tracked tuples, which the
-collector walks again and again while they are being made: a quarter to a third of the reader's CPU
-time, and it finds nothing, because what the reader makes has no cycles. Why it is right: reference
+collector walks repeatedly while they are created: a quarter to a third of the reader's CPU
+time, and it finds nothing, because the reader creates no cycles. Why it is right: reference
 counting frees all of it. What a library or an exception's traceback leaves in cycles is collected
 between batches, when little is alive, so nothing grows with time
 (`tests/unit/spark/binlog/test_collector.py`).
@@ -21,8 +21,8 @@ EVERY = 60.0
 
 
 class QuietCollector:
-    """Switches the automatic collector off when it is made; `between_batches` collects when it is
-    due."""
+    """Switches the automatic collector off when it is created; `between_batches` collects when it
+    is due."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Which keys the last transactions before a crash of the source changed.
+"""Which keys were changed by the last transactions before a crash of the source.
 
 Which part of the binlog is suspicious. InnoDB flushes its redo log once in
 `innodb_flush_log_at_timeout` seconds (1 by default), so what is lost was committed in the last
@@ -6,11 +6,11 @@ seconds before the crash. No event says when that was, but it was not before the
 the file. An event's second is the one in which its statement began, or that of another server, so
 an event with an old second may have been committed late: the seconds that count are the newest so
 far, and at least the last 64 MiB of the files concerned are suspicious, more than a server writes
-in the time in question. All of the binlog may be suspicious without harm: a key that is read in
-vain is as it was.
+in the time in question. To suspect more of the binlog does no harm: a key that was not lost is read
+as it is.
 
 Two passes over few files, by dumps that end no other one (replica id 0): the first finds the ends
-and the place where the suspicious part begins (at the end of a transaction), and decodes no row;
+and the position where the suspicious part begins (at the end of a transaction), and decodes no row;
 the second collects the keys of all images from there to the next file.
 """
 
@@ -39,15 +39,20 @@ from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, Progress, RowsEvent,
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import batches
 
-#: how much of the binlog is suspicious at least, in seconds beside the server's own, and in bytes
-_SECONDS = 60
-_BYTES = 64 << 20
-#: ends of transactions are remembered so far apart
-_STEP = 64 << 10
 #: as much of one table is decoded at once
 _PIECE_BYTES = 8 << 20
 _TIMESTAMP = 4
 _HEARTBEAT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class TailLimits:
+    """How much of the binlog is suspicious at least: `seconds` beside the server's own, and `size`
+    bytes. Ends of transactions are kept `step` bytes apart."""
+
+    seconds: int = 60
+    size: int = 64 << 20
+    step: int = 64 << 10
 
 
 class Mark(NamedTuple):
@@ -59,7 +64,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class FileScan:
-    """One binlog file: places from which it can be read, in order, the first at its beginning; its
+    """One binlog file: offsets from which it can be read, in order, the first at its beginning; its
     end; the newest second in it; whether the server ended it."""
 
     file: str
@@ -70,7 +75,7 @@ class FileScan:
 
 
 class Tail(NamedTuple):
-    """The suspicious part begins at `start`. What has no second from `since` on is there for
+    """The suspicious part begins at `start`. What has no second from `since` on is included for
     caution."""
 
     start: LogOffset
@@ -107,6 +112,7 @@ class TailReader:
     log: str
     folder: Path
     decoder: Decoder = Decoder.VECTORIZED
+    limits: TailLimits = TailLimits()
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> dict[TableId, pa.Table | CdcError]:
         """Per table with suspicious keys these, or why they cannot be known; raises
@@ -130,7 +136,7 @@ class TailReader:
             scan = self._scan(file)
             if not scan.ended:
                 before = (self._scan(earlier) for earlier in reversed(files[:index]))
-                return suspicious(itertools.chain([scan], before), self._seconds(), _BYTES)
+                return suspicious(itertools.chain([scan], before), self._seconds(), self.limits.size)
         return None
 
     def _refuse_purged(self, left: FileLeft) -> None:
@@ -144,7 +150,7 @@ class TailReader:
                 f"the binlog file {left.file} was purged before its end was seen, and {name} is {value}: if the server"
                 " crashed meanwhile, its last transactions may be lost",
                 needed=f"the file, or {name} = 1",
-                remedy="read the tables again (spec.resnapshot)",
+                remedy="resnapshot the tables (spec.resnapshot)",
             )
 
     def _collected(
@@ -157,7 +163,7 @@ class TailReader:
                     found.add(fact, newest)
                 elif isinstance(fact, Progress) and fact.at.covers(end):
                     break
-                committed.take(fact)
+                committed.feed(fact)
         for xid, commit in committed.without_prepare:
             for event in self._prepared(xid, commit, tables):
                 found.add(event, tail.since)
@@ -178,7 +184,7 @@ class TailReader:
 
     def _scan(self, file: str) -> FileScan:
         with self._reading(LogOffset(file, 4)) as (client, parser):
-            return scan_file(file, _timed(client, parser))
+            return scan_file(file, _timed(client, parser), self.limits.step)
 
     @contextmanager
     def _reading(
@@ -205,7 +211,7 @@ class TailReader:
             return [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
 
     def _seconds(self) -> int:
-        return _SECONDS + 2 * int(self._variable("innodb_flush_log_at_timeout", "1"))
+        return self.limits.seconds + 2 * int(self._variable("innodb_flush_log_at_timeout", "1"))
 
     def _variable(self, name: str, default: str) -> str:
         with connect(self.source) as connection:
@@ -220,7 +226,7 @@ def _timed(client: BinlogClient, parser: EventParser) -> Iterator[Timed]:
             yield Timed(newest, fact)
 
 
-def scan_file(file: str, timed: Iterator[Timed]) -> FileScan:
+def scan_file(file: str, timed: Iterator[Timed], step: int = TailLimits.step) -> FileScan:
     """`timed` are the facts from the file's beginning on, those of later files included."""
     newest, end, ended = 0, 4, True  # the file that is being written has no end yet
     marks: list[Mark] = []
@@ -232,7 +238,7 @@ def scan_file(file: str, timed: Iterator[Timed]) -> FileScan:
         marks = marks or [Mark(4, newest)]
         if isinstance(fact, TransactionEnd):
             end = fact.id.end.offset
-            if end - marks[-1].offset >= _STEP:
+            if end - marks[-1].offset >= step:
                 marks.append(Mark(end, newest))
     return FileScan(file, tuple(marks or [Mark(4, newest)]), end, newest, ended)
 
@@ -246,7 +252,7 @@ class XaCommits:
         self._prepared: set[str] = set()
         self._ending: list[str] = []
 
-    def take(self, fact: Fact) -> None:
+    def feed(self, fact: Fact) -> None:
         if isinstance(fact, XaPrepare):
             self._prepared.add(fact.xid)
         elif isinstance(fact, XaEnd) and fact.committed and fact.xid not in self._prepared:

@@ -2,12 +2,12 @@
 the binlog since.
 
 Theory of operation. `wire.sql.dml` reads which tables the statement writes and reads. The source's
-catalog says what hangs on them now; the statement was written earlier. So the binlog from the
-statement to its end is read for statements that may have changed that: what names one of the
-tables, or speaks of triggers, foreign keys or databases. If there is one, the catalog of the
-statement's time is not known and the tables stop, as they do for everything else that is not
-certain. Else the answer is right for the statement, and for those like it until such a statement
-comes (`TransactionAssembler` forgets it then).
+catalog says which triggers, keys and views hang on them now; the statement was written earlier. So
+the binlog from the statement to its end is read for statements that may have changed that: what
+names one of the tables, or mentions triggers, foreign keys or databases. If there is one, the
+catalog of the statement's time is not known and the tables stop, as they do for everything else
+that is not certain. Else the answer is right for the statement, and for those like it until such a
+statement comes (`TransactionAssembler` forgets it then).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.text import Statement
 
-#: what changes triggers, foreign keys or whole databases says one of these words
+#: a statement on triggers, foreign keys or whole databases has one of these words
 _WORDS = ("TRIGGER", "FOREIGN", "CONSTRAINT", "REFERENCES", "DATABASE", "SCHEMA")
 
 
@@ -41,7 +41,7 @@ def may_change_reach(sql: str, dml: Dml) -> bool:
 
 @dataclass(frozen=True)
 class DmlCheck:
-    """`read` gives the facts of the binlog named `log` from a place to its end."""
+    """`read` gives the facts of the history `log` from an offset to its end."""
 
     source: Source
     log: str

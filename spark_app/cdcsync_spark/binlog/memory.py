@@ -1,7 +1,7 @@
-"""How much memory this process may use: what its container is given, else the machine's.
+"""How much memory this process may use: its container's limit, else the machine's.
 
-Why it exists: a compressed event of a megabyte may hold a gigabyte, so what is unpacked is bounded
-by what there is.
+Why it exists: a compressed event of a megabyte may hold a gigabyte, so the unpacked size is bounded
+by the memory that there is.
 """
 
 from __future__ import annotations

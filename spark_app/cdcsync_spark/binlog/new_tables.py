@@ -1,5 +1,5 @@
 """Which tables appear in the binlog that a run does not have and that `spec.tables` matches: a
-prompt for the controller, and no more.
+hint for the controller, and no more.
 
 Why it exists: a table that is created or renamed into the patterns is captured at once, not when
 the catalog is next asked. Why it is right: nothing is decided here. The controller asks the
@@ -35,7 +35,7 @@ _WORDS = frozenset({"TABLE", "TABLES", "TO", "AS", "COLUMN", "INDEX", "KEY", "US
 
 
 class NewTables:
-    """Counts what appears beside the `known` tables; without `patterns` nothing does."""
+    """Counts appearances of tables other than the `known` ones; none without `patterns`."""
 
     def __init__(self, known: Collection[TableId], patterns: Tables | None) -> None:
         self._known, self._patterns = frozenset(known), patterns
@@ -43,8 +43,8 @@ class NewTables:
         self._count = 0
 
     def met(self, table: TableId) -> bool:
-        """Rows of `table` follow; False, so that they are left out. Costs one look-up but for the
-        first time."""
+        """Rows of `table` follow; False, so that they are left out. Costs one look-up except for
+        the first time."""
         if self._patterns is not None and table not in self._met:
             if len(self._met) >= _KEPT_NAMES:
                 self._met.clear()
@@ -57,7 +57,7 @@ class NewTables:
             self._count += 1
 
     def take_count(self) -> int:
-        """How much has appeared since this was asked last."""
+        """The appearances since the previous call."""
         count, self._count = self._count, 0
         return count
 

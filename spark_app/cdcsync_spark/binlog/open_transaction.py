@@ -1,9 +1,9 @@
 """One transaction of the binlog while it is read: its rows, what savepoints do to them, its
 statements.
 
-Both readers of transactions collect into it: the assembly, for all that flows, and the search for
-the XA PREPARE of a commit. Savepoints and rollbacks to them drop rows before the end, so what is
-here at the end of the transaction is what it did.
+Both readers of transactions collect into it: the assembler, for all tables that flow, and the
+search for the XA PREPARE of a commit. Savepoints and rollbacks to them drop rows before the end, so
+what is here at the end of the transaction is what it did.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cdcsync_spark.wire.sql.text import Statement
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """`prepared` is the xid of an XA PREPARE that ends it, `ended` what an XA COMMIT or XA ROLLBACK
-    says."""
+    """`prepared` is the xid of an XA PREPARE that ends it, `ended` the XA COMMIT or XA
+    ROLLBACK."""
 
     rows: list[Spooled] = field(default_factory=list)
     savepoints: dict[str, int] = field(default_factory=dict)
@@ -41,8 +41,8 @@ class OpenTransaction:
         self.savepoints[savepoint.name.lower()] = self.barrier = len(self.rows)
 
     def roll_back_to(self, rollback: facts.RollbackTo) -> None:
-        """Savepoints are compared without case; which letters with accents are equal only the
-        server knows."""
+        """Savepoints are compared without case; only the server knows which
+        letters with accents are equal."""
         name, known = rollback.name, self.savepoints
         unclear = len(known) > 1 and not all(n.isascii() for n in (name, *known))
         if name.lower() not in known or unclear:
@@ -50,7 +50,7 @@ class OpenTransaction:
                 Reason.LOG_INCOMPLETE,
                 f"ROLLBACK TO SAVEPOINT {name} after the savepoints {', '.join(known) or '(none)'}",
                 needed="one of them, by a name of ASCII letters where there are several",
-                remedy="read the tables again: spec.resnapshot",
+                remedy="resnapshot the tables: spec.resnapshot",
             )
         self.barrier = known[name.lower()]
         del self.rows[self.barrier :]

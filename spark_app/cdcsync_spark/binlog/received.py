@@ -1,11 +1,11 @@
-"""What the binlog reader has received so far, as the driver's process sees it while a batch is
-under way, or stuck.
+"""What the binlog reader has received so far, visible to the driver's process also while a batch is
+being applied, or hangs.
 
-Why it exists: the reader lives in Spark's process for sources, and what it hands over comes through
-Spark and the sink. A sink that hangs would hide whether the source still sends. So the reader notes
-it in a file of the run's scratch folder, which both processes map. Why it is right: a record is
-written in one piece with a checksum, so one that is being written is recognised and read again.
-Times are those of the machine's monotonic clock, which all its processes share.
+Why it exists: the reader lives in Spark's process for sources, and its batches go through Spark and
+the sink. A sink that hangs would hide whether the source still sends. So the reader writes it to a
+file of the run's scratch folder, which both processes map. Why it is right: a record is written in
+one piece with a checksum, so one that is being written is recognised and reread. Times are those of
+the machine's monotonic clock, which all its processes share.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Received:
-    """`listens` is when the reader began to listen, `heard` when an event or heartbeat came last
-    (None: none yet), `end` when a heartbeat came at the end of the binlog after which nothing came
-    (None: something has). `changes` counts as in `BinlogBatch`. `blocked`: the reader does not
-    listen, because it waits until a full batch is taken, or searches for what the binlog refers to.
+    """`since` is when the reader began to receive, `last` the arrival of the last event or
+    heartbeat (None: none yet), `end` the arrival of a heartbeat at the end of the binlog after
+    which no event came (None: one has). `changes` counts as in `BinlogBatch`. `blocked`: the reader
+    does not receive, because it waits until a full batch is consumed, or searches the binlog.
     """
 
-    listens: float
-    heard: float | None = None
+    since: float
+    last: float | None = None
     end: float | None = None
     changes: int = 0
     blocked: bool = False
 
     def to_bytes(self) -> bytes:
-        times = (self.listens, _stored(self.heard), _stored(self.end))
+        times = (self.since, _stored(self.last), _stored(self.end))
         record = _RECORD.pack(*times, self.changes, self.blocked)
         return record + _CHECK.pack(zlib.crc32(record))
 
@@ -51,8 +51,8 @@ class Received:
         record = data[: _RECORD.size]
         if _CHECK.unpack(data[_RECORD.size :])[0] != zlib.crc32(record):
             return None
-        listens, heard, end, changes, blocked = _RECORD.unpack(record)
-        return cls(listens, _read(heard), _read(end), changes, blocked)
+        since, last, end, changes, blocked = _RECORD.unpack(record)
+        return cls(since, _read(last), _read(end), changes, blocked)
 
 
 class ReceivedFile:

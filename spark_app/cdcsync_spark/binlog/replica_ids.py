@@ -2,13 +2,13 @@
 
 MariaDB ends the previous dump with the same replica id before a new one begins, and waits until
 that one has ended. The dump of a driver that went away without closing its connection ends only
-when the system gives that connection up, some sixteen minutes later; until then every dump with its
-id waits. (MySQL does not wait.) So a reader has a few ids and takes the next one when its dump does
-not begin.
+when the system's TCP timeout ends that connection, some sixteen minutes later; until then every
+dump with its id waits. (MySQL does not wait.) So a reader has a few ids and uses the next one when
+its dump does not begin.
 
 Why it is right: which id a reader has decides nothing about the data. Two readers of one sync are
-told apart by the targets' compare-and-set (rule R8). Two syncs with one id end each other's dump,
-which has begun: that never leads to another id.
+distinguished by the targets' compare-and-set (rule R8). Two syncs with one id end each other's
+dump, which has begun: that never leads to another id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ BEGIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class ReplicaIds:
-    """The ids of one reader in their order; `at` counts them, round and round."""
+    """The ids of one reader in their order; `at` is the current one; after the last comes the
+    first."""
 
     ids: tuple[int, ...]
     at: int = 0
@@ -34,7 +35,7 @@ class ReplicaIds:
     @property
     def begin_seconds(self) -> float | None:
         """How long a dump with the current id may take to begin; None: no bound of its own, so that
-        a slow server is not lost for ever."""
+        a slow server is not refused forever."""
         return BEGIN_SECONDS if self.at + 1 < len(self.ids) else None
 
     def after(self) -> ReplicaIds:

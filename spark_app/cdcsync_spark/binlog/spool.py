@@ -1,10 +1,10 @@
 """Rows events that wait for the end of their transaction, in memory up to a bound and on local disk
 beyond.
 
-A transaction may be larger than memory. Its events are kept as the log has them, so that they can
-be dropped (ROLLBACK TO SAVEPOINT) before anything is decoded. What goes to disk goes to a segment,
-an unnamed file that lives as long as an event in it is referred to: nothing is left behind, however
-the process ends.
+A transaction may be larger than memory. Its events are kept as the binlog has them, so that they
+can be dropped (ROLLBACK TO SAVEPOINT) before anything is decoded. What goes to disk goes to a
+segment, an unnamed file that lives as long as an event in it is referred to: nothing is left
+behind, however the process ends.
 
 An event is small where rows are changed one by one, so what Python keeps per event counts as
 memory, too; on disk the images of successive events of one table and operation become one event,
@@ -50,7 +50,7 @@ class _Segment:
         return data
 
 
-#: what an event costs besides its body: the event, its place in lists, Python's heads of both
+#: what an event costs besides its body: the event, its entries in lists, Python's overhead of both
 EVENT_BYTES = 400
 #: events on disk are joined up to this size, or this part of what lies before them: small ones are
 #: decoded in step, and few are kept
@@ -58,7 +58,7 @@ _JOINED_BYTES = 1 << 16
 _JOINED_PART = 1 << 14
 
 
-#: the part of the memory that rows may take which wait for longer than their batch
+#: the part of the memory for rows that wait for longer than their batch
 _HELD_PART = 8
 #: those on disk share a file up to this size: a file takes a descriptor, and its space until the
 #: last of them is gone
@@ -145,8 +145,8 @@ class Spool:
         return Spooled(event._replace(body=b""), segment, offset, len(event.body))
 
     def hold(self, rows: list[Spooled]) -> list[Spooled]:
-        """Rows that wait for longer than their batch (XA): a part of the memory is theirs, beyond
-        it they go to disk."""
+        """Rows that wait for longer than their batch (XA): in a part of the memory, beyond it on
+        disk."""
         needed = _in_memory(rows)
         if self._held + needed <= self._memory_bytes // _HELD_PART:
             self._held += needed
@@ -172,7 +172,7 @@ def disk_error(error: OSError, folder: str) -> CdcError:
         return fail(
             Reason.TRANSACTION_TOO_LARGE,
             f"the scratch disk is full ({free.f_bavail * free.f_frsize >> 20} MiB left)",
-            needed="room for the largest transaction twice: as the log has it and as Arrow",
+            needed="room for the largest transaction twice: as the binlog has it and as Arrow",
             remedy="give the driver more scratch space, then run again",
         )
     return fail(Reason.INTERNAL_ERROR, f"the scratch disk failed: {error.strerror}", remedy="check the driver's disk")

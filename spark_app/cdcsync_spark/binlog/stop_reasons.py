@@ -1,4 +1,4 @@
-"""Why a table stops at a transaction of the binlog, in the user's words."""
+"""Why a table stops at a transaction of the binlog, as errors for the user."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def statement_error(statement: Statement, table: TableId, why: str | None = None
             Reason.LOG_INCOMPLETE,
             f"a change in statement format: {shown}" + (f" ({why})" if why else ""),
             needed="row format in every session (binlog_format=ROW)",
-            remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+            remedy=f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
             table=str(table),
         )
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"a statement that may change the table: {shown}",
         needed="no DDL on a captured table (schemaChange.behavior: fail)",
-        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        remedy=f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
         table=str(table),
     )
 
@@ -32,6 +32,6 @@ def xa_error(xid: str, why: str, table: TableId) -> CdcError:
         Reason.XA_UNSUPPORTED,
         f"an XA COMMIT ({xid}) whose XA PREPARE {why}",
         needed="binlog files that go back to the XA PREPARE of every transaction that is still to be committed",
-        remedy=f"read the table again: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        remedy=f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
         table=str(table),
     )

@@ -1,27 +1,27 @@
-"""Facts of the log to whole transactions, and to the tables that must stop. Pure but for the spool.
+"""Facts of the binlog to whole transactions, and to the tables that must stop. Pure but for the
+spool.
 
-Theory of operation. Rows are kept until their transaction ends. Then, and only then, it is known
-which transaction they belong to: a table that has it already (its snapshot's LOW, or its last
-commit, covers it) drops its rows, so that rows of an older definition of the table are never looked
-at. Savepoints and rollbacks drop rows before the end.
+Theory of operation. Rows are kept until their transaction ends, because only then is it known which
+transaction they belong to: a table whose position covers it (its snapshot's LOW, or its last
+commit) drops its rows, so that rows of an older definition of the table are never decoded.
+Savepoints and rollbacks drop rows before the end.
 
-What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML as
-a statement, an event that cannot be used. A stopped table keeps everything before the transaction
-that stopped it; the other tables flow on. An incident stops all of them.
+What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML in
+statement format, an event that cannot be used. A stopped table keeps everything before the
+transaction that stopped it; the other tables flow on. An incident stops all of them.
 
-What an XA PREPARE brings is kept beside until its end: with XA COMMIT it counts as if it were a
-part of that transaction, at its position and for the tables that lack it; with XA ROLLBACK it never
-counts. The PREPARE's own position says nothing about its rows, because no SELECT sees them before
-the commit. A commit whose PREPARE was not read (it is before the start of this reader) asks for it
-by `PrepareNeeded` and changes nothing; the transaction is read again when `learn` has been called.
-Where the PREPARE is in no binlog file any more its rows may be anything, and every table stops.
+The rows of an XA PREPARE are held until its end: with XA COMMIT they count as a part of that
+transaction, at its position and for the tables that lack it; with XA ROLLBACK they never count. The
+PREPARE's own position means nothing for its rows, because no SELECT sees them before the commit. A
+commit whose PREPARE was not read (it is before the start of this reader) asks for it by
+`PrepareNeeded` and changes nothing; the transaction is read again after `learn`. Where no binlog
+file has the PREPARE any more its rows may be anything, and every table stops.
 
-What is kept is bounded by `size`, which counts all that costs memory; a transaction without rows of
-ours leaves its GTID only, and those are joined to a set, thousands at a time.
+Memory is bounded by `size`, which counts all that is kept; a transaction without captured rows
+leaves its GTID only, and those are joined to a set, thousands at a time.
 
-The place of the reader never goes back: with GTIDs the server begins a dump at the beginning of a
-file, and what is skipped there is in the set, so that everything before the furthest place stays
-known.
+The reader's offset never goes back: with GTIDs the server begins a dump at the beginning of a file,
+and what is skipped there is in the set, so everything before the furthest offset stays known.
 """
 
 from __future__ import annotations
@@ -44,11 +44,8 @@ from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.statement import may_change
 from cdcsync_spark.wire.sql.text import Statement
 
-#: what a transaction with rows that are kept costs besides them: its id, its GTID, its place in
-#: lists
+#: what a transaction with kept rows costs besides them: its id, its GTID, its entries in lists
 TRANSACTION_BYTES = 400
-#: GTIDs that are joined to the set at a time
-_GTIDS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -96,27 +93,31 @@ class PrepareNeeded(Exception):
 
 
 class TransactionAssembler:
-    """Collects from `start`, which all `tables` have; `ahead` are the tables' own positions, where
-    they are further."""
+    """Collects from `start`, which all `tables` have; `ahead` are positions of tables beyond it."""
 
     def __init__(
-        self, tables: Mapping[TableId, Table], start: Position, ahead: Mapping[TableId, Position], spool: Spool
+        self,
+        tables: Mapping[TableId, Table],
+        start: Position,
+        ahead: Mapping[TableId, Position],
+        spool: Spool,
+        gtids_at_once: int = 4096,
     ) -> None:
         self._tables = tables
         self._spool = spool
+        self._gtids_at_once = gtids_at_once
         self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
-        #: by what changes in statement format write, why they may reach a captured table; "" where
-        #: they cannot
+        #: per change in statement format: why it may reach a captured table; "" where it cannot
         self._reach: dict[Dml, str] = {}
         #: what XA transactions prepared, or why it cannot be known
         self._prepared: dict[str, OpenTransaction | str] = {}
         self._sealed_at = start
-        #: grows with each step of the place, and with each word that it is still the same one
-        self.steps = 0
+        #: grows with each progress of the position, and with each confirmation of the same one
+        self.progress_count = 0
         #: the transactions so far that change a table of ours, or stop one
         self.changes = 0
-        #: whether the last fact was a heartbeat: the server had nothing else to send
+        #: whether the last fact was a heartbeat: the server has nothing else to send
         self.waits = False
         self._reset()
 
@@ -131,12 +132,11 @@ class TransactionAssembler:
         self._stops: dict[TableId, Stop] = {}
         self._left: facts.FileLeft | None = None
         self._open = OpenTransaction()
-        #: the memory that was asked for since the last batch, in bytes: events as the log has them,
-        #: and what Python keeps of each
+        #: memory of what is kept since the last batch, in bytes: events, and Python's share of each
         self.size = 0
         self.moved = False
 
-    # -- what the reader asks
+    # -- state for the reader
 
     def wanted(self, table: TableId) -> bool:
         return table in self._tables and table not in self._stopped
@@ -152,7 +152,7 @@ class TransactionAssembler:
 
     @property
     def at(self) -> LogOffset | None:
-        """The place of `position`, which costs more to ask for where there are GTIDs."""
+        """The offset of `position`, cheaper than all of it where there are GTIDs."""
         return self._at
 
     def abandon(self) -> None:
@@ -162,7 +162,7 @@ class TransactionAssembler:
         self._spool.rotate()
 
     def seal(self) -> SealedTransactions:
-        """Everything whole so far; a transaction that is being read goes to a later batch."""
+        """All complete transactions; one that is still being read goes to a later batch."""
         end = self.position
         sealed = SealedTransactions(
             self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops, self._left
@@ -201,13 +201,13 @@ class TransactionAssembler:
     def _incident(self, incident: facts.Incident) -> None:
         raise PermanentError(
             Reason.LOG_INCOMPLETE,
-            f"the server reports an incident in its log: {incident.text}",
-            needed="a log that holds every change",
-            remedy="read all tables again: spec.resnapshot",
+            f"the server reports an incident in its binlog: {incident.text}",
+            needed="a binlog that holds every change",
+            remedy="resnapshot all tables: spec.resnapshot",
         )
 
     def _end(self, end: facts.TransactionEnd) -> None:
-        self._sealed_at.covers(end.id)  # a transaction of the other kind is refused before anything of it is kept
+        self._sealed_at.covers(end.id)  # raises for a transaction of the other kind, before any of it is kept
         self._check_prepared(self._open.ended, end.id)
         self._check_reach(self._open, end.id)
         done, self._open = self._open, OpenTransaction()
@@ -222,7 +222,7 @@ class TransactionAssembler:
 
     def _commit(self, done: OpenTransaction, transaction: TransactionId) -> None:
         """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""
-        prepared = [part for end in done.ended for part in self._settle(end, transaction)]
+        prepared = [part for end in done.ended for part in self._end_prepared(end, transaction)]
         self.size += sum(part.size for part in prepared)
         for statement in done.statements:
             self._reach = {d: f for d, f in self._reach.items() if not may_change_reach(statement.sql, d)}
@@ -246,11 +246,10 @@ class TransactionAssembler:
         self._open.roll_back_to(rollback)
 
     def begin_file(self, created: int) -> None:
-        """The file that the reader stands in was begun at `created` (seconds since 1970), as its
-        first event says."""
+        """`created`: when the current file was begun (seconds since 1970), from its first event."""
         self._created = created
 
-    def _stand(self, progress: facts.Progress) -> None:
+    def _on_progress(self, progress: facts.Progress) -> None:
         self._progress(progress.at, progress.timestamp)
         self.waits = progress.waits
         if progress.mark is not None:
@@ -268,11 +267,11 @@ class TransactionAssembler:
             self._at = at
         self._timestamp = timestamp or self._timestamp
         self.moved = True
-        self.steps += 1
+        self.progress_count += 1
 
     def _add_gtid(self, gtid: Gtid) -> None:
         self._gtids.append(gtid)
-        if len(self._gtids) >= _GTIDS_AT_ONCE:
+        if len(self._gtids) >= self._gtids_at_once:
             self._joined, self._gtids = self._joined.with_gtids(self._gtids), []
 
     def _keep_rows(self, rows: list[Spooled], transaction: TransactionId) -> None:
@@ -300,7 +299,7 @@ class TransactionAssembler:
     # -- stops
 
     def _stop(self, table: TableId, error: CdcError) -> None:
-        """`position` is still before the transaction at hand, and none of its rows are kept yet for
+        """`position` is still before the current transaction, none of whose rows are kept yet for
         this table."""
         index = len(self._transactions)
         self._rows[table] = [r for r in self._rows.get(table, []) if r[0] != index]
@@ -334,8 +333,7 @@ class TransactionAssembler:
                 raise ReachNeeded(dml, transaction.end)
 
     def _fault(self, statement: Statement) -> str | None:
-        """Why the change may reach a captured table, "" where it cannot; None where nothing was
-        asked."""
+        """Why the change may reach a captured table, "" where it cannot; None if not checked."""
         if not self._reach or not is_dml(statement.sql):
             return None
         dml = read_dml(statement)
@@ -352,8 +350,8 @@ class TransactionAssembler:
             self._hold(xid, prepared)
 
     def _hold(self, xid: str, prepared: OpenTransaction) -> None:
-        """Until its end. After a crash of the server an application may prepare again what the log
-        has as prepared."""
+        """Until its end. After a crash of the server an application may prepare again what the
+        binlog has as prepared."""
         self._drop(xid)
         prepared.rows = self._spool.hold(prepared.rows)
         self._prepared[xid] = prepared
@@ -370,8 +368,8 @@ class TransactionAssembler:
             if end.committed and end.xid not in self._prepared and self._flowing(transaction):
                 raise PrepareNeeded(end.xid, transaction.end)
 
-    def _settle(self, end: facts.XaEnd, transaction: TransactionId) -> list[OpenTransaction]:
-        """What counts now, and is prepared no more."""
+    def _end_prepared(self, end: facts.XaEnd, transaction: TransactionId) -> list[OpenTransaction]:
+        """The prepared transaction that counts now; it is no longer held."""
         found = self._drop(end.xid)
         if isinstance(found, str) and end.committed:
             for table in self._flowing(transaction):
@@ -385,7 +383,7 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
     facts.TransactionEnd: TransactionAssembler._end,
     facts.TransactionRollback: TransactionAssembler._rollback,
     Statement: TransactionAssembler._statement,
-    facts.Progress: TransactionAssembler._stand,
+    facts.Progress: TransactionAssembler._on_progress,
     facts.FileLeft: TransactionAssembler._leave,
     facts.Savepoint: TransactionAssembler._savepoint,
     facts.RollbackTo: TransactionAssembler._rollback_to,
@@ -396,7 +394,7 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
 
 
 def _begun(position: Position) -> tuple[str, int]:
-    """What a position knows of its own place: the GTID mark, and when its file was begun."""
+    """What a position knows of its own offset: MariaDB's GTID position, when its file was begun."""
     if isinstance(position, FilePosition):
         return position.gtid_pos, position.file_created_at
     return "", position.anchor.file_created_at if position.anchor and position.anchor.at == position.at else 0

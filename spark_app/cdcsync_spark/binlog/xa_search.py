@@ -1,17 +1,15 @@
-"""Finds in the binlog what an XA transaction prepared, for its XA COMMIT that a reader meets
-without it.
+"""Finds the XA PREPARE of an XA COMMIT whose prepared rows a reader does not have.
 
-Theory of operation. The PREPARE of a commit may be before the place where a reader began: a run
-restarted between them, or a snapshot was taken there. Nothing records it but the binlog, so that is
+Theory of operation. The PREPARE of a commit may be before the position where a reader began: a run
+restarted between them, or a snapshot was taken there. Only the binlog records it, so that is
 searched, backwards file by file. An xid is prepared at most once at a time; so in the binlog before
-its commit the last PREPARE of that xid is the one, and if the last word there is an end of it there
-is none. The server keeps the metadata locks of a prepared transaction, also when it is restarted,
-so no DDL lies between: its rows fit the definition that their TABLE_MAP is compared with, as any
-others.
+its commit the last PREPARE of that xid is the one, and if an end of it comes last, there is none.
+The server keeps the metadata locks of a prepared transaction, also when it is restarted, so no DDL
+lies between: its rows fit the definition that their TABLE_MAP is compared with, as any others.
 
 Why it is bounded: what was read of a file does not change any more, so it is kept, and each part of
-the binlog is read at most once by a reader. That reading looks at no row; the rows of the one
-transaction that is committed are then read from their own place.
+the binlog is read at most once by a reader. That pass decodes no row; the rows of the one
+transaction that is committed are then read from their own position.
 
 Why it disturbs nothing: the dumps have replica id 0, as those of mysqlbinlog, for which the server
 ends no other dump.
@@ -55,8 +53,8 @@ class Known(Enum):
 
 @dataclass
 class FileXa:
-    """What one file, up to a place, has last of each XA transaction: where it was prepared, or that
-    it ended. Pure."""
+    """The last fact of each XA transaction in one file, up to an offset: where it was prepared, or
+    that it ended. Pure."""
 
     file: str
     upto: LogOffset | None = None
@@ -68,14 +66,14 @@ class FileXa:
     def __post_init__(self) -> None:
         #: the end of the last whole transaction that was read
         self.whole = LogOffset(self.file, _FIRST_EVENT)
-        self._said: list[facts.XaPrepare | facts.XaEnd] = []
+        self._xa_facts: list[facts.XaPrepare | facts.XaEnd] = []
 
     def feed(self, fact: facts.Fact) -> None:
         match fact:
             case facts.TransactionBegin():
-                self._said = []
+                self._xa_facts = []
             case facts.XaPrepare() | facts.XaEnd():
-                self._said.append(fact)
+                self._xa_facts.append(fact)
             case facts.Progress(at=at):
                 self._reach(at)
             case facts.TransactionEnd(id=id):
@@ -87,9 +85,9 @@ class FileXa:
         self.beyond = self.upto is not None and not self.upto.covers(end)
         if self.beyond:
             return
-        for said in self._said:
-            prepared = isinstance(said, facts.XaPrepare)
-            self.last[said.xid] = PreparePlace(self.whole, end) if prepared else Known.ENDED
+        for xa in self._xa_facts:
+            prepared = isinstance(xa, facts.XaPrepare)
+            self.last[xa.xid] = PreparePlace(self.whole, end) if prepared else Known.ENDED
         self._reach(end)
 
     def _reach(self, place: LogOffset) -> None:
@@ -154,8 +152,8 @@ class XaSearch:
         raise fail(
             Reason.POSITION_LOST,
             f"no transaction of the binlog from {place.begin} on ends at {place.end}",
-            needed="the binlog in which it was found a moment ago",
-            remedy="read the tables again (spec.resnapshot)",
+            needed="the binlog in which it was just found",
+            remedy="resnapshot the tables (spec.resnapshot)",
         )
 
     def _files(self, upto: LogOffset) -> Sequence[str]:
@@ -181,7 +179,7 @@ class XaSearch:
                 return
 
     def _facts(self, start: LogOffset, wanted: Callable[[TableId], bool]) -> Iterator[facts.Fact]:
-        """To the end of the log. A connection of its own, which is closed with the iterator."""
+        """To the end of the binlog. A connection of its own, which is closed with the iterator."""
         connection = connect(self.source)
         flavor = read_facts(connection).flavor
         client = BinlogClient(

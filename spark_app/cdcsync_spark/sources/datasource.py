@@ -40,7 +40,8 @@ from cdcsync_mysql.connection import connect
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.sources.options import SourceOptions, whole

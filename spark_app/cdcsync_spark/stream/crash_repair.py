@@ -1,19 +1,19 @@
-"""What a crash of the source may have taken back, read again from the source.
+"""Rows that a crash of the source may have lost, reread from the source.
 
 A server that does not flush its redo log at every commit (`innodb_flush_log_at_trx_commit` other
 than 1) forgets its last transactions when it crashes, and its binlog keeps them. A copy that
-follows the binlog then has rows that the source has not, for ever. What the settings were when the
-server crashed is not known afterwards, so every file that the server did not end counts.
+follows the binlog then keeps rows that the source does not have. The settings at the time of the
+crash are not known afterwards, so every file that the server did not end counts.
 
-Why the repaired copy is right. Let Q be the place behind the crashed file. The lost transactions
+Why the repaired copy is right. Let Q be the position behind the crashed file. The lost transactions
 are in the last part of the binlog before Q (`binlog.crash_tail`), so every row that the source lost
 has one of the keys that were changed there. All that lies before Q and was not lost is visible
 since the server takes connections again. So a SELECT of these keys reads a state that has
 everything before Q, as a split reads one that has everything before LOW (R1): the rows that it
-gives are upserted, the keys without a row are deleted, and the binlog is applied from Q; per key
+returns are upserted, the keys without a row are deleted, and the binlog is applied from Q; per key
 the last image wins (R2). The position moves to Q in the commit of the last piece, HIGH is as after
 a wave: until then the table is `CatchingUp`. After a crash of this program before that commit the
-position is still before Q, and the next run meets the same end.
+position is still before Q, and the next run finds the same end.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.snapshot.split_read import KeyReader
 from cdcsync_spark.wire.binlog.facts import FileLeft
-
-#: keys that are read and committed at a time
-_PIECE = 20_000
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,15 @@ class Repair(Protocol):
 
 @dataclass(frozen=True)
 class SourceRepair:
-    """Reads from `source`, whose log is named `log`; a SELECT takes `max_seconds` at most."""
+    """Reads from `source`, whose history is `log`; a SELECT takes `max_seconds` at most, and
+    `piece_keys` keys are read and committed at a time."""
 
     source: Source
     log: str
     tail: TailReader
     max_seconds: int
     decoder: Decoder = Decoder.VECTORIZED
+    piece_keys: int = 20_000
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
         return self.tail.keys(left, tables)
@@ -92,13 +91,14 @@ class SourceRepair:
         return type(before)(before.gtids, place, Anchor(place, created))
 
     def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
-        for start in range(0, keys.num_rows, _PIECE):
-            part = keys.slice(start, _PIECE)
+        for start in range(0, keys.num_rows, self.piece_keys):
+            part = keys.slice(start, self.piece_keys)
             reader = KeyReader(self.source, self.log, table, Split(), passed, self.max_seconds, self.decoder, keys=part)
             rows = pa.Table.from_batches(list(reader.batches()), schema=arrow_schema(table))
             with connect(self.source) as connection:
                 place = high(connection, read_facts(connection))
-            yield Piece(as_changes(table, part, rows), place, reader.nulled, last=start + _PIECE >= keys.num_rows)
+            last = start + self.piece_keys >= keys.num_rows
+            yield Piece(as_changes(table, part, rows), place, reader.nulled, last=last)
 
 
 def as_changes(table: Table, keys: pa.Table, rows: pa.Table) -> pa.Table:

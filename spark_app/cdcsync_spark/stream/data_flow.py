@@ -48,9 +48,9 @@ def flow(received: Received | None, now: float, waiting: float, committed: float
     commit = None if committed is None else round(now - committed, 1)
     if received is None:
         return Flow(waiting=round(waiting, 1), commit=commit)
-    last = received.listens if received.heard is None else received.heard
+    last = received.since if received.last is None else received.last
     silence = 0.0 if received.blocked else round(max(0.0, now - last), 1)
-    return Flow(received.heard is not None, silence, round(waiting, 1), commit)
+    return Flow(received.last is not None, silence, round(waiting, 1), commit)
 
 
 def idle_since(received: Received | None, now: float, applied: int) -> float | None:

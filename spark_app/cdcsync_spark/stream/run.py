@@ -30,8 +30,8 @@ from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
-from cdcsync_spark.binlog.reader import ReaderSettings
 from cdcsync_spark.binlog.received import Received, ReceivedFile
+from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import failed_entry, position_entry, table_entry
 from cdcsync_spark.sinks.base import Closed, Maintenance, refuse_other_identity

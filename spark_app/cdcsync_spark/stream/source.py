@@ -23,7 +23,8 @@ from cdcsync_core.errors import Reason, fail
 
 if TYPE_CHECKING:
     from cdcsync_spark.binlog.collector import QuietCollector
-    from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+    from cdcsync_spark.binlog.reader import BinlogReader
+    from cdcsync_spark.binlog.settings import ReaderSettings
 
 FORMAT = "cdcsync_log"
 

@@ -22,7 +22,8 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
-from cdcsync_spark.binlog.reader import BinlogReader, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 
 _HEARTBEAT_SECONDS = 1.0

@@ -24,11 +24,12 @@ from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason, T
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
-from cdcsync_spark.binlog import reader as logreader
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.client import DumpTakenOver
+from cdcsync_spark.binlog.dump import Dump
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.reader import BinlogReader, Dump, ReaderSettings
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES
 from cdcsync_spark.wire.binlog.facts import (
@@ -52,6 +53,8 @@ SMALL = 100 + EVENT_BYTES + TRANSACTION_BYTES
 FIVE = 5 * SMALL - TRANSACTION_BYTES
 LOST = fail(Reason.SOURCE_UNREACHABLE, "the connection of the dump broke")
 SECONDS = 120.0
+#: for which a lost source is tried again, on the script's clock
+WINDOW = 60.0
 
 
 def insert(key: int) -> RowsEvent:
@@ -60,9 +63,19 @@ def insert(key: int) -> RowsEvent:
 
 
 @dataclass
+class Clock:
+    """Seconds that pass when the script says so."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
 class Connection:
-    """What one connection says: facts, each as one event after a `pause`, then `end` (raised), or
-    silence until it is closed."""
+    """What one connection sends: facts, each as one event after a `pause` on the clock, then `end`
+    (raised), or silence until it is closed."""
 
     events: list[list[Fact]]
     end: Exception | None = None
@@ -78,11 +91,13 @@ class Script:
     opened: list[Position] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     seen: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    clock: Clock = field(default_factory=Clock)
 
     @contextmanager
     def open(self, _: ReaderSettings, start: Position, __: Callable[[TableId], bool]) -> Iterator[Dump]:
         self.opened.append(start)
         if not self.connections:
+            self.clock.now += 1
             raise LOST
         connection = self.connections.pop(0)
         yield cast(Dump, _FakeDump(_FakeClient(self, connection), _FakeParser(connection)))
@@ -100,12 +115,13 @@ class _FakeClient:
 
     def arrivals(self) -> Iterator[list[memoryview]]:
         for number in range(len(self.connection.events)):
-            if self.script.closed.wait(self.connection.pause):
+            if self.script.closed.is_set():
                 return
+            self.script.clock.now += self.connection.pause
             yield [memoryview(bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little"))]
             self.script.seen.release()
         if self.connection.end is not None:
-            self.script.closed.wait(self.connection.pause)
+            self.script.clock.now += self.connection.pause
             raise self.connection.end
         self.script.closed.wait(SECONDS)
 
@@ -140,6 +156,7 @@ def settings(tmp_path: Path) -> ReaderSettings:
         heartbeat_seconds=1.0,
         max_batch_bytes=1 << 20,
         folder=tmp_path,
+        reconnect=Reconnect(WINDOW, pause_seconds=0),
     )
 
 
@@ -149,7 +166,7 @@ def started() -> Iterator[Callable[[ReaderSettings, Script], BinlogReader]]:
     readers: list[tuple[BinlogReader, Script]] = []
 
     def start(settings: ReaderSettings, script: Script) -> BinlogReader:
-        reader = BinlogReader(settings, script.open)
+        reader = BinlogReader(settings, script.open, clock=script.clock)
         readers.append((reader, script))
         reader.start()
         return reader
@@ -282,28 +299,24 @@ def test_a_lost_connection_goes_on_after_the_last_whole_transaction(settings: Re
     assert script.opened == [settings.start, FilePosition(at(400))]
 
 
-def test_a_source_that_stays_away_ends_the_run_in_time(
-    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.5)
+def test_a_source_that_stays_away_ends_the_run_in_time(settings: ReaderSettings, started: Start) -> None:
     batch = take(started(settings, Script([])))
     assert isinstance(batch.fatal, TransientError)
     assert batch.fatal.reason is Reason.SOURCE_UNREACHABLE
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         [],  # until the client has waited for three heartbeats
         [[Pen().begin()], [insert(1)], [insert(2)]],  # a transaction whose end never comes
     ],
 )
 def test_a_source_that_only_fails_slowly_is_given_up_too(
-    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch, said: list[list[Fact]]
+    settings: ReaderSettings, started: Start, sent: list[list[Fact]]
 ) -> None:
-    """However much longer than the patience each attempt takes: nothing of it is progress."""
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.2)
-    script = Script([Connection(said, LOST, pause=0.3) for _ in range(40)])
+    """However much longer than the window each attempt takes: nothing of it is progress."""
+    script = Script([Connection(sent, LOST, pause=1.5 * WINDOW) for _ in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert reader._fatal is LOST
@@ -311,49 +324,39 @@ def test_a_source_that_only_fails_slowly_is_given_up_too(
 
 
 def test_the_rotation_with_which_each_connection_begins_is_no_progress(
-    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
+    settings: ReaderSettings, started: Start
 ) -> None:
     """It comes at once, and then nothing."""
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 1.5)
     begun = [[Progress(at(100))], [Pen().begin()], [insert(1)]]
-    script = Script([Connection(begun, LOST, pause=0.3) for _ in range(40)])
+    script = Script([Connection(begun, LOST, pause=WINDOW / 4) for _ in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert reader._fatal is LOST
     assert len(script.opened) < 10
 
 
-def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(
-    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(settings: ReaderSettings, started: Start) -> None:
     """Two syncs with one replica id: each connection brings a transaction, and nobody would ever
     hear of it."""
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.5)
     pen, taken = Pen(), DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
-    script = Script([Connection(transactions(pen, range(n, n + 1)), taken) for n in range(40)])
+    script = Script([Connection(transactions(pen, range(n, n + 1)), taken, WINDOW / 3.9) for n in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert reader._fatal is taken
     assert keys_of(take(reader)) == [0, 1], "what each of both read is right"
 
 
-def test_a_successor_that_takes_over_from_a_zombie_once_is_forgiven(
-    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.2)
+def test_a_successor_that_takes_over_from_a_zombie_once_is_forgiven(settings: ReaderSettings, started: Start) -> None:
     taken = DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
-    alive = [Connection([[Progress(at(100))]] * 5, taken, pause=0.1) for _ in range(2)]
+    alive = [Connection([[Progress(at(100))]] * 5, taken, pause=WINDOW / 3) for _ in range(2)]
     script = Script([*alive, Connection(transactions(Pen(), range(2)))])
     keys, _ = everything(started(settings, script), 100 + 2 * 100)
     assert keys == [0, 1]
 
 
-def test_a_source_that_stayed_is_tried_again_when_it_is_lost(
-    settings: ReaderSettings, started: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_stayed_is_tried_again_when_it_is_lost(settings: ReaderSettings, started: Start) -> None:
     """An idle log does not move; its heartbeats say that it is there."""
-    monkeypatch.setattr(logreader, "_RECONNECT_SECONDS", 0.2)
-    alive = [Connection([[Progress(at(100))]] * 5, LOST, pause=0.1) for _ in range(2)]
+    alive = [Connection([[Progress(at(100))]] * 5, LOST, pause=WINDOW / 3) for _ in range(2)]
     script = Script([*alive, Connection(transactions(Pen(), range(2)))])
     keys, _ = everything(started(settings, script), 100 + 2 * 100)
     assert keys == [0, 1]
@@ -461,7 +464,7 @@ def test_stopping_ends_a_thread_whose_batch_nobody_takes(settings: ReaderSetting
 
 def test_stopping_ends_a_thread_that_waits_to_connect_again(settings: ReaderSettings) -> None:
     script = Script([])
-    reader = BinlogReader(settings, script.open)
+    reader = BinlogReader(replace(settings, reconnect=Reconnect(WINDOW, pause_seconds=3600)), script.open)
     reader.start()
     reader.stop()
     reader._thread.join(SECONDS)

@@ -13,7 +13,6 @@ from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog import transactions as assembly
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, PrepareNeeded, SealedTransactions, TransactionAssembler
@@ -40,7 +39,7 @@ def gtid(ranges: str, offset: int | None = None) -> GtidPosition:
 
 
 class Reader:
-    """An assembly of orders and items, and its log."""
+    """An assembler for orders and items, and its binlog."""
 
     def __init__(
         self,
@@ -48,25 +47,26 @@ class Reader:
         start: Position | None = None,
         ahead: Mapping[TableId, Position] | None = None,
         memory: int = 1 << 20,
+        **limits: int,
     ) -> None:
         start = start or file(100)
         self.pen = Pen(gtids=isinstance(start, GtidPosition))
         self.spool = Spool(str(folder), memory)
-        self.assembly = TransactionAssembler(
-            {t: definition(t) for t in (ORDERS, ITEMS)}, start, ahead or {}, self.spool
+        self.assembler = TransactionAssembler(
+            {t: definition(t) for t in (ORDERS, ITEMS)}, start, ahead or {}, self.spool, **limits
         )
 
     def feed(self, *found: Fact | Iterable[Fact]) -> Reader:
         for one in found:
             for fact in [one] if isinstance(one, facts.RowsEvent) or not isinstance(one, Iterable) else one:
-                self.assembly.feed(fact)
+                self.assembler.feed(fact)
         return self
 
     def transaction(self, *inside: Fact) -> Reader:
         return self.feed(self.pen.transaction(*inside))
 
     def seal(self) -> SealedTransactions:
-        return self.assembly.seal()
+        return self.assembler.seal()
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def bodies(sealed: SealedTransactions, table: TableId) -> list[tuple[int, bytes]
 def test_rows_count_when_their_transaction_has_ended(reader: Reader) -> None:
     """Rule R9."""
     reader.feed(reader.pen.begin(), rows(ORDERS, b"1"))
-    assert not reader.assembly.moved
+    assert not reader.assembler.moved
     assert reader.seal().rows == {}
     reader.feed(reader.pen.commit())
     sealed = reader.seal()
@@ -133,7 +133,7 @@ def test_a_transaction_that_the_servers_crash_cut_off_did_not_happen(tmp_path: P
     """Its GTID will be used again, by another transaction."""
     reader = Reader(tmp_path, gtid("", 100))
     reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), TransactionRollback(None, 1.0))
-    assert not reader.assembly.moved
+    assert not reader.assembler.moved
     reader.pen.number = 0
     reader.transaction(rows(ORDERS, b"2"))
     sealed = reader.seal()
@@ -143,32 +143,32 @@ def test_a_transaction_that_the_servers_crash_cut_off_did_not_happen(tmp_path: P
 
 def test_heartbeats_and_rotations_move_the_reader(reader: Reader) -> None:
     reader.feed(Progress(at(150), 7.0))
-    assert reader.assembly.moved
+    assert reader.assembler.moved
     reader.feed(Progress(at(4, file=2)))
     sealed = reader.seal()
     assert (sealed.end, sealed.timestamp) == (FilePosition(at(4, file=2)), 7.0)
-    assert not reader.assembly.moved
+    assert not reader.assembler.moved
 
 
 def test_a_dump_that_begins_in_an_earlier_file_takes_the_reader_nowhere_back(tmp_path: Path) -> None:
     """With GTIDs a server begins with the first file that may hold something new, and says so."""
     reader = Reader(tmp_path, gtid("1-3", 400))
     reader.feed(Progress(at(4), 1.0))
-    assert reader.assembly.position == gtid("1-3", 400)
+    assert reader.assembler.position == gtid("1-3", 400)
     reader.pen.number, reader.pen.offset = 3, 400
     reader.transaction()
-    assert reader.assembly.position == gtid("1-4", 500)
+    assert reader.assembler.position == gtid("1-4", 500)
 
 
 def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) -> None:
     """Rule R6: a mark of an earlier place would prove that the log is another one."""
     reader = Reader(tmp_path, FilePosition(at(100), "0-1-7"))
     reader.feed(reader.pen.begin(), facts.TransactionEnd(reader.pen.id(), 1.0, "0-1-8"))
-    assert reader.assembly.position == FilePosition(at(200), "0-1-8")
+    assert reader.assembler.position == FilePosition(at(200), "0-1-8")
     reader.feed(Progress(at(4, file=2)))
-    assert reader.assembly.position == FilePosition(at(4, file=2), "0-1-8")
+    assert reader.assembler.position == FilePosition(at(4, file=2), "0-1-8")
     reader.feed(reader.pen.begin(), TransactionRollback(TransactionId(at(300, file=2)), 1.0, ""))
-    assert reader.assembly.position == FilePosition(at(300, file=2))
+    assert reader.assembler.position == FilePosition(at(300, file=2))
 
 
 def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> None:
@@ -176,24 +176,24 @@ def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> No
     all of them there is none."""
     reader = Reader(tmp_path, FilePosition(at(100), "0-1-7,5-1-2"))
     reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), mark="0-1-7"))
-    assert reader.assembly.position == FilePosition(at(299, file=2), "0-1-7")
+    assert reader.assembler.position == FilePosition(at(299, file=2), "0-1-7")
     reader.seal()
     reader.feed(Progress(at(339, file=2), 5.0))
-    assert reader.assembly.position == FilePosition(at(339, file=2), "0-1-7")
+    assert reader.assembler.position == FilePosition(at(339, file=2), "0-1-7")
     reader.feed(Progress(at(280, file=3), mark=""))
-    assert reader.assembly.position == FilePosition(at(280, file=3))
+    assert reader.assembler.position == FilePosition(at(280, file=3))
 
 
 def test_the_files_birth_is_kept_until_the_next_file(tmp_path: Path) -> None:
     """Rule R6."""
     reader = Reader(tmp_path, FilePosition(at(100), "", 1_700_000_000))
     reader.transaction()
-    assert reader.assembly.position == FilePosition(at(200), "", 1_700_000_000)
+    assert reader.assembler.position == FilePosition(at(200), "", 1_700_000_000)
     reader.feed(Progress(at(4, file=2)))
-    assert reader.assembly.position == FilePosition(at(4, file=2))
-    reader.assembly.begin_file(1_700_000_500)
+    assert reader.assembler.position == FilePosition(at(4, file=2))
+    reader.assembler.begin_file(1_700_000_500)
     assert reader.seal().end == FilePosition(at(4, file=2), "", 1_700_000_500)
-    assert reader.assembly.position == FilePosition(at(4, file=2), "", 1_700_000_500)
+    assert reader.assembler.position == FilePosition(at(4, file=2), "", 1_700_000_500)
 
 
 # -- savepoints
@@ -370,11 +370,11 @@ def test_rows_beside_the_ddl_in_its_transaction_are_not_kept(reader: Reader) -> 
 
 def test_a_stopped_table_is_not_wanted_any_more(reader: Reader) -> None:
     """The parser then spares its rows."""
-    assert reader.assembly.wanted(ORDERS)
-    assert not reader.assembly.wanted(NOTES)
+    assert reader.assembler.wanted(ORDERS)
+    assert not reader.assembler.wanted(NOTES)
     reader.transaction(Statement("shop", "TRUNCATE orders"))
     reader.seal()
-    assert not reader.assembly.wanted(ORDERS)
+    assert not reader.assembler.wanted(ORDERS)
     assert reader.transaction(rows(ORDERS, b"1")).seal().rows == {}
     assert reader.transaction(Statement("shop", "TRUNCATE orders")).seal().stops == {}
 
@@ -446,11 +446,11 @@ def test_a_commit_whose_prepare_was_not_read_asks_for_it_and_changes_nothing(rea
     with pytest.raises(PrepareNeeded) as needed:
         reader.transaction(facts.XaEnd(XID, True))
     assert (needed.value.xid, needed.value.end) == (XID, at(300))
-    assert reader.assembly.position == file(200)
-    reader.assembly.abandon()
+    assert reader.assembler.position == file(200)
+    reader.assembler.abandon()
     found = OpenTransaction()
     found.add(rows(ITEMS, b"a"), Spool(str(tmp_path), 0))
-    reader.assembly.learn(XID, found)
+    reader.assembler.learn(XID, found)
     reader.pen.number, reader.pen.offset = number
     reader.transaction(facts.XaEnd(XID, True))
     sealed = reader.seal()
@@ -460,7 +460,7 @@ def test_a_commit_whose_prepare_was_not_read_asks_for_it_and_changes_nothing(rea
 
 def test_a_commit_whose_prepare_is_nowhere_stops_all_tables(reader: Reader) -> None:
     """Its rows may be anything."""
-    reader.assembly.learn(XID, "is in no binlog file of the server")
+    reader.assembler.learn(XID, "is in no binlog file of the server")
     reader.transaction(facts.XaPrepare(OTHER_XID)).transaction(facts.XaEnd(XID, True))
     stops = reader.seal().stops
     assert {t: (s.error.reason, s.upto) for t, s in stops.items()} == {
@@ -514,7 +514,7 @@ def test_a_commit_fills_its_batch_as_its_rows_do(reader: Reader) -> None:
     reader.transaction(rows(ORDERS, b"1" * 5000), facts.XaPrepare(XID))
     reader.seal()
     reader.transaction(facts.XaEnd(XID, True))
-    assert reader.assembly.size >= 5000
+    assert reader.assembler.size >= 5000
 
 
 # -- lost connections
@@ -523,9 +523,9 @@ def test_a_commit_fills_its_batch_as_its_rows_do(reader: Reader) -> None:
 def test_what_was_being_read_comes_again_after_a_lost_connection(reader: Reader) -> None:
     """A reader goes on after the last whole transaction."""
     reader.transaction(rows(ORDERS, b"1")).feed(reader.pen.begin(), rows(ORDERS, b"2"), Savepoint("a"))
-    assert reader.assembly.position == file(200)
-    reader.assembly.abandon()
-    assert reader.assembly.position == file(200)
+    assert reader.assembler.position == file(200)
+    reader.assembler.abandon()
+    assert reader.assembler.position == file(200)
     reader.transaction(rows(ORDERS, b"2"), rows(ORDERS, b"3"))
     assert [b for _, b in bodies(reader.seal(), ORDERS)] == [b"1", b"2", b"3"]
 
@@ -533,7 +533,7 @@ def test_what_was_being_read_comes_again_after_a_lost_connection(reader: Reader)
 def test_a_batch_may_be_sealed_between_the_loss_and_the_new_connection(reader: Reader) -> None:
     reader.transaction(rows(ORDERS, b"1")).feed(reader.pen.begin(), rows(ORDERS, b"2"))
     first = reader.seal()
-    reader.assembly.abandon()
+    reader.assembler.abandon()
     reader.transaction(rows(ORDERS, b"2"))
     second = reader.seal()
     assert [b for _, b in (*bodies(first, ORDERS), *bodies(second, ORDERS))] == [b"1", b"2"]
@@ -546,18 +546,18 @@ def test_an_abandoned_transactions_disk_space_is_given_back(tmp_path: Path) -> N
     segments = set()
     for _ in range(3):
         reader.feed(reader.pen.begin(), rows(ORDERS, b"x" * 1000))
-        (item,) = reader.assembly._open.rows
+        (item,) = reader.assembler._open.rows
         segments.add(id(item.segment))
         assert item.offset == 0
-        reader.assembly.abandon()
+        reader.assembler.abandon()
 
 
 def test_the_size_of_a_batch_counts_what_was_read_since_the_last_one(reader: Reader) -> None:
     """The bytes of the log, and what Python keeps of each event and transaction."""
     reader.transaction(rows(ORDERS, b"1", size=70)).transaction(rows(ITEMS, b"1", size=50), rows(ITEMS, b"2", size=50))
-    assert reader.assembly.size == 170 + 3 * EVENT_BYTES + 2 * TRANSACTION_BYTES
+    assert reader.assembler.size == 170 + 3 * EVENT_BYTES + 2 * TRANSACTION_BYTES
     reader.seal()
-    assert reader.assembly.size == 0
+    assert reader.assembler.size == 0
 
 
 def traced(work: Callable[[], object]) -> int:
@@ -581,7 +581,7 @@ def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, st
         for number in range(3000 // events):
             reader.transaction(*(rows(ORDERS, b"%030d" % number, size=30) for _ in range(events)))
 
-    assert 0.5 < traced(feed) / reader.assembly.size < 1.0
+    assert 0.5 < traced(feed) / reader.assembler.size < 1.0
 
 
 def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> None:
@@ -596,16 +596,15 @@ def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> Non
     assert reader.seal().end == gtid("1-20000", 2_000_100)
 
 
-def test_the_position_has_all_gtids_however_many_were_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_position_has_all_gtids_however_many_were_joined(tmp_path: Path) -> None:
     """They may come in any order, so that what is known is a set with gaps (rule R5)."""
-    monkeypatch.setattr(assembly, "_GTIDS_AT_ONCE", 3)
-    reader = Reader(tmp_path, gtid("1-2", 100))
+    reader = Reader(tmp_path, gtid("1-2", 100), gtids_at_once=3)
     seen = [1, 2]
     for number in (9, 4, 3, 20, 5, 8, 7, 30, 6, 10, 11):
         reader.pen.number = number - 1
         reader.feed(reader.pen.begin(), reader.pen.rollback() if number % 2 else reader.pen.commit())
         seen.append(number)
-        assert reader.assembly.position == gtid(":".join(map(str, seen)), reader.pen.offset)
+        assert reader.assembler.position == gtid(":".join(map(str, seen)), reader.pen.offset)
         if number in (5, 10):
             assert reader.seal().end == gtid(":".join(map(str, seen)), reader.pen.offset)
 
@@ -626,5 +625,5 @@ def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
         reader.feed(reader.pen.commit())
     seen += [b for _, b in bodies(reader.seal(), ORDERS)]
     assert seen == [b"%d" % n for n in range(30)]
-    assert reader.assembly.position == gtid("1-30", 3100)
-    assert Gtid(UUID, 30) in reader.assembly.position.gtids  # type: ignore[union-attr]
+    assert reader.assembler.position == gtid("1-30", 3100)
+    assert Gtid(UUID, 30) in reader.assembler.position.gtids  # type: ignore[union-attr]

@@ -37,11 +37,11 @@ def test_a_lag_is_the_age_of_what_is_applied(position_age: float | None, idle: f
     [
         (None, 0, None),
         (Received(0.0), 0, None),
-        (Received(0.0, heard=90.0), 0, None),
-        (Received(0.0, heard=90.0, end=90.0), 0, 10.0),
+        (Received(0.0, last=90.0), 0, None),
+        (Received(0.0, last=90.0, end=90.0), 0, 10.0),
         # a heartbeat does not make up for what waits
-        (Received(0.0, heard=90.0, end=90.0, changes=7), 6, None),
-        (Received(0.0, heard=90.0, end=90.0, changes=7), 7, 10.0),
+        (Received(0.0, last=90.0, end=90.0, changes=7), 6, None),
+        (Received(0.0, last=90.0, end=90.0, changes=7), 7, 10.0),
     ],
 )
 def test_only_a_heartbeat_from_the_end_shows_that_all_is_applied(
@@ -53,8 +53,8 @@ def test_only_a_heartbeat_from_the_end_shows_that_all_is_applied(
 def test_how_data_flows() -> None:
     assert flow(None, 100.0, 0.0, None) == Flow()
     assert flow(Received(40.0), 100.0, 0.0, None) == Flow(heard=False, silence=60.0)
-    assert flow(Received(40.0, heard=99.0), 100.0, 5.0, 90.0) == Flow(True, 1.0, 5.0, 10.0)
-    assert flow(Received(40.0, heard=50.0, blocked=True), 100.0, 50.0, 50.0) == Flow(True, 0.0, 50.0, 50.0), (
+    assert flow(Received(40.0, last=99.0), 100.0, 5.0, 90.0) == Flow(True, 1.0, 5.0, 10.0)
+    assert flow(Received(40.0, last=50.0, blocked=True), 100.0, 50.0, 50.0) == Flow(True, 0.0, 50.0, 50.0), (
         "a reader that does not listen calls no source silent"
     )
 

@@ -94,7 +94,7 @@ class Reported:
 
     def receive(self, **parts: Any) -> None:
         """What the reader notes."""
-        received = Received(listens=0.0, **parts)
+        received = Received(since=0.0, **parts)
         self.run._received = SimpleNamespace(read=lambda: received)  # type: ignore[assignment]
 
     def say(self, *, everything: bool = False) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
     assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (998.0, 2.0)
     stream.wall, stream.now = 1060.0, 60.0
     assert stream.say()["lag_seconds"] == 62.0, "what was committed since is not known"
-    stream.receive(heard=58.0, end=58.0)
+    stream.receive(last=58.0, end=58.0)
     said = stream.say()
     assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1058.0, 0.0)
     stream.wall, stream.now = 1119.0, 119.0
@@ -124,14 +124,14 @@ def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
 
 def test_a_driver_whose_sink_hangs_reports_since_when() -> None:
     stream = Reported([stream_table("a")])
-    stream.receive(heard=0.0, changes=3)
+    stream.receive(last=0.0, changes=3)
     stream.hear(100, 200, 999.0, changes=3)
     assert stream.say()["flow"] == {"heard": True, "silence": 0.0, "waiting": 0.0, "commit": None}
     stream.now = 10.0
-    stream.receive(heard=10.0, end=10.0, changes=5)
+    stream.receive(last=10.0, end=10.0, changes=5)
     stream.run._observe()
     stream.now, stream.wall = 95.0, 1095.0
-    stream.receive(heard=94.0, end=94.0, changes=5)
+    stream.receive(last=94.0, end=94.0, changes=5)
     said = stream.say()
     assert (said["flow"]["silence"], said["flow"]["waiting"], said["lag_seconds"]) == (1.0, 85.0, 96.0)
     stream.hear(200, 300, 1010.0, changes=5)

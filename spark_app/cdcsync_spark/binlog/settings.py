@@ -1,0 +1,54 @@
+"""What a binlog reader is asked for. Picklable: the stream's reader runs in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdcsync_core.position import Position
+from cdcsync_core.run import Decoder
+from cdcsync_core.spec import Tables
+from cdcsync_core.table import Table, TableId
+from cdcsync_mysql.connection import Source
+
+
+@dataclass(frozen=True)
+class Reconnect:
+    """A lost source is tried again every `pause_seconds`; without progress for `window_seconds`,
+    the run ends."""
+
+    window_seconds: float = 60.0
+    pause_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class ReaderSettings:
+    """What to read, and how.
+
+    `ahead` holds the positions of tables that are beyond `start`; a batch is full when it takes
+    `max_batch_bytes` of memory (`TransactionAssembler.size`); `interval_seconds` is the time from
+    one batch to the next where none is full before. Without `befores`, before images that a fold by
+    key does not need are left out. `spare_ids` are used where a dump with `replica_id` does not
+    begin within `begin_seconds` (see `binlog.replica_ids`; the reader sets that). `received` is the
+    file for what has been received (see `received`); None: none. With `patterns`, batches count
+    what the binlog has of other tables that match them.
+    """
+
+    source: Source
+    log: str
+    replica_id: int
+    tables: Mapping[TableId, Table]
+    start: Position
+    ahead: Mapping[TableId, Position]
+    heartbeat_seconds: float
+    max_batch_bytes: int
+    folder: Path
+    decoder: Decoder = Decoder.VECTORIZED
+    interval_seconds: float = 0.0
+    befores: bool = True
+    spare_ids: tuple[int, ...] = ()
+    begin_seconds: float | None = None
+    received: Path | None = None
+    patterns: Tables | None = None
+    reconnect: Reconnect = Reconnect()
