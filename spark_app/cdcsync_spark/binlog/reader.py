@@ -65,7 +65,8 @@ FindPrepared = Callable[[str, LogOffset, Callable[[TableId], bool], Spool], Open
 
 
 class BinlogReader:
-    """`start()` once, then `take()` as often as wanted, `stop()` at the end."""
+    """`start()` once, then `next_batch()` as often as needed, `stop()` at the end. `clock` counts
+    seconds and never goes back."""
 
     def __init__(
         self,
