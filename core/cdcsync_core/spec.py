@@ -148,7 +148,7 @@ class Tables(Part):
         return self.invalid_characters == "replace"
 
     def as_read(self, table: Table) -> Table:
-        """The table with its texts read as the resource says."""
+        """The table with its texts read as the resource asks."""
         return table.replacing() if self.replaces_invalid else table
 
     @cached_property

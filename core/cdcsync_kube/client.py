@@ -39,7 +39,7 @@ class ApiError(Exception):
 
     @property
     def conflict(self) -> bool:
-        """Somebody else was first: the object exists, or has changed."""
+        """Another writer was first: the object exists, or has changed."""
         return self.status == http.client.CONFLICT
 
     @property
@@ -62,7 +62,7 @@ class Api:
         self._opened: weakref.WeakSet[_OfThread] = weakref.WeakSet()
         self.calls = 0
 
-    def hurried(self, timeout: float) -> Api:
+    def with_timeout(self, timeout: float) -> Api:
         """The same server by connections of its own, with another timeout."""
         return Api(self.server, self.tls, self.token, timeout)
 
@@ -185,7 +185,7 @@ class _OfThread:
 
 def _refusal(status: int, text: bytes) -> ApiError:
     try:
-        said = json.loads(text)
-        return ApiError(status, str(said.get("reason", "")), str(said.get("message", "")))
+        answer = json.loads(text)
+        return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")))
     except (ValueError, AttributeError):
         return ApiError(status, "", text[:500].decode(errors="replace"))

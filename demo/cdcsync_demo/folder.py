@@ -1,6 +1,6 @@
 """The demo's folder: what is where in it, that it is ours, and that one demo at a time uses it.
 
-<folder>/cdcsync-demo.marker   says that a demo made the folder; locked (flock) while one runs
+<folder>/cdcsync-demo.marker   marks the folder as a demo's; locked (flock) while one runs
 <folder>/mariadb/              the server's data, removed at the end
 <folder>/shop.yaml             the example's manifest with this demo's host, port and folder
 <folder>/secret.yaml           the account of this demo's server, readable by this user only
@@ -25,7 +25,7 @@ from cdcsync_core.manifest import SECRET_LABEL, read_yaml
 from cdcsync_core.spec import KIND
 from cdcsync_operator.reconcile.files import write_atomically
 
-#: beside the package in a wheel, or in the repository
+#: in the package of a wheel, or in the repository
 _EXAMPLES = (
     Path(__file__).with_name("examples") / "shop.yaml",
     Path(__file__).resolve().parents[2] / "examples" / "shop.yaml",
@@ -61,7 +61,7 @@ class DemoFolder:
         return self.root / "secret.yaml"
 
     def shown(self, path: Path) -> str:
-        """For people who stand where they started the demo."""
+        """For people: relative to the folder where they started the demo."""
         return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
     def write_manifest(self, host: str, port: int, user: str, password: str) -> None:
@@ -96,7 +96,7 @@ def example_resource() -> dict[str, Any]:
 @contextmanager
 def open_folder(root: Path) -> Iterator[DemoFolder]:
     """The folder, emptied of what the last demo left. Raises SpecInvalid if a demo uses it now, or
-    if it is somebody else's."""
+    if no demo created it."""
     folder = DemoFolder(root.resolve())
     if folder.root.exists() and any(folder.root.iterdir()) and not folder.marker.is_file():
         raise fail(

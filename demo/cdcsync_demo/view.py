@@ -1,7 +1,7 @@
 """What the demo shows: one line per step with the seconds since the start, and below them, in a
 terminal, what is going on right now.
 
-Two threads tell it things, the controller's and the story's.
+Two threads use it, the controller's and the demo's.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DemoView:
                 self._live = None
 
     def status(self, resource: CdcSync, status: Status) -> None:
-        """Called after every look of the controller."""
+        """Called after every reconciliation."""
         with self._lock:
             if self._live is not None:
                 self._status = draw(resource.full_name, status, time.time(), self._rates)
@@ -86,7 +86,7 @@ class DemoView:
 
     @contextmanager
     def verifying(self) -> Iterator[Callable[[Progress], None]]:
-        """While the block runs, its progress is drawn beside the status."""
+        """While the block runs, its progress is drawn with the status."""
         self._verifying = view = verify_view.ProgressView()
 
         def note(progress: Progress) -> None:

@@ -31,7 +31,7 @@ class Writer:
 
     def __init__(self, connect: Connect, rate: float, customers: int, orders: int, seed: int = 1) -> None:
         self._connect, self._rate = connect, rate
-        self._shop = _Visitors(Random(seed), customers, orders)  # noqa: S311 (nothing secret)
+        self._shop = _Customers(Random(seed), customers, orders)  # noqa: S311 (nothing secret)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop-writes", daemon=True)
         self.transactions = 0
@@ -54,7 +54,7 @@ class Writer:
             with self._connect() as connection:
                 while not self._stopping.wait(1 / self._rate):
                     self._write(connection)
-        except BaseException as e:  # noqa: BLE001 (told by `stop` in the thread that started this one)
+        except BaseException as e:  # noqa: BLE001 (raised by `stop` in the thread that started this one)
             self.failure = e
 
     def _write(self, connection: pymysql.connections.Connection[Any]) -> None:
@@ -68,7 +68,7 @@ class Writer:
             self.rows += changed
 
 
-class _Visitors:
+class _Customers:
     """What people do next."""
 
     def __init__(self, random: Random, customers: int, orders: int) -> None:

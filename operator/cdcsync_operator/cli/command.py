@@ -1,6 +1,6 @@
 """What all commands share: their options, their exit codes, and how an error leaves them.
 
-Exit codes: 0 done; 1 a failure that a retry may cure; 2 wrong usage or manifest; 3 the user must
+Exit codes: 0 done; 1 a failure that a retry may fix; 2 wrong usage or manifest; 3 the user must
 act; 4 differences.
 """
 

@@ -31,7 +31,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.RETRY)
     except BrokenPipeError:
-        # whoever read our output has left; nothing may be written at the interpreter's end either
+        # the reader of our output has closed it; nothing may be written at the interpreter's end
+        # either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.RETRY)
 

@@ -1,8 +1,8 @@
 """What commands print: data on stdout, everything else on stderr, each for people or as JSON for
 programs.
 
-Why it exists: a command says a thing once; whether it becomes a coloured table or a JSON object is
-decided here. Errors always say what was found, what was needed and what to do.
+Why it exists: a command prints a thing once; whether it becomes a coloured table or a JSON object
+is decided here. Errors always state what was found, what was needed and what to do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Output:
         sys.stdout.flush()
 
     def note(self, text: str, kind: str = "note") -> None:
-        """News for whoever watches."""
+        """A message for people who watch."""
         if self.as_json:
             sys.stderr.write(json.dumps({kind: text}, ensure_ascii=False) + "\n")
         else:

@@ -1,5 +1,4 @@
-"""`cdcsync run`: runs a sync on this machine until its goal is reached or somebody interrupts
-it."""
+"""`cdcsync run`: runs a sync on this machine until its goal is reached or it is interrupted."""
 
 from __future__ import annotations
 
@@ -45,15 +44,15 @@ def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str, dec
         with open_view(output, controller.source) as view:
             code = controller.run(Until(until), view.show, output.note)
             last = view.last
-        _say_end(output, last, code)
+        _print_end(output, last, code)
         return code
 
 
-def _say_end(output: Output, status: Status, code: ExitCode) -> None:
+def _print_end(output: Output, status: Status, code: ExitCode) -> None:
     """Why it ended, where that is not what was asked for."""
     stalled, ready = status.condition("Stalled"), status.condition("Ready")
     if stalled.status == "True":
-        _say_failures(output, status, stalled)
+        _print_failures(output, status, stalled)
     elif status.phase is Phase.PAUSED and code is not ExitCode.DONE:
         output.failure("Paused", "spec.state is paused; needed: running; remedy: set spec.state: running")
     elif code is not ExitCode.DONE:
@@ -62,7 +61,7 @@ def _say_end(output: Output, status: Status, code: ExitCode) -> None:
         output.line({"exit": int(code), "status": status.to_dict()})
 
 
-def _say_failures(output: Output, status: Status, stalled: Condition) -> None:
+def _print_failures(output: Output, status: Status, stalled: Condition) -> None:
     """Of each failed table its own reason; of the sync its own, where that is not the tables'."""
     failed = [t for t in status.table_status if t.failed]
     if not failed or not stalled.message.startswith(failed[0].message):

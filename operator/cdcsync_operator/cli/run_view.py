@@ -1,9 +1,9 @@
 """How `cdcsync run` shows its progress: bars in a terminal, sparse lines without one, JSON lines
 for programs.
 
-Why it is right: a view is shown the status after every look and decides only what is worth a line;
-it never asks anything itself. Lines come on changes and else every few seconds, so that a log of a
-week stays readable.
+Why it is right: a view gets the status after every reconciliation and decides only what is worth a
+line; it never asks anything itself. Lines come on changes and else every few seconds, so that a log
+of a week stays readable.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.status_view import Rates, draw, summary
 from cdcsync_operator.reconcile.preflight import PreflightRunner
 
-#: seconds between two lines of progress, and until a line is said again that says the same
+#: seconds between two lines of progress, and until an unchanged line is printed again
 EVERY = 5.0
 _AGAIN = 60.0
 _REDRAW = 0.5
 
 
 class RunView:
-    """Shared by all forms: news are told once, on stderr; `paint` draws the rest."""
+    """Shared by all forms: changes are printed once, on stderr; `paint` draws the rest."""
 
     def __init__(self, output: Output, source: PreflightRunner, clock: Callable[[], float] = time.time) -> None:
         self._output, self._source, self._clock = output, source, clock
-        self._told: dict[tuple[str, ...], float] = {}
+        self._printed: dict[tuple[str, ...], float] = {}
         self._line = ("", 0.0)
         self._essence: tuple[Any, ...] = ()
         self._shown_at = 0.0
         self.last = Status()
 
     def show(self, resource: CdcSync, status: Status) -> None:
-        """Called after every look of the controller."""
-        self._tell_news(status)
+        """Called after every reconciliation."""
+        self._print_changes(status)
         self.last = status
         essence = (status.phase, tuple((t.name, t.phase) for t in status.table_status), status.restarts.consecutive)
         now = self._clock()
@@ -53,33 +53,33 @@ class RunView:
     every = EVERY
 
     def paint(self, resource: CdcSync, status: Status, now: float) -> None:
-        line, (before, said_at) = summary(status), self._line
-        if line != before or now - said_at >= _AGAIN:
+        line, (before, printed_at) = summary(status), self._line
+        if line != before or now - printed_at >= _AGAIN:
             self._line = (line, now)
             self._output.console.print(line, markup=False)
 
-    def _tell_news(self, status: Status) -> None:
+    def _print_changes(self, status: Status) -> None:
         outcome = self._source.outcome()
         for warning in outcome.warnings if outcome else ():
-            if self._is_news("warning", warning):
+            if self._is_new("warning", warning):
                 self._output.warn(warning)
         for table in status.table_status:
-            if table.failed and self._is_news(table.name, table.reason, table.message):
+            if table.failed and self._is_new(table.name, table.reason, table.message):
                 self._output.failure(table.reason, table.message)
             uncaptured = table.phase is TablePhase.UNASSIGNED and table.reason
-            if uncaptured and self._is_news(table.name, table.reason, table.message):
+            if uncaptured and self._is_new(table.name, table.reason, table.message):
                 self._output.warn(f"not captured: {table.reason}: {table.message}")
         restarts, ready = status.restarts, status.condition("Ready")
-        if restarts.next_attempt_at and self._is_news("restart", restarts.reason, ready.message, again=_AGAIN):
+        if restarts.next_attempt_at and self._is_new("restart", restarts.reason, ready.message, again=_AGAIN):
             text = f"{restarts.reason}: {ready.message}; failure {restarts.consecutive} in a row"
             self._output.warn(f"{text}, next attempt at {restarts.next_attempt_at}")
 
-    def _is_news(self, *key: str, again: float = float("inf")) -> bool:
-        """Whether this was not said in the last `again` seconds."""
+    def _is_new(self, *key: str, again: float = float("inf")) -> bool:
+        """Whether this was not printed in the last `again` seconds."""
         now = self._clock()
-        if now - self._told.get(key, float("-inf")) < again:
+        if now - self._printed.get(key, float("-inf")) < again:
             return False
-        self._told[key] = now
+        self._printed[key] = now
         return True
 
 

@@ -1,8 +1,8 @@
-"""`cdcsync status`: what the state folder says about a sync, or the cluster, once or again and
+"""`cdcsync status`: the status of a sync, from the state folder or the cluster, once or again and
 again.
 
-A sync that was not run with the state folder is looked for on the cluster of the kubeconfig, where
-there is one.
+A sync that was not run with the state folder is searched for on the cluster of the kubeconfig,
+where there is one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def status(
 
 @dataclass(frozen=True)
 class _Sync:
-    """A sync as it is now; `running`: somebody takes care of it."""
+    """A sync as it is now; `running`: a controller reconciles it."""
 
     namespace: str
     name: str
@@ -105,7 +105,7 @@ def _syncs(name: str | None, files: tuple[str, ...], namespace: str, root: Path)
 
 
 def _local(folder: StateFolder) -> _Sync:
-    """With nobody running it, its lag grows and it is not ready."""
+    """Where nothing runs it, its lag grows and it is not ready."""
     spec, _, known = read_state(folder)
     running = folder.is_locked()
     if not running and spec is not None:
@@ -120,8 +120,8 @@ def _on_cluster(namespace: str, name: str) -> _Sync:
     try:
         found = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/cdcsyncs/{name}")
     except ApiError as error:
-        said = f"no CdcSync {namespace}/{name} on the cluster" if error.gone else f"the cluster said: {error}"
-        raise fail(Reason.SPEC_INVALID, said, remedy="give its name and -n; see `kubectl get cdcsync -A`") from None
+        what = f"no CdcSync {namespace}/{name} on the cluster" if error.gone else f"the API server answered: {error}"
+        raise fail(Reason.SPEC_INVALID, what, remedy="give its name and -n; see `kubectl get cdcsync -A`") from None
     finally:
         api.close()
     return _Sync(namespace, name, Status.model_validate(found.get("status") or {}), running=True)

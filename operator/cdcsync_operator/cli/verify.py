@@ -1,4 +1,4 @@
-"""`cdcsync verify`: compares source and target while both live, and says what differs."""
+"""`cdcsync verify`: compares source and target while both are written, and prints what differs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
 )
 @click.option(
     "--wait", default="2m", show_default=True, callback=_seconds, metavar="DURATION",
-    help="How long the stream may take to pass the position at which keys were read again.",
+    help="How long the stream may take to pass the position at which keys were compared again.",
 )  # fmt: skip
 @reporting
 def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, wait: float) -> ExitCode:
     """Compare source and target, also while both are written. Exit code 4: they differ.
 
-    Keys whose rows differ are read again once the stream has passed a position taken after the
-    first read. They are reported only if they differ again and the log has no change of them in
+    Keys whose rows differ are compared again once the stream has passed a position taken after the
+    first read. They are reported only if they differ again and the binlog has no change of them in
     between.
     """
     with opened_manifest(files) as (resource, secrets), watching(output) as on_progress:

@@ -49,10 +49,10 @@ class ProgressView:
 
 def _doing(progress: Progress) -> str:
     if progress.step is Step.WAITING:
-        return f"{progress.candidates:,} keys to look at again: waiting for the stream"
+        return f"{progress.candidates:,} keys to compare again: waiting for the stream"
     if progress.step is Step.READING_AGAIN:
-        return f"{progress.candidates:,} keys to look at again: reading"
-    return f"{progress.candidates:,} keys to look at again" if progress.candidates else ""
+        return f"{progress.candidates:,} keys to compare again: reading"
+    return f"{progress.candidates:,} keys to compare again" if progress.candidates else ""
 
 
 @contextmanager
@@ -71,15 +71,15 @@ def watching(output: Output) -> Iterator[Callable[[Progress], None]]:
 
             yield paint
     else:
-        told: set[tuple[str, Step]] = set()
+        printed: set[tuple[str, Step]] = set()
 
-        def say(progress: Progress) -> None:
+        def write(progress: Progress) -> None:
             known = view.note(progress)
-            if (known.table, known.step) not in told:
-                told.add((known.table, known.step))
+            if (known.table, known.step) not in printed:
+                printed.add((known.table, known.step))
                 output.notes.print(f"{known.table}: {known.step.value}", markup=False)
 
-        yield say
+        yield write
 
 
 def render(console: Console, results: Sequence[TableResult]) -> None:
@@ -96,7 +96,7 @@ def render(console: Console, results: Sequence[TableResult]) -> None:
     changing = sum(r.changing for r in results)
     if changing:
         console.print(
-            f"[dim]{changing:,} keys changed while both sides were read; each is what the log says it must be, on both[/]"
+            f"[dim]{changing:,} keys changed while both sides were read; each is as the binlog has it, on both[/]"
         )
 
 

@@ -56,7 +56,7 @@ class KubeOperator:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._leading = threading.Lock()
-        self._hurried = self.api.hurried(TIMEOUT)
+        self._lease_api = self.api.with_timeout(TIMEOUT)
 
     def changed(self, namespace: str, name: str) -> None:
         """Something about this sync may be different."""
@@ -89,7 +89,7 @@ class KubeOperator:
     @property
     def api_calls(self) -> int:
         """Those of the lease, too."""
-        return self.api.calls + self._hurried.calls
+        return self.api.calls + self._lease_api.calls
 
     # -- threads
 
@@ -132,7 +132,7 @@ class KubeOperator:
 
     def _lease(self) -> Lease | None:
         namespace, _, name = self.settings.lease.partition("/")
-        return Lease(self._hurried, namespace, name, self.settings.identity, time.monotonic) if name else None
+        return Lease(self._lease_api, namespace, name, self.settings.identity, time.monotonic) if name else None
 
     def _list(self) -> None:
         """Finds the syncs of which no event came."""

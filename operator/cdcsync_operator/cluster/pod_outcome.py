@@ -63,8 +63,8 @@ def waiting(driver: Object | None, executors: Iterable[Object], now: float) -> t
     waits = [pod for pod in executors if _scheduler_messages([pod], now)]
     if not waits:
         return "", ""
-    messages = "; ".join(_scheduler_messages(waits, now))
-    return Reason.EXECUTORS_UNSCHEDULABLE.value, f"no node takes {len(waits)} of the executors' pods: {messages}"
+    texts = "; ".join(_scheduler_messages(waits, now))
+    return Reason.EXECUTORS_UNSCHEDULABLE.value, f"no node takes {len(waits)} of the executors' pods: {texts}"
 
 
 def _scheduler_messages(pods: Iterable[Object], now: float) -> list[str]:

@@ -33,7 +33,7 @@ from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, T
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
-#: seconds between two looks when nothing wakes the controller
+#: seconds between two reconciliations when nothing wakes the controller
 TICK = 0.5
 DRIVER = (sys.executable, "-m", "cdcsync_spark")
 
@@ -53,17 +53,17 @@ class LocalController:
     _announced: bool = field(default=False)
 
     def run(
-        self, until: Until, show: Callable[[CdcSync, Status], None], say: Callable[[str], None] = lambda _: None
+        self, until: Until, show: Callable[[CdcSync, Status], None], note: Callable[[str], None] = lambda _: None
     ) -> ExitCode:
-        """Runs to the goal or to an interrupt, then drains. `show` is called after every look,
-        `say` gets news.
+        """Runs to the goal or to an interrupt, then drains. `show` is called after every
+        reconciliation, `note` gets messages for people.
 
         Raises InternalError where the state folder is removed meanwhile: its drivers are ended, for
         no later run would find them.
         """
         try:
             with _signals(self.interrupt):
-                self._run_to_the_end(until, show, say)
+                self._run_to_the_end(until, show, note)
             self.reconciler.flush()
         except OSError as error:
             lost = self._lost_folder(error)
@@ -74,12 +74,12 @@ class LocalController:
         return ExitCode.RETRY if self.exit is None else self.exit
 
     def _run_to_the_end(
-        self, until: Until, show: Callable[[CdcSync, Status], None], say: Callable[[str], None]
+        self, until: Until, show: Callable[[CdcSync, Status], None], note: Callable[[str], None]
     ) -> None:
         while True:
             if self._interrupts == 1 and not self._announced:
                 self._announced = True
-                say("draining; interrupt again to end at once (what is not committed is done again next time)")
+                note("draining; interrupt again to end at once (what is not committed is done again next time)")
             decision = self.reconciler.reconcile(closing=self.closing)
             resource, _ = self.store.load()
             show(resource, decision.status)

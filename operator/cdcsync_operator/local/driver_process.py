@@ -1,4 +1,4 @@
-"""One driver as a child process: spoken to by signals, heard through a pipe.
+"""One driver as a child process: controlled by signals, its reports read from a pipe.
 
 Why it is right:
 - The driver leads a session of its own: a Ctrl-C in the terminal reaches the controller only, which
@@ -69,7 +69,7 @@ class DriverProcess:
         on_change: Callable[[], None],
     ) -> None:
         self._files, self._on_report, self._on_change = files, on_report, on_change
-        self._last_words: dict[str, object] | None = None
+        self._exit_report: dict[str, object] | None = None
         self._kills_before = _oom_kills()
         self.exit: Exit | None = None
         read_end, write_end = os.pipe()
@@ -113,7 +113,7 @@ class DriverProcess:
                 report = _parse(line)
                 if report is None:
                     continue
-                self._last_words = report.exit or self._last_words
+                self._exit_report = report.exit or self._exit_report
                 self._on_report(report)
                 self._on_change()
 
@@ -127,15 +127,15 @@ class DriverProcess:
         self._on_change()
 
     def _outcome(self, code: int) -> Exit:
-        words = self._last_words
-        if words is not None:
-            message = " ".join(str(words.get("message", "")).split())  # a line in a condition is one failure
-            return Exit(int(str(words.get("code", code))), str(words.get("reason", "")), message)
+        report = self._exit_report
+        if report is not None:
+            message = " ".join(str(report.get("message", "")).split())  # a line in a condition is one failure
+            return Exit(int(str(report.get("code", code))), str(report.get("reason", "")), message)
         where = f"see {self._files.log}"
         if (code == -signal.SIGKILL and _oom_kills() > self._kills_before) or _ran_out_of_memory(self._files.log):
             return Exit(ExitCode.RETRY, Reason.OUT_OF_MEMORY.value, f"the driver ran out of memory; {where}")
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, f"the driver {how} without a last word; {where}")
+        return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, f"the driver {how} without an exit report; {where}")
 
 
 def _spawn(command: Sequence[str], files: RunFiles, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
@@ -161,7 +161,7 @@ def _parse(line: str) -> Report | None:
 
 def _oom_kills() -> int:
     """How often the kernel ended a process of this control group for want of memory; 0 where it
-    does not say."""
+    is not known."""
     for path in (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control")):
         with contextlib.suppress(OSError, ValueError):
             fields = dict(line.split() for line in path.read_text(encoding="ascii").splitlines())

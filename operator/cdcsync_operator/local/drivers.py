@@ -2,9 +2,9 @@
 folders.
 
 Why it is right: a run's folder is its own and its driver's lock lies in it, so what an earlier
-controller left is judged by facts: a driver that still lives is waited for (it drains, because
-nobody hears it any more) and then killed; one that is gone counts as drained, since its work is in
-the targets. Reports of a run count only for the tables that no newer run has.
+controller left is judged by facts: a driver that still lives is waited for (it drains, because its
+reports are not read any more) and then killed; one that is gone counts as drained, since its work
+is in the targets. Reports of a run count only for the tables that no newer run has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JOIN_SECONDS = 2.0
 
 
 class _Inbox:
-    """Reports of one run between the thread that hears them and the controller that takes them."""
+    """Reports of one run between the thread that reads them and the controller that merges them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -75,7 +75,7 @@ class _Run:
             state = RunState.ENDED
             if self.error is not None:
                 asked, outcome = False, _exit_of(self.error)
-        heard = self.inbox
+        inbox = self.inbox
         return ObservedRun(
             a.kind,
             a.id,
@@ -84,10 +84,10 @@ class _Run:
             state,
             self.started_at,
             asked,
-            heard.reported_at,
+            inbox.reported_at,
             outcome,
-            flow=heard.flow,
-            appeared=heard.appeared,
+            flow=inbox.flow,
+            appeared=inbox.appeared,
         )
 
 
@@ -99,7 +99,7 @@ def _exit_of(error: CdcError) -> Exit:
 @dataclass
 class LocalDrivers:
     """`table(name)` gives the recorded definition of a table, `splits` plans one (see `Planner`);
-    `wake` is called on news."""
+    `wake` is called after changes."""
 
     folder: StateFolder
     secrets_dir: Path
@@ -178,8 +178,8 @@ class LocalDrivers:
         return RunFiles(self.folder.runs / run, self.log_of(run))
 
     def _assignments(self, action: StartRun, inbox: _Inbox) -> Iterator[TableAssignment]:
-        """The tables with their definitions; one that nobody knows any more is reported in the
-        driver's stead."""
+        """The tables with their definitions; one whose definition is not known is reported
+        in the driver's stead."""
         for name, nonce in action.tables:
             try:
                 yield TableAssignment(self.table(name), nonce)

@@ -7,7 +7,7 @@
     <state-dir>/<namespace>.<name>/tables.json   the recorded table definitions
     <state-dir>/<namespace>.<name>/tables/       the tables of a status too large for one file
 
-Everything but the log files can be deleted between two runs: the targets' commits are the truth
+Everything but the driver logs can be deleted between two runs: the targets' commits are the truth
 (rule R4).
 """
 
@@ -91,7 +91,7 @@ class StateFolder:
         return file
 
     def is_locked(self) -> bool:
-        """Whether a controller runs; for those who only look."""
+        """Whether a controller runs; for commands that only read."""
         if not self.lock_file.exists():
             return False
         with open(self.lock_file, encoding="utf-8") as file:
@@ -103,7 +103,7 @@ class StateFolder:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Tried for a moment: somebody who only looks holds the lock for as long as that takes."""
+    """Tried for a moment: a command that only reads holds the lock for as long as that takes."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,7 @@
 
 Why it is right: the files are read again when they change, so a pause, a nonce or a new password
 take effect while the sync runs; a manifest that became wrong changes nothing and is reported. The
-generation grows whenever the spec differs from the one that is stored beside the status, so that a
+generation grows whenever the spec differs from the one that is stored with the status, so that a
 change between two runs is a change, too.
 """
 
@@ -66,8 +66,8 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is not UTF-8 text"
-        raise fail(Reason.SPEC_INVALID, f"{path} cannot be read: {said}", needed="a manifest") from None
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is not UTF-8 text"
+        raise fail(Reason.SPEC_INVALID, f"{path} cannot be read: {reason}", needed="a manifest") from None
 
 
 class LocalStore:
@@ -86,8 +86,8 @@ class LocalStore:
         self._on_secrets, self._on_fault = on_secrets, on_fault
         self._shards = TableShards(folder.table_shards)
         self._stored_spec, self._generation, self._status = read_state(folder)
-        self._status = _asked_again(manifest.resource.spec, self._status)
-        self._take(manifest)
+        self._status = _reset_for_new_run(manifest.resource.spec, self._status)
+        self._adopt(manifest)
 
     def load(self) -> tuple[CdcSync, Status]:
         if self._files.changed():
@@ -119,11 +119,11 @@ class LocalStore:
                     needed="the same namespace and name",
                     remedy="end this run and start another one",
                 )
-            self._take(manifest)
+            self._adopt(manifest)
         except CdcError as error:
             self._on_fault(error)
 
-    def _take(self, manifest: Manifest) -> None:
+    def _adopt(self, manifest: Manifest) -> None:
         spec = manifest.resource.to_dict()["spec"]
         if spec != self._stored_spec:
             self._generation += 1
@@ -170,10 +170,10 @@ def _parsed(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
 
 
-def _asked_again(spec: Spec, status: Status) -> Status:
-    """A person who runs the sync again asks for another attempt, whatever became of the last one:
+def _reset_for_new_run(spec: Spec, status: Status) -> Status:
+    """A new run is a new attempt, whatever became of the previous one:
     source and sink are judged by a preflight of this run, not by what the last one found."""
     tables = [retried(spec, t) for t in status.table_status]
     phase = Phase.PENDING if status.phase is Phase.FAILED else status.phase
-    judged = tuple(c for c in status.conditions if c.type not in ("SourceReady", "SinkReady"))
-    return only_tables(status, tables).with_(phase=phase, restarts=Restarts(), conditions=judged)
+    kept = tuple(c for c in status.conditions if c.type not in ("SourceReady", "SinkReady"))
+    return only_tables(status, tables).with_(phase=phase, restarts=Restarts(), conditions=kept)

@@ -1,4 +1,4 @@
-"""A verification as a child process: `python -m cdcsync_spark.verify`, heard line by line.
+"""A verification as a child process: `python -m cdcsync_spark.verify`, read line by line.
 
 Why a process: the comparison belongs to the Spark side, which the operator does not import. Why it
 is right: the child leads a session of its own and is ended with its workers when this process is
@@ -31,11 +31,11 @@ _END_SECONDS = 5.0
 _TAIL = 2000
 
 
-def verify_config(resource: CdcSync, secrets_dir: Path, state_dir: Path, limit: int, patience: float) -> VerifyConfig:
+def verify_config(resource: CdcSync, secrets_dir: Path, state_dir: Path, limit: int, timeout: float) -> VerifyConfig:
     """`scratch_dir` is filled in when the process starts."""
     folder = StateFolder(state_dir.resolve(), resource.metadata.namespace, resource.metadata.name)
     return VerifyConfig(
-        resource.to_dict(), str(secrets_dir), str(folder.state_file), str(folder.lock_file), "", limit, patience
+        resource.to_dict(), str(secrets_dir), str(folder.state_file), str(folder.lock_file), "", limit, timeout
     )
 
 
@@ -58,10 +58,10 @@ class Verification:
             config, log = folder / "config.json", folder / "stderr.txt"
             config.write_text(replace(self._config, scratch_dir=str(folder)).to_json(), encoding="utf-8")
             with self._started([*self._command, str(config)], log) as process:
-                results = list(_heard(process, on_progress))
+                results = list(_results(process, on_progress))
                 code = process.wait()
             if not results and code != ExitCode.DONE:
-                raise _last_words(log, code)
+                raise _exit_report(log, code)
         return sorted(results, key=lambda r: r.table)
 
     def end(self) -> None:
@@ -94,14 +94,14 @@ class Verification:
                 process.stdout.close()
 
 
-def _heard(process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> Iterator[TableResult]:
+def _results(process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> Iterator[TableResult]:
     assert process.stdout
     for line in process.stdout:
-        told = parse_line(line)
-        if isinstance(told, Progress):
-            on_progress(told)
+        report = parse_line(line)
+        if isinstance(report, Progress):
+            on_progress(report)
         else:
-            yield told
+            yield report
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -115,7 +115,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _last_words(log: Path, code: int) -> CdcError:
+def _exit_report(log: Path, code: int) -> CdcError:
     text = log.read_text(encoding="utf-8", errors="replace")
     lines = text.strip().splitlines()
     with contextlib.suppress(ValueError, KeyError):

@@ -16,7 +16,7 @@ from cdcsync_core.status import Phase, Status, TableStatus, only_tables, with_co
 from cdcsync_operator.cli.command import exit_code
 from cdcsync_operator.cli.main import COMMANDS, cli
 from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.run import _say_end
+from cdcsync_operator.cli.run import _print_end
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalStore, ManifestFiles
 
@@ -208,7 +208,7 @@ def test_a_run_ends_with_each_failed_table_under_its_own_reason(
     ]
     message = "s.a: none; remedy: add one\ns.b: a zero date" if stalled == "NoPrimaryKey" else "the binlog is purged"
     status = with_condition(only_tables(Status(), failed), "Stalled", True, stalled, message, 0)
-    _say_end(Output(as_json=True), status, ExitCode.USER_MUST_ACT)
+    _print_end(Output(as_json=True), status, ExitCode.USER_MUST_ACT)
     said = [json.loads(line)["error"] for line in capsys.readouterr().err.splitlines()]
     of_tables = [
         {"reason": "NoPrimaryKey", "found": "s.a: none", "remedy": "add one"},

@@ -87,7 +87,7 @@ def test_a_lost_driver_is_replaced(local: LocalHarness, kind: RunKind, word: str
     failed = [s for s in local.shown if s.restarts.consecutive]
     assert failed[0].restarts.reason == "DriverLost"
     message = failed[0].condition("Ready").message
-    assert ("SIGKILL" if word == "crash" else "without a last word") in message
+    assert ("SIGKILL" if word == "crash" else "without an exit report") in message
     assert ".log" in message
 
 

@@ -1,7 +1,7 @@
-"""The demo's story: a server, a shop, writes, the sync, and two proofs that the copy is right.
+"""One run of the demo: a server, a shop, writes, the sync, and two proofs that the copy is right.
 
-The sync is run by the same controller as `cdcsync run`, in the main thread; the story goes on
-beside it in a thread of its own and looks at the status that the controller shows. Whatever
+The sync is run by the same controller as `cdcsync run`, in the main thread; the demo goes on in
+a thread of its own and reads the status that the controller shows. Whatever
 happens, what was started is ended: the server, the writes, the drivers, a verification.
 """
 
@@ -39,7 +39,7 @@ from cdcsync_operator.local.verification_process import Verification, verify_con
 
 _USER = "cdc"
 _SERVER_OPTIONS = {"innodb-buffer-pool-size": "384M", "innodb-log-file-size": "256M"}
-_PATIENCE = 120.0
+_VERIFY_TIMEOUT = 120.0
 _STREAM_SECONDS = 5.0
 
 
@@ -52,7 +52,7 @@ class Size:
 
 
 class Aborted(Exception):
-    """The sync ended before the story did."""
+    """The sync ended before the demo did."""
 
 
 def run_demo(folder: DemoFolder, size: Size, view: DemoView, output: Output) -> ExitCode:
@@ -129,22 +129,22 @@ def _run_sync(folder: DemoFolder, writer: Writer, view: DemoView, output: Output
     manifest_shown, secret_shown, state_shown = map(folder.shown, (folder.manifest, folder.secret, folder.state))
     view.detail(f"cdcsync run -f {manifest_shown} -f {secret_shown} --state-dir {state_shown}")
     with open_local(files, manifest, folder.state, CALLS, on_fault=output.error) as controller, view.going_on():
-        story = Story(folder, manifest, controller, writer, view)
-        story.start()
+        demo = DemoRun(folder, manifest, controller, writer, view)
+        demo.start()
         try:
-            code = controller.run(Until.FOREVER, story.show)
+            code = controller.run(Until.FOREVER, demo.show)
         finally:
-            story.end()
-    if story.failure is not None:
-        raise story.failure
-    if not story.told:
-        _say_failure(controller, view, output)
+            demo.end()
+    if demo.failure is not None:
+        raise demo.failure
+    if not demo.finished:
+        _show_failure(controller, view, output)
         return ExitCode.RETRY if code is ExitCode.DONE else code
-    return verdict(story.results)
+    return verdict(demo.results)
 
 
-def _say_failure(controller: LocalController, view: DemoView, output: Output) -> None:
-    """The sync ended first: because of a failure, or because somebody interrupted it."""
+def _show_failure(controller: LocalController, view: DemoView, output: Output) -> None:
+    """The sync ended first: because of a failure, or because it was interrupted."""
     stalled = controller.store.load()[1].condition("Stalled")
     if stalled.status == "True":
         output.failure(stalled.reason, stalled.message)
@@ -153,8 +153,8 @@ def _say_failure(controller: LocalController, view: DemoView, output: Output) ->
 
 
 @dataclass
-class Story:
-    """What happens while the sync runs; `told` when it came to its end."""
+class DemoRun:
+    """What happens while the sync runs; `finished` when it came to its end."""
 
     folder: DemoFolder
     manifest: Manifest
@@ -163,20 +163,20 @@ class Story:
     view: DemoView
     results: list[TableResult] = field(default_factory=list)
     failure: BaseException | None = None
-    told: bool = False
+    finished: bool = False
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._status = Status()
         self._ending = False
         self._verification: Verification | None = None
-        self._thread = threading.Thread(target=self._run, name="story", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
-        """Ends the story where it is, a verification included."""
+        """Ends the demo where it is, a verification included."""
         with self._changed:
             self._ending = True
             verification = self._verification
@@ -186,29 +186,29 @@ class Story:
         self._thread.join()
 
     def show(self, resource: CdcSync, status: Status) -> None:
-        """Called by the controller after every look."""
+        """Called by the controller after every reconciliation."""
         self.view.status(resource, status)
         with self._changed:
             self._status = status
             self._changed.notify_all()
-        if self.controller.closing and not self._ending and not self.told:
+        if self.controller.closing and not self._ending and not self.finished:
             self.end()
 
     # -- the thread
 
     def _run(self) -> None:
         try:
-            self._tell()
-            self.told = True
+            self._play()
+            self.finished = True
         except Aborted:
-            self.told = False
-        except BaseException as e:  # noqa: BLE001 (told in the main thread)
+            self.finished = False
+        except BaseException as e:  # noqa: BLE001 (raised in the main thread)
             self.failure = e
         finally:
             if not self._ending:
                 self.controller.interrupt()
 
-    def _tell(self) -> None:
+    def _play(self) -> None:
         self._wait_for(lambda s: s.condition("SnapshotComplete").status == "True")
         snapshot = self._status.snapshot
         self.view.say(f"[bold]Snapshot complete[/]: {snapshot.rows:,} rows, {snapshot.splits_finished} splits")
@@ -229,7 +229,7 @@ class Story:
         self.view.say("The sync drains")
 
     def _wait_for(self, condition: Callable[[Status], bool]) -> None:
-        """Raises Aborted when the story is ended."""
+        """Raises Aborted when the demo is ended."""
         with self._changed:
             while not condition(self._status):
                 if self._ending:
@@ -248,7 +248,7 @@ class Story:
             opened_manifest((str(self.folder.manifest), str(self.folder.secret))) as (resource, folder),
             self.view.verifying() as on_progress,
         ):
-            verification = Verification(verify_config(resource, folder, self.folder.state, 20, _PATIENCE))
+            verification = Verification(verify_config(resource, folder, self.folder.state, 20, _VERIFY_TIMEOUT))
             with self._changed:
                 if self._ending:
                     raise Aborted
