@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 from pydantic.alias_generators import to_camel
 
 from cdcsync_core.chunk import WHOLE
@@ -30,6 +30,7 @@ from cdcsync_core.run import Report, RunKind, TablePhase
 MAX_MESSAGE = 4096
 #: seconds for which a report is fresh, however short the stream's interval
 _FRESH = 10.0
+_KINDS = frozenset(kind.value for kind in RunKind)
 
 
 class Phase(StrEnum):
@@ -77,30 +78,51 @@ class RunRef(StatusPart):
     report: int = 0
 
 
-class Runs(StatusPart):
-    """The live runs; a table belongs to one of them."""
+class Runs(RootModel[dict[RunKind, RunRef]]):
+    """The runs that are named, by kind; a table belongs to one of them. In JSON every kind has its
+    key, with null where no run is named; kinds of a newer version are left aside."""
 
-    snapshot: RunRef | None = None
-    stream: RunRef | None = None
-    catch_up: RunRef | None = None
+    model_config = ConfigDict(frozen=True)
+
+    root: dict[RunKind, RunRef] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_only(cls, data: Any) -> Any:
+        return (
+            {k: ref for k, ref in data.items() if ref is not None and k in _KINDS} if isinstance(data, dict) else data
+        )
+
+    @model_serializer
+    def _every_kind(self) -> dict[str, RunRef | None]:
+        return {kind.value: self.get(kind) for kind in RunKind}
 
     def get(self, kind: RunKind) -> RunRef | None:
-        return {RunKind.SNAPSHOT: self.snapshot, RunKind.STREAM: self.stream, RunKind.CATCH_UP: self.catch_up}[kind]
+        return self.root.get(kind)
 
     def put(self, kind: RunKind, ref: RunRef | None) -> Runs:
-        name = {RunKind.SNAPSHOT: "snapshot", RunKind.STREAM: "stream", RunKind.CATCH_UP: "catch_up"}[kind]
-        return self.model_copy(update={name: ref})
+        others = {k: known for k, known in self.root.items() if k is not kind}
+        return Runs(others if ref is None else others | {kind: ref})
 
     def kind_of(self, run: str) -> RunKind | None:
-        return next((k for k in RunKind if (ref := self.get(k)) and ref.id == run), None)
+        return next((kind for kind, ref in self.root.items() if ref.id == run), None)
 
     @property
     def named(self) -> tuple[RunRef, ...]:
-        return tuple(ref for k in RunKind if (ref := self.get(k)))
+        """In the order of the kinds."""
+        return tuple(ref for kind in RunKind if (ref := self.get(kind)))
 
     @property
     def highest_epoch(self) -> int:
         return max((ref.epoch for ref in self.named), default=0)
+
+    @property
+    def snapshot(self) -> RunRef | None:
+        return self.get(RunKind.SNAPSHOT)
+
+    @property
+    def stream(self) -> RunRef | None:
+        return self.get(RunKind.STREAM)
 
 
 class Restarts(StatusPart):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import ExitCode
-from cdcsync_operator.decision.decide import PREFLIGHT_EVERY
+from cdcsync_operator.decision.preflights import PREFLIGHT_EVERY
 from servers.test_table_faults import assert_equal, entry, fill, name_of, streaming
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server

@@ -1,76 +1,21 @@
-"""Which table needs what: to be read, to be brought forward, to flow, or to be left alone.
+"""The tables of a sync: which ones it has taken on, and of which run they are.
 
-Why it is right: a table is judged by its own entry and by what the resource asks for it, never by
-what another one does. The set of tables is recorded in the status. It is resolved when the resource
+Why it is right: the set of tables is recorded in the status. It is resolved when the resource
 changes; a table that appears later joins it if it can be captured (`spec.tables.newTables`), and
-one that the user dropped leaves it, so neither stalls the sync. A table that failed for good is in
-no set, so it holds back no other (rule R5). Pure.
+one that the user dropped leaves it, so neither stalls the sync. What becomes of a table follows
+from its own entry, from what the source has and from what the resource asks for, never from another
+table (rule R5). Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdcsync_core.chunk import WHOLE
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import Spec
-from cdcsync_core.status import CONSISTENT, Status, TableStatus, only_tables
+from cdcsync_core.status import Status, TableStatus, only_tables
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
-
-TableNonces = tuple[tuple[str, int], ...]
-
-
-def assigned(status: Status) -> tuple[TableStatus, ...]:
-    """The tables that this sync has taken on."""
-    return tuple(t for t in status.table_status if t.phase is not TablePhase.UNASSIGNED)
-
-
-def to_snapshot(spec: Spec, status: Status) -> TableNonces:
-    """Tables whose snapshot is not complete, or older than the nonce that is asked for. Failed ones
-    are left out."""
-    return tuple((t.name, spec.nonce(t.name)) for t in assigned(status) if not t.failed and not is_read(spec, t))
-
-
-def to_stream(spec: Spec, status: Status) -> TableNonces:
-    """Tables whose content has a position from which the log can be applied, with the nonce of that
-    content.
-
-    It may be a higher one than is asked for: an entry of `spec.resnapshot` that was removed changes
-    nothing.
-    """
-    return tuple((t.name, t.nonce) for t in assigned(status) if not t.failed and is_read(spec, t))
-
-
-def late(stream: ObservedRun, tables: TableNonces) -> TableNonces:
-    """Those that the stream does not have, or only as they were before they were read again."""
-    flowing = dict(stream.tables)
-    return tuple((name, nonce) for name, nonce in tables if flowing.get(name, -1) < nonce)
-
-
-def is_read(spec: Spec, table: TableStatus) -> bool:
-    """Whether the snapshot is complete, with the nonce that is asked for. Of a failed table its
-    content decides, not its phase."""
-    whole = table.finished == (WHOLE.to_dict(),) and table.position is not None
-    return (whole if table.failed else table.positioned) and table.nonce >= spec.nonce(table.name)
-
-
-def established(status: Status, tables: TableNonces) -> bool:
-    """Whether the log was applied to one of these before: then it does not wait for other tables'
-    snapshots.
-
-    A table whose position still is its low watermark comes from a snapshot, even where that is
-    consistent already.
-    """
-    names = {name for name, _ in tables}
-    return any(
-        t.phase in CONSISTENT or (t.passed_high and t.position != t.low) for t in status.table_status if t.name in names
-    )
-
-
-def all_consistent(status: Status) -> bool:
-    tables = [t for t in assigned(status) if not t.failed]
-    return bool(tables) and all(t.phase in CONSISTENT for t in tables)
 
 
 def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked: bool, appeared: bool) -> Status:
@@ -78,36 +23,36 @@ def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked
 
     `asked`: the user has just asked for what matches, so all of it is taken. `appeared`: a table
     that has appeared since then is taken, too, if it can be captured; else it is shown as
-    unassigned. Tables that are gone are judged by what the sync has of them.
+    unassigned. What becomes of tables that are gone depends on what the sync has of them.
     """
     known = {t.name: t for t in status.table_status}
     there = {t.name: t for t in found}
     entries = [
-        _judge_found(known.get(name), seen, asked=asked, appeared=appeared)
-        for name, seen in there.items()
-        if not (_is_gone(seen) and name in known)
+        _merge_observed(known.get(name), table, asked=asked, appeared=appeared)
+        for name, table in there.items()
+        if not (_is_gone(table) and name in known)
     ]
     gone = [known[name] for name in sorted(known) if name not in there or _is_gone(there[name])]
-    left = [_judge_gone(spec, t, asked=asked) for t in gone if spec.tables.selection.captures(t.name)]
+    left = [_without_source(spec, t, asked=asked) for t in gone if spec.tables.selection.captures(t.name)]
     return only_tables(status, [*entries, *(t for t in left if t is not None)])
 
 
-def _is_gone(seen: ObservedTable) -> bool:
-    return seen.error is not None and seen.error.reason is Reason.NO_SUCH_TABLE
+def _is_gone(found: ObservedTable) -> bool:
+    return found.error is not None and found.error.reason is Reason.NO_SUCH_TABLE
 
 
-def _judge_found(known: TableStatus | None, seen: ObservedTable, *, asked: bool, appeared: bool) -> TableStatus:
+def _merge_observed(known: TableStatus | None, found: ObservedTable, *, asked: bool, appeared: bool) -> TableStatus:
     if known is None or known.phase is TablePhase.UNASSIGNED:
         late = appeared and (not asked or (known is not None and known.reason != ""))
-        if late and seen.error is not None:
-            return uncaptured(TableStatus(name=seen.name), seen.error)
+        if late and found.error is not None:
+            return unassigned(TableStatus(name=found.name), found.error)
         phase = TablePhase.PENDING if asked or appeared else TablePhase.UNASSIGNED
-        known = TableStatus(name=seen.name, phase=phase)
-    if seen.error is not None and known.phase is TablePhase.PENDING:
-        return refused(known, seen.error)
-    if _was_refused(known):  # by an earlier preflight: this one decides anew
+        known = TableStatus(name=found.name, phase=phase)
+    if found.error is not None and known.phase is TablePhase.PENDING:
+        return refused(known, found.error)
+    if _was_refused(known):  # by an earlier preflight: this one decides again
         pending = known.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
-        return pending if seen.error is None else refused(pending, seen.error)
+        return pending if found.error is None else refused(pending, found.error)
     return known
 
 
@@ -116,8 +61,8 @@ def _was_refused(table: TableStatus) -> bool:
     return table.failed and not table.run
 
 
-def _judge_gone(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus | None:
-    """A table that has data is left to the binlog, which says what became of it and when.
+def _without_source(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus | None:
+    """A table that has data is left to the binlog, which shows what became of it and when.
 
     One that has stopped, or waits to be read, is named to the user who counts on it; else it leaves
     the sync, and a copy that is left of it is shown until the spec changes. None where nothing is
@@ -130,7 +75,7 @@ def _judge_gone(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus |
     forgotten = asked and table.phase is TablePhase.UNASSIGNED and not spec.nonce(table.name)
     if table.low is None or forgotten:
         return None
-    return uncaptured(table, _gone_from_source(table.name))
+    return unassigned(table, _gone_from_source(table.name))
 
 
 def _no_such_table(name: str) -> CdcError:
@@ -146,7 +91,7 @@ def _gone_from_source(name: str) -> CdcError:
     )
 
 
-def uncaptured(table: TableStatus, error: CdcError) -> TableStatus:
+def unassigned(table: TableStatus, error: CdcError) -> TableStatus:
     """It matches and takes no part in the sync, which is no failure of the sync."""
     update = {"phase": TablePhase.UNASSIGNED, "reason": error.reason.value, "message": error.message}
     return table.model_copy(update=update)
@@ -158,7 +103,7 @@ def refused(table: TableStatus, error: CdcError) -> TableStatus:
     return table.model_copy(update=update)
 
 
-def retried(spec: Spec, table: TableStatus) -> TableStatus:
+def reset_failure(spec: Spec, table: TableStatus) -> TableStatus:
     """A failed table after the resource changed, or in a run that a person started again. Where it
     can go on, it does; else the snapshot run asks its target.
 
@@ -176,8 +121,9 @@ def owned_tables(runs: Iterable[ObservedRun]) -> dict[str, frozenset[str]]:
     """Run id -> the tables whose reports count, each table once.
 
     A run is given a table when those before it are done with it, though they may take a while to
-    end: so the newest one speaks. But one that makes a newer content speaks of it until it ends,
-    whatever began meanwhile with the old one. `runs` are those that the status names.
+    end: so the reports of the newest one count. But those of a run that makes a newer content count
+    until it ends, whatever began meanwhile with the old one. `runs` are those that the status
+    names.
     """
     runs = sorted(runs, key=lambda r: r.number)
     owner: dict[str, tuple[ObservedRun, int]] = {}

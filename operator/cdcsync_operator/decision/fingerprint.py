@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import Spec
+from cdcsync_operator.decision.runs import RUNS
 
 #: what the controller alone acts upon
 _OF_NO_RUN = (
@@ -29,18 +30,12 @@ _OF_NO_RUN = (
     "tables.newTables",
     "snapshot.only",
 )
-#: what one of the applications does not read
-_OF_THE_OTHER = {
-    RunKind.SNAPSHOT: ("stream", "source.serverId", "source.heartbeatInterval"),
-    RunKind.STREAM: ("snapshot", "executors"),
-    RunKind.CATCH_UP: ("snapshot", "executors"),
-}
 
 
 def fingerprint(spec: Spec, kind: RunKind) -> str:
     """Changes when a running driver of this kind must be replaced: `field=digest` of each field
     that counts, separated by spaces."""
-    left_out = (*_OF_NO_RUN, *_OF_THE_OTHER[kind])
+    left_out = (*_OF_NO_RUN, *RUNS[kind].unread_fields)
     fields = _fields(spec, spec.model_dump(by_alias=True, mode="json"))
     return " ".join(f"{path}={_digest(value)}" for path, value in sorted(fields) if not _is_below(path, left_out))
 

@@ -1,6 +1,6 @@
 """When `cdcsync run` is done, and with which exit code. Pure.
 
-Why it is right: a goal is judged by what drivers and source said in this run, never by an old
+Why it is right: a goal is judged by what drivers and source reported in this run, never by an old
 status alone; tables that failed are not waited for, and are not forgiven either: the exit code says
 that the user must act.
 """
@@ -14,8 +14,8 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.position import LogOffset, position_from_dict
 from cdcsync_core.run import ExitCode
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus
-from cdcsync_operator.decision.assignment import assigned
 from cdcsync_operator.decision.conditions import TABLES_FAILED
+from cdcsync_operator.decision.needs import assigned
 
 
 class Until(StrEnum):

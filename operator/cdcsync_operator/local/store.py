@@ -23,7 +23,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.manifest import Manifest, load_manifest
 from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_core.status import Phase, Restarts, Status, only_tables
-from cdcsync_operator.decision.assignment import retried
+from cdcsync_operator.decision.assignment import reset_failure
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.files import write_atomically
 from cdcsync_operator.reconcile.table_shards import TableShards
@@ -173,7 +173,7 @@ def _parsed(text: str) -> Any:
 def _reset_for_new_run(spec: Spec, status: Status) -> Status:
     """A new run is a new attempt, whatever became of the previous one:
     source and sink are judged by a preflight of this run, not by what the last one found."""
-    tables = [retried(spec, t) for t in status.table_status]
+    tables = [reset_failure(spec, t) for t in status.table_status]
     phase = Phase.PENDING if status.phase is Phase.FAILED else status.phase
     kept = tuple(c for c in status.conditions if c.type not in ("SourceReady", "SinkReady"))
     return only_tables(status, tables).with_(phase=phase, restarts=Restarts(), conditions=kept)

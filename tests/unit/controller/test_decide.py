@@ -289,7 +289,7 @@ def test_resnapshot_runs_beside_the_stream_then_catches_up_then_is_handed_over()
     world.steps()
     assert world.live(STREAM).tables == (("shop.a", 0), ("shop.b", 1))
     assert world.kinds() == {"stream"}
-    assert world.status.runs.catch_up is None
+    assert world.status.runs.get(CATCH_UP) is None
     world.flow("shop.a", "shop.b", offset=1000)
     world.steps()
     assert world.condition("Consistent")[0] == "True"

@@ -11,8 +11,8 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import ExitCode, RunKind
 from cdcsync_core.status import TableStatus
-from cdcsync_operator.decision.decide import PREFLIGHT_EVERY, PROMPTED_EVERY
 from cdcsync_operator.decision.observed import RunPreflight
+from cdcsync_operator.decision.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
 from unit.controller.world import World, place, resource
 
 LITERAL = {"tables": {"include": ["shop.a", "shop.b", "shop.gone"]}}

@@ -1,0 +1,126 @@
+"""What each table needs: to be read, to be brought to the stream's position, to be streamed, or no
+run.
+
+Why it is right: a table's need follows from its own entry, from what the resource asks for it and
+from what the live stream has of it, never from another table, so none stalls another one (rule R5).
+A table that failed for good needs no run until the user acts. `NEEDS` is the whole rule; the figure
+of a table's life in the manual is printed from it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from cdcsync_core.chunk import WHOLE
+from cdcsync_core.run import TablePhase
+from cdcsync_core.spec import Spec
+from cdcsync_core.status import CONSISTENT, Status, TableStatus
+
+#: names of tables, each with the resnapshot nonce of its content
+TableNonces = tuple[tuple[str, int], ...]
+
+_WHOLE = (WHOLE.to_dict(),)
+
+
+class Need(StrEnum):
+    SNAPSHOT = "snapshot"
+    CATCH_UP = "catchUp"
+    STREAM = "stream"
+    NOTHING = "nothing"
+
+
+class Content(IntEnum):
+    """The content of a target, as the resource and the live stream see it.
+
+    OUTDATED: of an older nonce than the resource asks for. BEHIND: as it is asked for, but the live
+    stream does not have it. CURRENT: as it is asked for, and in the stream, or no stream lives.
+    """
+
+    OUTDATED = 0
+    BEHIND = 1
+    CURRENT = 2
+
+
+_READ = (Need.SNAPSHOT, Need.SNAPSHOT, Need.SNAPSHOT)
+_APPLY = (Need.SNAPSHOT, Need.CATCH_UP, Need.STREAM)
+_REST = (Need.NOTHING, Need.NOTHING, Need.NOTHING)
+
+#: by phase: the need with an OUTDATED, a BEHIND and a CURRENT content
+NEEDS: Mapping[TablePhase, tuple[Need, Need, Need]] = {
+    TablePhase.PENDING: _READ,
+    TablePhase.SNAPSHOTTING: _READ,
+    TablePhase.CATCHING_UP: _APPLY,
+    TablePhase.STREAMING: _APPLY,
+    TablePhase.COMPLETED: _APPLY,
+    TablePhase.FAILED: _REST,
+    TablePhase.UNASSIGNED: _REST,
+}
+
+
+def content(table: TableStatus, asked: int, streamed: Mapping[str, int] | None) -> Content:
+    """`asked` is the nonce that the resource asks for, `streamed` the tables of the live stream
+    (None: there is none)."""
+    if table.nonce < asked:
+        return Content.OUTDATED
+    behind = streamed is not None and streamed.get(table.name, -1) < table.nonce
+    return Content.BEHIND if behind else Content.CURRENT
+
+
+def need(table: TableStatus, asked: int, streamed: Mapping[str, int] | None) -> Need:
+    return NEEDS[table.phase][content(table, asked, streamed)]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The tables of a sync by their need, in order of names, as (name, nonce).
+
+    `unread` have the nonce that their snapshot is to honour; `behind` and `streamable` that of
+    their content, which may be higher than what is asked for: an entry of `spec.resnapshot` that
+    was removed changes nothing. `behind` are those of `streamable` that the live stream does not
+    have.
+    """
+
+    unread: TableNonces
+    behind: TableNonces
+    streamable: TableNonces
+
+
+def needs(spec: Spec, status: Status, streamed: Mapping[str, int] | None) -> Needs:
+    """One pass over the tables."""
+    found = [(t, need(t, spec.nonce(t.name), streamed)) for t in status.table_status]
+    positioned = (Need.CATCH_UP, Need.STREAM)
+    return Needs(
+        unread=tuple((t.name, spec.nonce(t.name)) for t, n in found if n is Need.SNAPSHOT),
+        behind=tuple((t.name, t.nonce) for t, n in found if n is Need.CATCH_UP),
+        streamable=tuple((t.name, t.nonce) for t, n in found if n in positioned),
+    )
+
+
+def assigned(status: Status) -> tuple[TableStatus, ...]:
+    """The tables that this sync has taken on."""
+    return tuple(t for t in status.table_status if t.phase is not TablePhase.UNASSIGNED)
+
+
+def is_read(spec: Spec, table: TableStatus) -> bool:
+    """Whether the snapshot is complete, with the nonce that is asked for. Of a failed table its
+    content decides, not its phase."""
+    whole = table.finished == _WHOLE and table.position is not None if table.failed else table.positioned
+    return whole and table.nonce >= spec.nonce(table.name)
+
+
+def has_streamed(tables: Iterable[TableStatus]) -> bool:
+    """Whether the binlog was applied to one of these before: then it does not wait for the
+    snapshots of other tables.
+
+    A table whose position still is its low watermark comes from a snapshot, even where that is
+    consistent already.
+    """
+    return any(t.phase in CONSISTENT or (t.passed_high and t.position != t.low) for t in tables)
+
+
+def all_consistent(status: Status) -> bool:
+    """Of the tables that have not failed; there is at least one."""
+    tables = [t for t in assigned(status) if not t.failed]
+    return bool(tables) and all(t.phase in CONSISTENT for t in tables)

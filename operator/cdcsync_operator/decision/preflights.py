@@ -1,0 +1,139 @@
+"""What a preflight changes, and when the next one is due.
+
+Why it is right: nothing is started for a generation of the resource before a preflight of that
+generation has passed; what a preflight found is checked again until it is fixed, so the user need
+not ask for it. Runs that live go on whatever a preflight finds: they notice themselves what
+concerns them. Pure.
+"""
+
+from __future__ import annotations
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import Phase, Restarts, only_tables, unix_time
+from cdcsync_operator.decision.assignment import reset_failure, resolve
+from cdcsync_operator.decision.needs import assigned
+from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
+from cdcsync_operator.decision.situation import Situation, is_revocable
+
+#: seconds between two preflights of a source that is ready (new tables, changed settings) and of
+#: one that is not
+PREFLIGHT_EVERY = 300.0
+PREFLIGHT_RETRY = 30.0
+#: and of one in whose binlog the stream has met tables that came or went
+PROMPTED_EVERY = 10.0
+
+
+# ---- what it changes
+
+
+def apply_preflight(s: Situation) -> Situation:
+    """Takes what a preflight of this generation found, once per generation with all its tables."""
+    if s.observed.refusal or s.preflight is None:
+        return s
+    if s.preflight.failures:
+        return s if s.live else _apply_failures(s, s.preflight)
+    if any(omits_a_table(s, run) for run in s.live):
+        return s
+    recovered = s.status.phase is Phase.FAILED and s.was_unready and not s.is_exhausted
+    asked = s.changed or recovered or not assigned(s.status)
+    after = _reset_failures(s) if s.changed else s
+    if s.changed or recovered:
+        after = after.with_status(phase=Phase.PENDING)
+    status = after.status.with_(source=s.preflight.source, observed_generation=s.generation)
+    appeared = _may_capture_new_tables(after)
+    return s.with_(status=resolve(s.spec, status, s.preflight.tables, asked=asked, appeared=appeared))
+
+
+def _may_capture_new_tables(s: Situation) -> bool:
+    """They are read while the stream goes on: until there is one they wait, so that they hold back
+    no table that came before them."""
+    if s.spec.tables.new_tables == "ignore":
+        return False
+    return not s.observed.status.runs.named or s.has_streamed
+
+
+def _reset_failures(s: Situation) -> Situation:
+    """What failed before the resource changed counts no more. Where the source is not ready, the
+    change counts as observed by the time that it is."""
+    entries = [reset_failure(s.spec, t) for t in s.status.table_status]
+    return s.with_(status=only_tables(s.status, entries).with_(restarts=Restarts()))
+
+
+def omits_a_table(s: Situation, run: ObservedRun) -> bool:
+    """Whether a stream has a table, as the resource asks for it, that it does not stream.
+
+    It omits, for as long as it lives, a table that failed, and one of which it found no content;
+    and what it reported of a table while that was to be resnapshotted did not count. So it is
+    drained: for a failed table when the resource has changed. Until it has ended the change does
+    not count as observed, and a reason stands; a table that is resnapshotted comes back by that.
+    """
+    if run.kind is not RunKind.STREAM:
+        return False
+    has, omitted = dict(run.tables), {TablePhase.PENDING, TablePhase.SNAPSHOTTING}
+    if s.changed:
+        omitted.add(TablePhase.FAILED)
+    return any(t.phase in omitted and s.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(s.status))
+
+
+def _apply_failures(s: Situation, preflight: PreflightResult) -> Situation:
+    first = next((e for e in preflight.failures if not e.reason.retried), preflight.failures[0])
+    message = "\n".join(e.message for e in preflight.failures)
+    restarts = s.status.restarts
+    # a driver had the right before: the attempts that its loss allows are not cut short by a
+    # preflight
+    lost = restarts.consecutive > 0 and is_revocable(restarts.reason) and s.may_regain(first.reason.value)
+    if not first.reason.retried and not lost:
+        after = _reset_failures(s).with_status(phase=Phase.PENDING) if s.changed else s
+        after = after.with_status(observed_generation=s.generation)
+        return after.with_(permanent_failure=(first.reason.value, message), unready=True)
+    next_attempt = unix_time(restarts.next_attempt_at)
+    if next_attempt is None or preflight.at >= next_attempt:
+        return s.failing_transiently(first.reason.value, message, 0.0)
+    return s
+
+
+# ---- when it is due
+
+
+def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
+    prompt, last = _prompt(s), s.observed.preflight
+    age, every = (1.0, 0.0) if s.preflight is None else (s.now - s.preflight.at, _interval(s, s.preflight))
+    if last is not None and prompt not in ("", last.prompt):
+        every = min(every, PROMPTED_EVERY)
+    if age < every or s.observed.preflight_running:
+        return ()
+    unread = frozenset(name for name, _ in s.needs.unread)
+    return (RunPreflight(s.generation, unread if assigned(s.status) else None, prompt),)
+
+
+def _prompt(s: Situation) -> str:
+    """Changes when the stream has met tables that appeared, or may be gone; empty where it has met
+    neither."""
+    stream = s.named(RunKind.STREAM)
+    if stream is None:
+        return ""
+    appeared = stream.appeared if s.spec.tables.new_tables == "capture" else 0
+    stopped = sum(t.failed and t.reason == Reason.SCHEMA_CHANGE_REFUSED.value for t in assigned(s.status))
+    return f"{stream.id}:{appeared}:{stopped}" if appeared or stopped else ""
+
+
+def _interval(s: Situation, preflight: PreflightResult) -> float:
+    """Seconds. What is retried waits by `restarts` already, unless drivers live or the sync has
+    failed."""
+    if not preflight.failures:
+        return PREFLIGHT_RETRY if _was_lost_to_the_sink(s) else PREFLIGHT_EVERY
+    waits = all(e.reason.retried for e in preflight.failures) and not s.live
+    return 0.0 if waits and s.status.phase is not Phase.FAILED else PREFLIGHT_RETRY
+
+
+def _was_lost_to_the_sink(s: Situation) -> bool:
+    """What a driver retries may be permanent, like a bucket that was removed: the next preflight
+    knows."""
+    return s.status.restarts.reason == Reason.SINK_UNREACHABLE.value and not s.live
+
+
+def source_was_unready(s: Situation) -> bool:
+    """By the last preflight; by the status where this controller has had none yet."""
+    last = s.observed.preflight
+    return bool(last.failures) if last else s.was_unready

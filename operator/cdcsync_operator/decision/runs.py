@@ -1,0 +1,150 @@
+"""The kinds of runs: one row of `RUNS` says all that the decisions know of a kind.
+
+Theory of operation. A sync has at most one run of each kind. A *snapshot* run reads the tables that
+are not read yet; the *stream* run applies the binlog to all tables that have a position. The stream
+waits for the first snapshot, but tables that were consistent before never wait for others: a table
+that is added or resnapshotted gets a snapshot run of its own while the stream goes on, then a
+*catch-up* run (a second reader from the table's position to where the stream was), and then the
+stream is drained and started again with the table in it (rule R5). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import TableStatus
+from cdcsync_operator.decision.needs import Need, TableNonces, assigned
+from cdcsync_operator.decision.observed import ObservedRun, RunState
+from cdcsync_operator.decision.situation import Situation
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """A run that should exist: `id` is that of the one which is to go on, empty for a new one."""
+
+    kind: RunKind
+    tables: TableNonces
+    stop_at: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class RunRule:
+    """A kind of run.
+
+    `serves` is the need of the tables that it is for, and they are in phase `during` while it works
+    and in phase `after` when it has done its work; `begins`: they enter `during` when it starts.
+    `unread_fields` are the fields of the spec that its application does not read. `wanted`: the
+    tables of a new run and where it is to stop; no tables where none should exist. `gives_way`: why
+    a live one, although as the spec asks for it, should end; empty where it should not. `finished`:
+    whether one that ended by itself has done its work on a table. `resumes`: it is started again
+    after it was drained, although another run's failure has a pause.
+    """
+
+    serves: Need
+    during: TablePhase
+    after: TablePhase
+    unread_fields: tuple[str, ...]
+    wanted: Callable[[Situation], tuple[TableNonces, str]]
+    finished: Callable[[ObservedRun, TableStatus], bool]
+    gives_way: Callable[[Situation, ObservedRun], str] = lambda _, __: ""
+    begins: bool = False
+    resumes: bool = True
+
+
+def is_complete(s: Situation, run: ObservedRun) -> bool:
+    """Whether a run that ended has done all that such a run can do."""
+    names, finished = run.names, RUNS[run.kind].finished
+    return all(t.failed or finished(run, t) for t in assigned(s.status) if t.name in names)
+
+
+def unfinished(s: Situation, run: ObservedRun) -> list[TableStatus]:
+    """The tables for which the run was at work: of a snapshot those to be read, of the others those
+    that are read."""
+    unread = {name for name, _ in s.needs.unread}
+    tables = [t for t in assigned(s.status) if t.name in run.names and not t.failed]
+    if RUNS[run.kind].serves is not Need.SNAPSHOT:
+        return [t for t in tables if t.name not in unread]
+    return [t for t in tables if t.name in unread and not has_read(run, t)]
+
+
+# ---- snapshot
+
+
+def _snapshot(s: Situation) -> tuple[TableNonces, str]:
+    return s.needs.unread, ""
+
+
+def has_read(run: ObservedRun, table: TableStatus) -> bool:
+    return table.positioned and table.nonce >= dict(run.tables)[table.name]
+
+
+# ---- stream
+
+
+def _stream(s: Situation) -> tuple[TableNonces, str]:
+    """Not while a catch-up lives, which it would overtake."""
+    catch_up = s.named(RunKind.CATCH_UP)
+    alone = catch_up is None or not catch_up.live
+    return (s.needs.streamable if alone and s.may_stream else ()), ""
+
+
+def _stopped_or_taken_over(run: ObservedRun, table: TableStatus) -> bool:
+    """A stream ends by itself only when this holds for all its tables."""
+    return not table.positioned or table.nonce > dict(run.tables)[table.name]
+
+
+def _is_joined(s: Situation, stream: ObservedRun) -> str:
+    """When a catch-up has brought tables to it."""
+    catch_up = s.named(RunKind.CATCH_UP)
+    joined = s.needs.behind and stream.state is RunState.RUNNING and catch_up is not None and not catch_up.live
+    return "tables that were caught up with it join it" if joined else ""
+
+
+# ---- catch-up
+
+
+def _catch_up(s: Situation) -> tuple[TableNonces, str]:
+    """Tables that have a position and are not in the stream, to where that is now."""
+    stream, position = s.stream, s.status.position
+    if stream is None or stream.state is not RunState.RUNNING or not position or not position.get("file"):
+        return (), ""
+    return s.needs.behind, f"{position['file']}:{position['offset']}"
+
+
+def _is_pointless(s: Situation, _: ObservedRun) -> str:
+    return "" if s.stream else "no stream lives that it could catch up with"
+
+
+RUNS: Mapping[RunKind, RunRule] = {
+    RunKind.SNAPSHOT: RunRule(
+        serves=Need.SNAPSHOT,
+        during=TablePhase.SNAPSHOTTING,
+        after=TablePhase.CATCHING_UP,
+        unread_fields=("stream", "source.serverId", "source.heartbeatInterval"),
+        wanted=_snapshot,
+        finished=has_read,
+        begins=True,
+        resumes=False,
+    ),
+    RunKind.STREAM: RunRule(
+        serves=Need.STREAM,
+        during=TablePhase.CATCHING_UP,
+        after=TablePhase.STREAMING,
+        unread_fields=("snapshot", "executors"),
+        wanted=_stream,
+        finished=_stopped_or_taken_over,
+        gives_way=_is_joined,
+    ),
+    RunKind.CATCH_UP: RunRule(
+        serves=Need.CATCH_UP,
+        during=TablePhase.CATCHING_UP,
+        after=TablePhase.CATCHING_UP,
+        unread_fields=("snapshot", "executors"),
+        wanted=_catch_up,
+        finished=lambda _, __: True,
+        gives_way=_is_pointless,
+    ),
+}
