@@ -255,6 +255,8 @@ def with_tables(status: Status, tables: Iterable[TableStatus]) -> Status:
 
 def only_tables(status: Status, tables: Iterable[TableStatus]) -> Status:
     ordered = tuple(sorted(tables, key=lambda t: t.name))
+    if ordered == status.table_status:
+        ordered = status.table_status
     return status.with_(table_status=ordered, tables=count_tables(ordered))
 
 

@@ -14,7 +14,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, unix_time, utc, with_condition
 from cdcsync_operator.decision.data_flow import obstacle
-from cdcsync_operator.decision.needs import all_consistent, assigned, is_read
+from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.phase import settle_phases
 from cdcsync_operator.decision.rollout import rolling_out
 from cdcsync_operator.decision.situation import Situation
@@ -62,7 +62,7 @@ def _reconciling(reason: str, message: str) -> Health:
 
 
 def _health(s: Situation, before: Phase) -> Health:
-    phase, failed = s.status.phase, [t for t in assigned(s.status) if t.failed]
+    phase, failed = s.status.phase, [t for t in s.assigned if t.failed]
     if s.observed.refusal:
         return _stalled(Reason.SPEC_INVALID.value, s.observed.refusal)
     if s.permanent_failure:
@@ -194,11 +194,11 @@ def _sink_ready(s: Situation) -> ConditionValue:
 def _snapshot_complete(s: Situation) -> ConditionValue:
     """A table that failed before it was read to the end is not read, though no run will read it."""
     left = len(s.needs.unread)
-    if not assigned(s.status):
+    if not s.assigned:
         return ("SnapshotComplete", False, "Pending", "no table has been resolved yet")
     if left:
         return ("SnapshotComplete", False, "Snapshotting", f"{left} tables are not read to the end")
-    unread = [t.name for t in assigned(s.status) if not is_read(s.spec, t)]
+    unread = [t.name for t in s.assigned if not is_read(s.spec, t)]
     if unread:
         named = ", ".join(unread[:_SHOWN_FAILURES])
         return ("SnapshotComplete", False, TABLES_FAILED, f"{len(unread)} tables failed before they were read: {named}")
@@ -206,7 +206,7 @@ def _snapshot_complete(s: Situation) -> ConditionValue:
 
 
 def _consistent(s: Situation) -> ConditionValue:
-    tables = assigned(s.status)
+    tables = s.assigned
     if not tables:
         return ("Consistent", False, "Pending", "no table has been resolved yet")
     preflight = s.observed.preflight

@@ -22,7 +22,6 @@ from cdcsync_core.status import RunRef, TableStatus, utc
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.conditions import summarise
 from cdcsync_operator.decision.fingerprint import fingerprint
-from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.observed import (
     Action,
     Decision,
@@ -105,7 +104,7 @@ def _begun_again(s: Situation, run: WantedRun) -> list[TableStatus]:
     rule, names = RUNS[run.kind], {name for name, _ in run.tables}
     if not rule.begins:
         return []
-    again = [t for t in assigned(s.status) if t.positioned and t.name in names]
+    again = [t for t in s.assigned if t.positioned and t.name in names]
     return [t.model_copy(update={"phase": rule.during}) for t in again]
 
 

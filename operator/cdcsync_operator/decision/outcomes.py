@@ -13,7 +13,6 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.status import Restarts, unix_time
 from cdcsync_operator.decision import restart
-from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.observed import Exit, ObservedRun
 from cdcsync_operator.decision.runs import is_complete, unfinished
 from cdcsync_operator.decision.situation import Situation
@@ -26,7 +25,7 @@ def drop_superseded_failures(s: Situation) -> Situation:
     if stream is None or s.changed:
         return s
     has = dict(stream.tables)
-    failed = [t for t in assigned(s.status) if t.failed and t.run == stream.id]
+    failed = [t for t in s.assigned if t.failed and t.run == stream.id]
     old = [t for t in failed if s.spec.nonce(t.name) > has.get(t.name, -1)]
     return s.with_tables([t.model_copy(update=_PENDING) for t in old])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, TableStatus
-from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.schedule import is_done
 from cdcsync_operator.decision.situation import Situation
 
@@ -48,7 +47,7 @@ def _generation_is_observed(s: Situation) -> bool:
 
 
 def _phase(s: Situation) -> Phase:
-    before, tables = s.status.phase, assigned(s.status)
+    before, tables = s.status.phase, s.assigned
     if s.unready and before is not Phase.FAILED and not s.is_exhausted:
         return Phase.PENDING  # it goes on by itself once source and sink are ready
     if s.permanent_failure or (tables and all(t.failed for t in tables) and not s.changed):

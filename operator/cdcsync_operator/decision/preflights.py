@@ -12,7 +12,6 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, only_tables, unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
-from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
 from cdcsync_operator.decision.situation import Situation, is_revocable
 
@@ -36,7 +35,7 @@ def apply_preflight(s: Situation) -> Situation:
     if any(omits_a_table(s, run) for run in s.live):
         return s
     recovered = s.status.phase is Phase.FAILED and s.was_unready and not s.is_exhausted
-    asked = s.changed or recovered or not assigned(s.status)
+    asked = s.changed or recovered or not s.assigned
     after = _reset_failures(s) if s.changed else s
     if s.changed or recovered:
         after = after.with_status(phase=Phase.PENDING)
@@ -73,7 +72,7 @@ def omits_a_table(s: Situation, run: ObservedRun) -> bool:
     has, omitted = dict(run.tables), {TablePhase.PENDING, TablePhase.SNAPSHOTTING}
     if s.changed:
         omitted.add(TablePhase.FAILED)
-    return any(t.phase in omitted and s.spec.nonce(t.name) <= has.get(t.name, -1) for t in assigned(s.status))
+    return any(t.phase in omitted and s.spec.nonce(t.name) <= has.get(t.name, -1) for t in s.assigned)
 
 
 def _apply_failures(s: Situation, preflight: PreflightResult) -> Situation:
@@ -104,7 +103,7 @@ def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
     if age < every or s.observed.preflight_running:
         return ()
     unread = frozenset(name for name, _ in s.needs.unread)
-    return (RunPreflight(s.generation, unread if assigned(s.status) else None, prompt),)
+    return (RunPreflight(s.generation, unread if s.assigned else None, prompt),)
 
 
 def _prompt(s: Situation) -> str:
@@ -114,7 +113,7 @@ def _prompt(s: Situation) -> str:
     if stream is None:
         return ""
     appeared = stream.appeared if s.spec.tables.new_tables == "capture" else 0
-    stopped = sum(t.failed and t.reason == Reason.SCHEMA_CHANGE_REFUSED.value for t in assigned(s.status))
+    stopped = sum(t.failed and t.reason == Reason.SCHEMA_CHANGE_REFUSED.value for t in s.assigned)
     return f"{stream.id}:{appeared}:{stopped}" if appeared or stopped else ""
 
 

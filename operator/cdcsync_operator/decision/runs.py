@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import TableStatus
-from cdcsync_operator.decision.needs import Need, TableNonces, assigned
+from cdcsync_operator.decision.needs import Need, TableNonces
 from cdcsync_operator.decision.observed import ObservedRun, RunState
 from cdcsync_operator.decision.situation import Situation
 
@@ -57,14 +57,14 @@ class RunRule:
 def is_complete(s: Situation, run: ObservedRun) -> bool:
     """Whether a run that ended has done all that such a run can do."""
     names, finished = run.names, RUNS[run.kind].finished
-    return all(t.failed or finished(run, t) for t in assigned(s.status) if t.name in names)
+    return all(t.failed or finished(run, t) for t in s.assigned if t.name in names)
 
 
 def unfinished(s: Situation, run: ObservedRun) -> list[TableStatus]:
     """The tables for which the run was at work: of a snapshot those to be read, of the others those
     that are read."""
     unread = {name for name, _ in s.needs.unread}
-    tables = [t for t in assigned(s.status) if t.name in run.names and not t.failed]
+    tables = [t for t in s.assigned if t.name in run.names and not t.failed]
     if RUNS[run.kind].serves is not Need.SNAPSHOT:
         return [t for t in tables if t.name not in unread]
     return [t for t in tables if t.name in unread and not has_read(run, t)]

@@ -16,7 +16,7 @@ from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_core.status import Phase, Status, TableStatus, with_tables
 from cdcsync_operator.decision import restart
-from cdcsync_operator.decision.needs import Needs, has_streamed, needs
+from cdcsync_operator.decision.needs import Needs, assigned, has_streamed, needs
 from cdcsync_operator.decision.observed import Observed, ObservedRun, PreflightResult
 
 
@@ -39,7 +39,12 @@ class Situation:
     drained: frozenset[RunKind] = frozenset()
 
     def with_(self, **changes: Any) -> Situation:
-        return replace(self, **changes)
+        """What is known of the tables stays known where neither they nor the stream change."""
+        after = replace(self, **changes)
+        if after.status.table_status is self.status.table_status:
+            kept = _OF_THE_TABLES if after.stream is self.stream else ("assigned",)
+            vars(after).update({name: vars(self)[name] for name in kept if name in vars(self)})
+        return after
 
     def with_status(self, **changes: Any) -> Situation:
         return self.with_(status=self.status.with_(**changes))
@@ -81,6 +86,11 @@ class Situation:
         return next((r for r in self.live if r.kind is RunKind.STREAM), None)
 
     # -- tables
+
+    @cached_property
+    def assigned(self) -> tuple[TableStatus, ...]:
+        """The tables that this sync has taken on."""
+        return assigned(self.status)
 
     @cached_property
     def needs(self) -> Needs:
@@ -155,6 +165,8 @@ class Situation:
         return is_revocable(reason) and self.status.restarts.consecutive < _LOGIN_RETRIES
 
 
+#: what is derived from the tables and the stream alone
+_OF_THE_TABLES = ("assigned", "needs", "has_streamed")
 #: failures in a row up to which rights that worked before are tried again
 _LOGIN_RETRIES = 3
 
