@@ -18,14 +18,12 @@ Why it is right:
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
-from typing import TypeVar
 
 from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
 from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
@@ -47,26 +45,62 @@ from cdcsync_operator.cluster.driver_pod import (
 from cdcsync_operator.cluster.plan_maps import PlanMaps
 from cdcsync_operator.cluster.pod_outcome import in_grace
 from cdcsync_operator.cluster.room import PLANS, Room
+from cdcsync_operator.cluster.run_calls import RunCalls, explained, translating_api_errors
 from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
 from cdcsync_operator.cluster.runs import FoundRun, RunFinder
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.reconcile.planning import Planner, table_plans
+from cdcsync_operator.reconcile.ports import Observation
 
-_T = TypeVar("_T")
 _JOIN_SECONDS = 2.0
-#: seconds before something is asked for again that the API server would not do just then
-_PAUSES = (0.1, 0.3, 1.0)
 _UNFINISHED = "status.phase!=Failed,status.phase!=Succeeded"
 #: the last failed driver's pod is kept under this part's name, for its log
 _KEPT = "kept-driver"
 
 
 @dataclass
+class _Run:
+    """What this process knows of a run: its traces (None: there are none), the number of its last
+    report and when that was first seen, the thread that makes its chunk plan, and why its start or
+    its plan failed here."""
+
+    id: str
+    found: FoundRun | None = None
+    last_report: tuple[int, float] | None = None
+    planner: Planner | None = None
+    failed: tuple[StartRun, Exit] | None = None
+
+    @property
+    def pod(self) -> Object | None:
+        return self.found.pod if self.found else None
+
+    def take(self, found: FoundRun | None, now: float) -> None:
+        """The traces as they are now."""
+        self.found = found
+        number = found.head.get("number", 0) if found else 0
+        if self.last_report is None or self.last_report[0] != number:
+            self.last_report = (number, now)
+
+    def timed(self, run: ObservedRun) -> ObservedRun:
+        """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
+        does not look fresh for as long."""
+        if run.reported_at is None or self.last_report is None:
+            return run
+        return replace(run, reported_at=min(run.reported_at, self.last_report[1]))
+
+    def failed_start(self, now: float) -> ObservedRun:
+        """A run that failed here, for the reason that is known here."""
+        assert self.failed is not None
+        a, why = self.failed
+        return ObservedRun(a.kind, a.id, a.tables, a.fingerprint, RunState.ENDED, now, exit=why)
+
+
+@dataclass
 class KubeDrivers:
     """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `splits`
     plans one (see `Planner`); `wake` is called when something has changed; `policies`: runs get a
-    NetworkPolicy; `plan_room` is shared by all syncs."""
+    NetworkPolicy."""
 
     api: Api
     namespace: str
@@ -79,85 +113,62 @@ class KubeDrivers:
     splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
     policies: bool = False
     plan_room: Room = field(default_factory=lambda: Room(PLANS))
-    _found: Mapping[str, FoundRun] = field(default_factory=dict)
-    _planners: dict[str, Planner] = field(default_factory=dict)
-    _failed: dict[str, tuple[StartRun, Exit]] = field(default_factory=dict)
-    #: run -> the number of its last report, and when it was first seen
-    _last_reports: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _runs: dict[str, _Run] = field(default_factory=dict)
 
     # -- the port
 
-    def seen(self, status: Status) -> tuple[ObservedRun, ...]:
-        self._found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
-        self._last_reports = {run: self._last_report(run) for run in self._found}
-        for run in self._found.values():
-            if run.planned and run.id not in self._planners:  # by the operator before this one
-                self.plan_room.hold(self.namespace, run.id, run.plan_bytes)
-        runs = [self._classify(run) for run in self._found.values()]
-        traceless = self._failed.keys() - self._found.keys()
-        return (*runs, *(self._failed_start(run) for run in sorted(traceless)))
-
-    def merged(self, status: Status) -> Status:
-        now = self.clock()
-        named = {r.id: r for r in (run.seen(now) for run in self._found.values()) if status.runs.kind_of(r.id)}
-        owned = owned_tables(named.values())
-        for run in named.values():
-            ref, unknown = status.runs.get(run.kind), self._found[run.id].unknown
-            if (
-                unknown and ref is not None and not ref.report
-            ):  # later they are in the status, with the driver's reports
-                status = merge_report(status, Report(run.id, tables=unknown), owned[run.id])
-            report = self._found[run.id].report_since(ref.report) if ref else None
-            if report is None:
-                continue
-            status = merge_report(status, report, run.names, run.names - owned[run.id])
-            ref = status.runs.get(run.kind)
-            assert ref is not None
-            number = self._found[run.id].head["number"]
-            status = status.with_(runs=status.runs.put(run.kind, ref.model_copy(update={"report": number})))
-        return status
+    def observe(self, status: Status) -> Observation:
+        """Reads the traces of all runs once, and takes from them both how the runs are and what
+        they have reported."""
+        self._find()
+        runs = tuple(self._classify(run) for run in self._runs.values() if run.found or run.failed)
+        return Observation(runs, self._merge(status))
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         try:
             self._make(resource, action, status)
         except CdcError as error:
-            self._failed[action.id] = (action, _exit_of(error))
+            self._run(action.id).failed = (action, _exit_of(error))
         except ApiError as error:
-            self._failed[action.id] = (action, _exit_of(_explained(error)))
+            self._run(action.id).failed = (action, _exit_of(explained(error)))
 
     def stop(self, action: StopRun) -> None:
         """The mark comes first: a pod that was asked to go leaves no exit code."""
-        self._annotate(action.id, STOP_ASKED, str(int(self.clock())))
+        self._calls.annotate(action.id, STOP_ASKED, str(int(self.clock())))
         gate("stop-marked")
         self._delete_pod(action.id)
 
     def forget(self, action: ForgetRun) -> None:
-        self._failed.pop(action.id, None)
-        self._clear_pod(action.id)
+        run = self._run(action.id)
+        run.failed = None
+        self._clear_pod(run)
         # Those that ended go with the driver's pod; one that still waits for a node would do so as
         # long as that is kept.
         executors = f"{RUN_LABEL}={action.id},{PART_LABEL}=executor"
         self.api.delete(f"{self._base}/pods", labelSelector=executors, fieldSelector=_UNFINISHED)
         for path in self._access:  # by label, so that an object that is not this run's is left alone
             self.api.delete(path, labelSelector=self._selector(action.id))
-        planner = self._planners.get(action.id)
-        if planner is not None:
-            planner.stop()
-            planner.join(_JOIN_SECONDS)
-            if planner.is_alive():
-                return  # what it still writes would remain; the next reconciliation finds the run again
-        self._planners.pop(action.id, None)
+        if run.planner is not None:
+            run.planner.stop()
+            run.planner.join(_JOIN_SECONDS)
+            if run.planner.is_alive():
+                return  # what it still writes would be left over; the run is found again by the next reconcile
+        self._runs.pop(action.id)
         self.api.delete(f"{self._base}/configmaps", labelSelector=self._selector(action.id))
         self.plan_room.free(self.namespace, action.id)
 
     def close(self) -> None:
-        """Ends the plans: nothing reads them any more."""
-        for planner in self._planners.values():
-            planner.stop()
-        for run in self._planners.keys() | self._found.keys():  # their maps go with the resource
-            self.plan_room.free(self.namespace, run)
+        """Ends the plans that are made here, which no reconcile would wait for any more."""
+        for run in self._runs.values():
+            if run.planner is not None:
+                run.planner.stop()
+            self.plan_room.free(self.namespace, run.id)  # its maps go with the resource
 
     # -- inside
+
+    @property
+    def _calls(self) -> RunCalls:
+        return RunCalls(self.api, self._base)
 
     @property
     def _base(self) -> str:
@@ -176,59 +187,66 @@ class KubeDrivers:
 
     def _delete_pod(self, run: str, body: Object | None = None) -> None:
         """The pod that was found, and not one of its name that came after it."""
-        found = self._found.get(run)
-        pod = found.pod if found else None
+        pod = self._run(run).pod
         uid = {"preconditions": {"uid": pod["metadata"]["uid"]}} if pod and "uid" in pod["metadata"] else {}
         self.api.delete(f"{self._base}/pods/{run}-driver", {**uid, **(body or {})} or None)
 
-    def _last_report(self, run: str) -> tuple[int, float]:
-        number, before = self._found[run].head.get("number", 0), self._last_reports.get(run)
-        return before if before and before[0] == number else (number, self.clock())
+    def _run(self, run: str) -> _Run:
+        return self._runs.setdefault(run, _Run(run))
 
-    def _timed(self, run: FoundRun) -> ObservedRun:
-        """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
-        does not seem current for longer."""
-        seen = run.seen(self.clock())
-        if seen.reported_at is None:
-            return seen
-        return replace(seen, reported_at=min(seen.reported_at, self._last_reports[run.id][1]))
+    def _find(self) -> None:
+        """A run of which nothing is left, and nothing is known here either, is no longer one."""
+        found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
+        for run in sorted(found.keys() | self._runs.keys()):
+            self._run(run).take(found.get(run), self.clock())
+            self._hold_plan(self._run(run))
+        self._runs = {name: run for name, run in self._runs.items() if run.found or run.failed or run.planner}
 
-    def _classify(self, run: FoundRun) -> ObservedRun:
-        seen = self._timed(run)
-        planner = self._planners.get(run.id)
-        if planner is not None and planner.error is not None and not seen.stop_asked and seen.live:
-            self._failed.setdefault(run.id, (_action(seen), _exit_of(planner.error)))
-        unwanted = run.id in self._failed or seen.stop_asked
-        unplanned = seen.kind is RunKind.SNAPSHOT and planner is None and not run.planned
-        if seen.live and not run.ending and (unwanted or unplanned):
+    def _hold_plan(self, run: _Run) -> None:
+        """The room of a plan that the operator before this one made."""
+        if run.found is not None and run.found.planned and run.planner is None:
+            self.plan_room.hold(self.namespace, run.id, run.found.plan_bytes)
+
+    def _classify(self, run: _Run) -> ObservedRun:
+        """As the decisions see it; one that may not go on is stopped."""
+        if run.found is None:
+            return run.failed_start(self.clock())
+        seen = run.timed(run.found.seen(self.clock()))
+        if run.planner is not None and run.planner.error is not None and not seen.stop_asked and seen.live:
+            run.failed = run.failed or (_action(seen), _exit_of(run.planner.error))
+        unwanted = run.failed is not None or seen.stop_asked
+        unplanned = seen.kind is RunKind.SNAPSHOT and run.planner is None and not run.found.planned
+        if seen.live and not run.found.ending and (unwanted or unplanned):
             self.stop(StopRun(seen.kind, run.id))
             return _draining(seen)
-        if run.id in self._failed:
-            return _draining(seen) if seen.live else self._failed_start(run.id)
-        return seen
+        if run.failed is None:
+            return seen
+        return _draining(seen) if seen.live else run.failed_start(self.clock())
 
-    def _failed_start(self, run: str) -> ObservedRun:
-        """A run that failed here, for the reason that is known here."""
-        action, why = self._failed[run]
-        return ObservedRun(
-            action.kind, action.id, action.tables, action.fingerprint, RunState.ENDED, self.clock(), exit=why
-        )
+    def _merge(self, status: Status) -> Status:
+        """With what the named runs have reported since."""
+        named = [run for run in self._runs.values() if run.found and status.runs.kind_of(run.id)]
+        owned = owned_tables(run.found.seen(self.clock()) for run in named if run.found)
+        for run in named:
+            assert run.found is not None
+            status = _with_reports(status, run.found, owned[run.id])
+        return status
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         assignments, unknown = self._assignments(action)
-        reports = [self._create("configmaps", r) for r in run_objects.reports(resource, action, unknown)]
+        reports = [self._calls.create("configmaps", r) for r in run_objects.reports(resource, action, unknown)]
         gate("report-made")
         account = self._make_access(resource, action, reports[0])
         configs = run_objects.config_maps(
             resource, action.id, self._config(resource, action, assignments), self._extra(resource, action)
         )
         for config in configs:
-            self._create("configmaps", config)
+            self._calls.create("configmaps", config)
         names = [c["metadata"]["name"] for c in configs]
         gate("rights-made")
-        self._create("pods", driver_pod(resource, action, self.image, account, names))
+        self._calls.create("pods", driver_pod(resource, action, self.image, account, names))
         gate("pod-made")
-        if action.kind is RunKind.SNAPSHOT and action.id not in self._planners:
+        if action.kind is RunKind.SNAPSHOT and self._run(action.id).planner is None:
             self._begin_plan(resource, action, status, assignments)
 
     def _make_access(self, resource: CdcSync, action: StartRun, report: Object) -> str:
@@ -237,20 +255,20 @@ class KubeDrivers:
         chosen = resource.spec.driver.service_account_name
         account = chosen or run_objects.account_name(action.id)
         if not chosen:
-            self._create(accounts, run_objects.account(resource, action.id))
+            self._calls.create(accounts, run_objects.account(resource, action.id))
         mounted: set[str] = set()
         if action.kind is RunKind.SNAPSHOT:
-            self._create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
+            self._calls.create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
             mounted = mounted_secrets(executor_pod(resource, action, self.image))
-        self._create(roles, run_objects.role(resource, action, sorted(mounted)))
-        self._create(bindings, run_objects.binding(resource, action.id, account))
+        self._calls.create(roles, run_objects.role(resource, action, sorted(mounted)))
+        self._calls.create(bindings, run_objects.binding(resource, action.id, account))
         for path in network:
-            self._create(path, run_objects.network_policy(resource, action.id))
+            self._calls.create(path, run_objects.network_policy(resource, action.id))
         return account
 
     def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[Object]]:
-        """The tables with their definitions, and entries of those whose definition is
-        not known, in the driver's stead."""
+        """The tables with their definitions, and entries, in the driver's stead, of those without
+        one."""
         known: list[TableAssignment] = []
         unknown: list[Object] = []
         for name, nonce in action.tables:
@@ -291,85 +309,46 @@ class KubeDrivers:
             lambda table, frontier: self.splits(resource, table, frontier),
         )
         planner.start()
-        self._planners[action.id] = planner
-
-    def _create(self, where: str, body: Object) -> Object:
-        """What is there already was created here: its name holds the run's id. So a creation whose
-        answer was lost can be repeated."""
-        path = where if where.startswith("/") else f"{self._base}/{where}"
-        try:
-            return _with_retry(lambda: self.api.create(path, body))
-        except ApiError as error:
-            if not (error.conflict and error.reason == "AlreadyExists"):
-                raise
-        if where != "configmaps":
-            return body
-        return _with_retry(lambda: self.api.get(f"{path}/{body['metadata']['name']}"))
+        self._run(action.id).planner = planner
 
     def _create_of_plan(self, body: Object) -> None:
         with translating_api_errors():
-            self._create("configmaps", body)
+            self._calls.create("configmaps", body)
 
     def _mark_planned(self, run: str, size: int) -> None:
         with translating_api_errors():
-            self._annotate(run, PLANNED, str(size))
+            self._calls.annotate(run, PLANNED, str(size))
 
-    def _annotate(self, run: str, name: str, value: str) -> None:
-        try:
-            body = {"metadata": {"annotations": {name: value}}}
-            _with_retry(lambda: self.api.merge(f"{self._base}/configmaps/{run}-report-0", body))
-        except ApiError as error:
-            if not error.gone:
-                raise
-
-    def _clear_pod(self, run: str) -> None:
+    def _clear_pod(self, run: _Run) -> None:
         """A pod that failed is kept for its log, until the next one fails."""
-        found = self._found.get(run)
-        pod = found.pod if found else None
+        found, pod = run.found, run.pod
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             if not in_grace(pod, self.clock()):
-                self._delete_pod(run, {"gracePeriodSeconds": 0})
+                self._delete_pod(run.id, {"gracePeriodSeconds": 0})
             return
         if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
-            self._delete_pod(run)
+            self._delete_pod(run.id)
             return
         mine = f"{SYNC_LABEL}={self.name},{PART_LABEL}={_KEPT}"
         self.api.delete(f"{self._base}/pods", labelSelector=mine)
-        self.api.merge(f"{self._base}/pods/{run}-driver", {"metadata": {"labels": {PART_LABEL: _KEPT}}})
+        self.api.merge(f"{self._base}/pods/{run.id}-driver", {"metadata": {"labels": {PART_LABEL: _KEPT}}})
 
 
-def _with_retry(call: Callable[[], _T]) -> _T:
-    """What may be asked for twice is, where the API server cannot do it just then or its answer is
-    lost. Raises ApiError."""
-    for pause in _PAUSES:
-        try:
-            return call()
-        except ApiError as error:
-            if not error.transient or error.conflict:
-                raise
-        time.sleep(pause)
-    return call()
-
-
-class translating_api_errors:
-    """Turns a refusal of the API server into the product's error."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, ApiError):
-            raise _explained(error) from None
-
-
-def _explained(error: ApiError) -> CdcError:
-    if error.status == 403 and "exceeded quota" in error.message:
-        return fail(Reason.QUOTA_EXCEEDED, error.message, remedy="raise the namespace's quota, or ask for less")
-    if error.status == 403:
-        return fail(Reason.INTERNAL_ERROR, f"the API server refused a driver: {error.message}")
-    if error.status in (400, 422):
-        return fail(Reason.SPEC_INVALID, f"the API server refused a driver: {error.message}", remedy="see podTemplate")
-    return fail(Reason.INTERNAL_ERROR, f"a driver could not be created: {error}")
+def _with_reports(status: Status, found: FoundRun, owned: frozenset[str]) -> Status:
+    """With what a named run has reported since the report whose number is in the status; `owned`
+    are the tables of which its reports count."""
+    kind, names = found.kind, found.names
+    ref = status.runs.get(kind)
+    assert ref is not None
+    if found.unknown and not ref.report:  # later they are in the status with what the driver reported
+        status = merge_report(status, Report(found.id, tables=found.unknown), owned)
+    report = found.report_since(ref.report)
+    if report is None:
+        return status
+    status = merge_report(status, report, names, names - owned)
+    ref = status.runs.get(kind)
+    assert ref is not None
+    return status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": found.head["number"]})))
 
 
 def _exit_of(error: CdcError) -> Exit:

@@ -64,6 +64,10 @@ class FoundRun:
         return RunKind(self.about.get("kind") or labels.get(KIND_LABEL) or RunKind.STREAM)
 
     @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.about.get("tables", []))
+
+    @property
     def stop_asked(self) -> bool:
         """By this operator. A pod that is deleted otherwise is a failure of its run, however well
         it drained."""

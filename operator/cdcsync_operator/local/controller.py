@@ -127,7 +127,7 @@ class LocalController:
     def _progress(self, status: Status) -> Progress:
         outcome = self.source.outcome()
         ref = status.runs.stream
-        stream = next((r for r in self.drivers.seen(status) if ref and r.id == ref.id), None)
+        stream = next((r for r in self.reconciler.runs if ref and r.id == ref.id), None)
         return Progress(
             status,
             preflight_done=outcome is not None
@@ -139,7 +139,7 @@ class LocalController:
 
     def _live(self, status: Status) -> bool:
         named = any(status.runs.get(kind) for kind in RunKind)
-        return named or any(run.live for run in self.drivers.seen(status))
+        return named or any(run.live for run in self.reconciler.runs)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, Run
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.planning import PlanFolder, Planner, table_plans
+from cdcsync_operator.reconcile.ports import Observation
 
 #: how long a driver may drain beyond the longest split
 _GRACE = 30.0
@@ -113,19 +114,13 @@ class LocalDrivers:
 
     # -- the port
 
-    def merged(self, status: Status) -> Status:
-        named = [r for r in self._runs.values() if status.runs.kind_of(r.action.id)]
-        owned = owned_tables(r.seen() for r in named)
-        for run in named:
-            tables = frozenset(name for name, _ in run.action.tables)
-            for report in run.inbox.take():
-                status = merge_report(status, report, tables, tables - owned[run.action.id])
-        return status
-
-    def seen(self, status: Status) -> tuple[ObservedRun, ...]:
+    def observe(self, status: Status) -> Observation:
+        """How the runs are is read before what they have reported: the last report of one that has
+        ended is there by then."""
         for run in self._runs.values():
             self._supervise(run)
-        return (*(r.seen() for r in self._runs.values()), *self._seen_orphans(status))
+        runs = (*(r.seen() for r in self._runs.values()), *self._seen_orphans(status))
+        return Observation(runs, self._merge(status))
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         if action.id in self._runs:
@@ -173,6 +168,15 @@ class LocalDrivers:
         return self.folder.logs / f"{run}.log"
 
     # -- inside
+
+    def _merge(self, status: Status) -> Status:
+        named = [r for r in self._runs.values() if status.runs.kind_of(r.action.id)]
+        owned = owned_tables(r.seen() for r in named)
+        for run in named:
+            tables = frozenset(name for name, _ in run.action.tables)
+            for report in run.inbox.take():
+                status = merge_report(status, report, tables, tables - owned[run.action.id])
+        return status
 
     def _files(self, run: str) -> RunFiles:
         return RunFiles(self.folder.runs / run, self.log_of(run))

@@ -8,11 +8,21 @@ drivers are asked to stop, not waited for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, PreflightResult, RunPreflight, StartRun, StopRun
+
+
+@dataclass(frozen=True)
+class Observation:
+    """`runs` are all of a sync that there are, named by the status or not; `status` has their
+    reports in it, of an ended run all of them."""
+
+    runs: tuple[ObservedRun, ...]
+    status: Status
 
 
 class Store(Protocol):
@@ -35,11 +45,9 @@ class Store(Protocol):
 class Drivers(Protocol):
     """The runs, as processes or pods."""
 
-    def merged(self, status: Status) -> Status:
-        """The status with the reports that came since (on a cluster they are in it already)."""
-
-    def seen(self, status: Status) -> tuple[ObservedRun, ...]:
-        """All runs of this sync that there are, named by the status or not."""
+    def observe(self, status: Status) -> Observation:
+        """The runs as they are, and the status with the reports that came since. A report is given
+        out once, so what is returned is to be kept."""
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         """Makes a driver and begins its plan. Must be harmless when it is done already."""
@@ -52,7 +60,7 @@ class Drivers(Protocol):
 
 
 class SourceView(Protocol):
-    """The source, looked at in the background."""
+    """The source, checked in the background."""
 
     def outcome(self) -> PreflightResult | None:
         """The newest preflight that has ended."""

@@ -1,8 +1,8 @@
-"""One look at one sync: observe, decide, write, act.
+"""Reconciles one sync: observe, decide, write, act.
 
 Why it is right: the order. The status is written before anything is done, so a run exists only
-after its id is on record (a crash in between leaves an id without a run, and the next look begins
-another one); reports are merged before a decision, so nothing that a driver said is decided over.
+after its id is on record (a crash in between leaves an id without a run, and the next reconcile
+starts another one); reports are merged before a decision, so none of them is ignored by it.
 What `decide` returns is done as it stands; nothing is decided here.
 """
 
@@ -15,31 +15,42 @@ from cdcsync_core.gates import gate
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, should_write
 from cdcsync_operator.decision.decide import decide
-from cdcsync_operator.decision.observed import Action, Decision, ForgetRun, Observed, RunPreflight, StartRun, StopRun
+from cdcsync_operator.decision.observed import (
+    Action,
+    Decision,
+    ForgetRun,
+    Observed,
+    ObservedRun,
+    RunPreflight,
+    StartRun,
+    StopRun,
+)
 from cdcsync_operator.reconcile.ports import Drivers, SourceView, Store
 
 
 @dataclass
 class Reconciler:
-    """One sync's controller. `clock` gives unix seconds, `token` four random hex digits."""
+    """One sync's controller. `clock` gives unix seconds, `token` four random hex digits; `runs`
+    are those that it has observed last."""
 
     store: Store
     drivers: Drivers
     source: SourceView
     clock: Callable[[], float]
     token: Callable[[], str]
+    runs: tuple[ObservedRun, ...] = ()
     _current: Status | None = None
     _written: Status | None = None
     _written_at: float = 0.0
 
     def reconcile(self, *, closing: bool = False) -> Decision:
-        """Looks once and does what follows. May be called as often as wanted, by one caller at a
-        time."""
+        """Decides once and does what follows. May be called as often as wanted, by one caller at
+        a time."""
         resource, stored = self.store.load()
         if self._current is None:
             self._current = self._written = stored
-        seen = self._observe(self._current, closing=closing)
-        decision = decide(resource, seen, self.clock())
+        observed = self._observe(self._current, closing=closing)
+        decision = decide(resource, observed, self.clock())
         self._current = decision.status
         self._write(urgent=any(isinstance(a, StartRun) for a in decision.actions))
         self._act_on_all(resource, decision)
@@ -51,10 +62,11 @@ class Reconciler:
             self._write(urgent=True)
 
     def _observe(self, status: Status, *, closing: bool) -> Observed:
-        runs = self.drivers.seen(status)
+        found = self.drivers.observe(status)
+        self.runs = found.runs
         return Observed(
-            status=self.drivers.merged(status),
-            runs=runs,
+            status=found.status,
+            runs=found.runs,
             preflight=self.source.outcome(),
             preflight_running=self.source.running(),
             missing_secrets=self.store.missing_secrets(),

@@ -181,7 +181,7 @@ def test_the_plan_of_a_deleted_resource_is_left(cluster: Cluster) -> None:
     cluster.create()
     controller = cluster.operator()
     look_until(controller, cluster.pods)
-    (planner,) = controller._drivers._planners.values()
+    (planner,) = (run.planner for run in controller._drivers._runs.values() if run.planner)
     controller.close()
     planner.join(30)
     assert not planner.is_alive()

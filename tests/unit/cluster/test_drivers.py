@@ -53,6 +53,11 @@ class Pods:
     def start(self, kind: RunKind) -> None:
         self.drivers.start(self.about, StartRun(kind, RUN, 1, (("shop.a", 0),), "f"), Status())
 
+    def wait_for_plan(self) -> None:
+        planner = self.drivers._runs[RUN].planner
+        assert planner is not None
+        planner.join(10)
+
     def show(self, **status: Any) -> None:
         self.api.objects[POD]["status"] = status
 
@@ -61,7 +66,7 @@ class Pods:
         data["head"] = json.dumps({"number": number, "at": at})
 
     def seen(self) -> ObservedRun:
-        (run,) = self.drivers.seen(Status())
+        (run,) = self.drivers.observe(Status()).runs
         return run
 
     @property
@@ -108,7 +113,7 @@ def test_a_run_whose_plan_failed_has_ended_only_when_its_pod_has(pods: Pods, mon
 
     monkeypatch.setattr(pods.drivers, "_begin_plan", begin)
     pods.start(RunKind.SNAPSHOT)
-    pods.drivers._planners[RUN].join(10)
+    pods.wait_for_plan()
     pods.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     for _ in range(3):
         assert pods.seen().state is RunState.DRAINING
@@ -119,7 +124,7 @@ def test_a_run_whose_plan_failed_has_ended_only_when_its_pod_has(pods: Pods, mon
     assert ended.exit is not None
     assert "the API server refused a driver" in ended.exit.message
     pods.drivers.forget(ForgetRun(RunKind.SNAPSHOT, RUN))
-    assert pods.drivers.seen(Status()) == ()
+    assert pods.drivers.observe(Status()).runs == ()
 
 
 def test_a_run_that_could_not_be_made_has_ended_with_its_reason(pods: Pods) -> None:
@@ -130,14 +135,14 @@ def test_a_run_that_could_not_be_made_has_ended_with_its_reason(pods: Pods) -> N
     assert ended.exit is not None
     assert (ended.state, ended.exit.reason) == (RunState.ENDED, "InternalError")
     pods.drivers.forget(ForgetRun(RunKind.STREAM, RUN))
-    assert pods.drivers.seen(Status()) == ()
+    assert pods.drivers.observe(Status()).runs == ()
 
 
 @pytest.mark.parametrize("kind", [RunKind.STREAM, RunKind.SNAPSHOT])
 def test_a_pod_whose_driver_ended_is_deleted_with_the_grace_that_its_sidecar_has(pods: Pods, kind: RunKind) -> None:
     pods.start(kind)
     if kind is RunKind.SNAPSHOT:
-        pods.drivers._planners[RUN].join(10)
+        pods.wait_for_plan()
     ended = {"name": "driver", "state": {"terminated": {"exitCode": 0}}}
     pods.show(phase="Running", containerStatuses=[ended, {"name": "proxy", "state": {"running": {}}}])
     assert pods.seen().state is RunState.ENDED
@@ -184,14 +189,14 @@ def _labelled(name: str, run: str, part: str, **about: Any) -> dict[str, Any]:
 def test_labels_alone_make_no_object_a_runs(pods: Pods, found: dict[str, Any]) -> None:
     """Who may create ConfigMaps may write any label; what follows them are deletions."""
     pods.api.add(f"{BASE}/configmaps", found)
-    assert pods.drivers.seen(Status()) == ()
+    assert pods.drivers.observe(Status()).runs == ()
 
 
 def test_what_is_cleared_away_has_the_runs_labels_whatever_its_name(pods: Pods) -> None:
     """A service account of the run's name that another one made stays; a run's own goes with all
     that it has."""
     pods.start(RunKind.SNAPSHOT)
-    pods.drivers._planners[RUN].join(10)
+    pods.wait_for_plan()
     for folder in ("serviceaccounts", "secrets"):
         pods.api.add(f"{BASE}/{folder}", {"metadata": {"name": RUN}})
     account = f"{BASE}/serviceaccounts/cdcsync-run-{RUN}"
