@@ -300,7 +300,7 @@ def test_an_api_server_that_fails_is_waited_for(sync: InProcessSync, monkeypatch
         assert [controller.reconcile() for _ in range(4)] == [1, 2, 4, 8]
     sync.flow(sync.driver(RunKind.STREAM), offset=500)
     after = sync.until(controller, lambda s: s.position and s.position["offset"] == 500)
-    assert after.runs == before.runs.model_copy(update={"stream": after.runs.stream})
+    assert after.runs == before.runs.put(RunKind.STREAM, after.runs.stream)
     assert after.restarts.consecutive == 0
 
 
