@@ -72,7 +72,8 @@ class Cluster:
     def planned(self, run: str = RUN, tables: tuple[tuple[str, int], ...] = (("shop.a", 0),)) -> list[PlanShard]:
         """The whole plan of a run, as its driver gets it."""
         self.drivers.start(self.about, StartRun(RunKind.SNAPSHOT, run, 1, tables, "f"), Status())
-        planner = self.drivers._planners[run]
+        planner = self.drivers._runs[run].planner
+        assert planner is not None
         planner.join(120)
         assert not planner.is_alive()
         assert planner.error is None
@@ -151,7 +152,7 @@ def test_what_an_operator_before_this_one_planned_counts() -> None:
     assert held == sum(len(text) for text in cluster.maps(RUN))
     cluster.room = Room(Bounds(2**40, 2**40, 0))
     successor = cluster.operator(a_row_a_split)
-    successor.seen(Status())
+    successor.observe(Status())
     assert cluster.room.held("lake") == held
     successor.close()
     assert cluster.room.held("lake") == 0

@@ -162,7 +162,7 @@ def test_a_second_interrupt_ends_a_driver_that_does_not_drain(local: LocalHarnes
 
     def interrupt(status: Status) -> None:
         stream = status.runs.stream
-        if stream and any(r.reported_at for r in local.controller.drivers.seen(status) if r.id == stream.id):
+        if stream and any(r.reported_at for r in local.controller.reconciler.runs if r.id == stream.id):
             os.kill(os.getpid(), signal.SIGINT)
 
     local.on_show = interrupt
@@ -216,7 +216,7 @@ def test_resnapshot_while_the_stream_goes_on(local: LocalHarness) -> None:
     kinds = {k for s in local.shown for k in RunKind if s.runs.get(k)}
     assert kinds == set(RunKind)
     assert any(s.runs.snapshot and s.runs.stream for s in local.shown)
-    assert any(s.runs.catch_up and s.runs.stream for s in local.shown)
+    assert any(s.runs.get(RunKind.CATCH_UP) and s.runs.stream for s in local.shown)
     assert all(s.restarts.consecutive == 0 for s in local.shown)
 
 
