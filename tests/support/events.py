@@ -9,25 +9,20 @@ import zlib
 from dataclasses import dataclass
 from typing import Self
 
+from cdcsync_spark.wire.binlog.event_type import EventType
+
 #: 2023-11-14 22:13:20 UTC
 TIME = 1_700_000_000
 SERVER = 11
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
 
-QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 3, 4, 15, 16, 19, 26, 27
-WRITE, UPDATE, DELETE, GTID, ANONYMOUS, XA_PREPARE, PARTIAL, PAYLOAD, HEARTBEAT_2, TAGGED = (
-    30,
-    31,
-    32,
-    33,
-    34,
-    38,
-    39,
-    40,
-    41,
-    42,
-)
-MARIADB_GTID, GTID_LIST = 162, 163
+QUERY, STOP, ROTATE, FORMAT = EventType.QUERY, EventType.STOP, EventType.ROTATE, EventType.FORMAT_DESCRIPTION
+XID, TABLE_MAP, INCIDENT = EventType.XID, EventType.TABLE_MAP, EventType.INCIDENT
+HEARTBEAT, HEARTBEAT_2 = EventType.HEARTBEAT, EventType.HEARTBEAT_V2
+WRITE, UPDATE, DELETE = EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS
+GTID, ANONYMOUS, TAGGED = EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED
+XA_PREPARE, PARTIAL, PAYLOAD = EventType.XA_PREPARE, EventType.PARTIAL_UPDATE_ROWS, EventType.TRANSACTION_PAYLOAD
+MARIADB_GTID, GTID_LIST = EventType.MARIADB_GTID, EventType.GTID_LIST
 
 
 def event(

@@ -40,6 +40,7 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.transactions import PrepareNeeded, ReachNeeded, TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
+from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.dml import Dml
@@ -52,8 +53,7 @@ _YIELD_SECONDS = 0.001
 _SPARE_PART = 8
 #: an event begins with its timestamp (4 bytes) and its type
 _KIND = 4
-_ROTATE = 4
-_FORMAT_DESCRIPTION = 15
+_ROTATE, _FORMAT_DESCRIPTION = EventType.ROTATE.value, EventType.FORMAT_DESCRIPTION.value
 
 
 #: a change in statement format and where its transaction ends; why it may reach a captured table,

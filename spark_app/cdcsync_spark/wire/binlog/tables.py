@@ -1,4 +1,4 @@
-"""The tables that the log speaks of, by their numbers, and the rows events about them.
+"""The tables of the binlog by their numbers, and their rows events.
 
 Why it is right: a TABLE_MAP precedes every use of its number and a new one replaces it; numbers
 mean nothing in another file. What makes one table's rows unusable travels as their `defect`. A
@@ -14,12 +14,13 @@ from typing import NamedTuple
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.table import TableId
 from cdcsync_spark.wire.binlog.compression import unpack_mariadb
+from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.partial_rows import whole_images
 from cdcsync_spark.wire.binlog.table_map import Named, parse_map, parse_name
 from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 
-#: TABLE_MAPs that are kept parsed; a log with more wanted tables parses some again
+#: TABLE_MAPs that are kept parsed; a binlog with more wanted tables parses some again
 _KEPT_MAPS = 4096
 #: MySQL ends a statement that changed no row with a rows event of this table
 _NO_TABLE = 0xFFFFFF
@@ -178,17 +179,17 @@ def _incomplete_image(table: str) -> CdcError:
 
 
 ROWS: dict[int, _Form] = {
-    23: _Form(Operation.WRITE),
-    24: _Form(Operation.UPDATE),
-    25: _Form(Operation.DELETE),
-    30: _Form(Operation.WRITE, extra=True),
-    31: _Form(Operation.UPDATE, extra=True),
-    32: _Form(Operation.DELETE, extra=True),
-    39: _Form(Operation.UPDATE, extra=True, partial=True),
-    166: _Form(Operation.WRITE, compressed=True),
-    167: _Form(Operation.UPDATE, compressed=True),
-    168: _Form(Operation.DELETE, compressed=True),
-    169: _Form(Operation.WRITE, extra=True, compressed=True),
-    170: _Form(Operation.UPDATE, extra=True, compressed=True),
-    171: _Form(Operation.DELETE, extra=True, compressed=True),
+    EventType.WRITE_ROWS_V1.value: _Form(Operation.WRITE),
+    EventType.UPDATE_ROWS_V1.value: _Form(Operation.UPDATE),
+    EventType.DELETE_ROWS_V1.value: _Form(Operation.DELETE),
+    EventType.WRITE_ROWS.value: _Form(Operation.WRITE, extra=True),
+    EventType.UPDATE_ROWS.value: _Form(Operation.UPDATE, extra=True),
+    EventType.DELETE_ROWS.value: _Form(Operation.DELETE, extra=True),
+    EventType.PARTIAL_UPDATE_ROWS.value: _Form(Operation.UPDATE, extra=True, partial=True),
+    EventType.WRITE_ROWS_COMPRESSED_V1.value: _Form(Operation.WRITE, compressed=True),
+    EventType.UPDATE_ROWS_COMPRESSED_V1.value: _Form(Operation.UPDATE, compressed=True),
+    EventType.DELETE_ROWS_COMPRESSED_V1.value: _Form(Operation.DELETE, compressed=True),
+    EventType.WRITE_ROWS_COMPRESSED.value: _Form(Operation.WRITE, extra=True, compressed=True),
+    EventType.UPDATE_ROWS_COMPRESSED.value: _Form(Operation.UPDATE, extra=True, compressed=True),
+    EventType.DELETE_ROWS_COMPRESSED.value: _Form(Operation.DELETE, extra=True, compressed=True),
 }

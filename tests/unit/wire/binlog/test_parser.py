@@ -332,7 +332,7 @@ def test_what_is_known_is_passed_over() -> None:
 def test_a_known_place_where_no_event_ends_is_another_log() -> None:
     log, events = Log.begun()
     events += [log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
-    with pytest.raises(CdcError, match=f"no event of the log ends at {FILE}:{log.offset - 1}") as caught:
+    with pytest.raises(CdcError, match=f"no event of the binlog ends at {FILE}:{log.offset - 1}") as caught:
         parse("mysql", events, known=LogOffset(FILE, log.offset - 1))
     assert caught.value.reason is Reason.POSITION_LOST
 
