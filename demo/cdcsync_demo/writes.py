@@ -19,6 +19,12 @@ from cdcsync_demo.shop import DATABASE, SKUS, WAREHOUSES, sku
 
 Connect = Callable[[], "pymysql.connections.Connection[Any]"]
 Transaction = list[tuple[str, tuple[Any, ...]]]
+_ORDERED = f"INSERT INTO {DATABASE}.orders (customer_id, placed_at, total) VALUES (%s, NOW(6), %s)"
+_ORDER_LINE = (
+    f"INSERT INTO {DATABASE}.order_lines (order_id, line, sku, quantity, price)"
+    " VALUES (LAST_INSERT_ID(), %s, %s, %s, %s)"
+)
+_TAKEN = f"UPDATE {DATABASE}.stock SET on_hand = on_hand - %s WHERE warehouse = %s AND sku = %s"
 _SOLD = (
     f"INSERT INTO {DATABASE}.daily_sales VALUES (CURRENT_DATE, 1, %s, YEAR(CURRENT_DATE))"
     " ON DUPLICATE KEY UPDATE orders = orders + 1, revenue = revenue + VALUES(revenue)"
@@ -102,24 +108,9 @@ class _Customers:
         total = round(sum(quantity * price for _, _, quantity, price in lines), 2)
         customer = self._random.randint(1, self._customers)
         return [
-            (
-                f"INSERT INTO {DATABASE}.orders (customer_id, placed_at, total) VALUES (%s, NOW(6), %s)",
-                (customer, total),
-            ),
-            *(
-                (
-                    f"INSERT INTO {DATABASE}.order_lines (order_id, line, sku, quantity, price) VALUES (LAST_INSERT_ID(), %s, %s, %s, %s)",
-                    line,
-                )
-                for line in lines
-            ),
-            *(
-                (
-                    f"UPDATE {DATABASE}.stock SET on_hand = on_hand - %s WHERE warehouse = %s AND sku = %s",
-                    (quantity, self._random.randint(1, WAREHOUSES), item),
-                )
-                for _, item, quantity, _ in lines
-            ),
+            (_ORDERED, (customer, total)),
+            *((_ORDER_LINE, line) for line in lines),
+            *((_TAKEN, (quantity, self._random.randint(1, WAREHOUSES), item)) for _, item, quantity, _ in lines),
             (_SOLD, (total,)),
         ]
 

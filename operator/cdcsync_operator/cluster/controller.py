@@ -73,7 +73,11 @@ class KubeController:
             self.clock,
             self.wake,
         )
-        self._drivers = KubeDrivers(
+        self._drivers = self._make_drivers(record)
+
+    def _make_drivers(self, record: TableRecord) -> KubeDrivers:
+        where = self._files.folder
+        return KubeDrivers(
             self.api,
             self.namespace,
             self.name,

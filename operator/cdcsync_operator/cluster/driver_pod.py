@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 
 from cdcsync_core.run import RunKind
-from cdcsync_core.spec import CdcSync, required_secrets
+from cdcsync_core.spec import CdcSync, Spec, required_secrets
 from cdcsync_operator.cluster.pod_template import Object, merged
 from cdcsync_operator.cluster.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun
@@ -46,9 +46,27 @@ class Image:
 
 def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_account: str, configs: list[str]) -> Object:
     """`configs` are the names of the ConfigMaps that hold the RunConfig."""
-    spec = resource.spec
+    config = {"projected": {"sources": [{"configMap": {"name": name}} for name in configs]}}
+    volumes: dict[str, tuple[str, Object]] = {
+        "config": (CONFIG_DIR, config),
+        "scratch": (SCRATCH_DIR, {"emptyDir": {}}),
+    }
+    if action.kind is RunKind.SNAPSHOT:
+        volumes |= _auth(action)
+    pod = _pod(resource, _driver_container(resource.spec, image), image, volumes)
+    pod["spec"] |= {
+        "serviceAccountName": service_account,
+        "terminationGracePeriodSeconds": grace_seconds(resource, action.kind),
+    }
+    about = metadata(resource, f"{action.id}-driver", action.id, "driver")
+    about["labels"][KIND_LABEL] = action.kind.value
+    about["annotations"] = {"argocd.argoproj.io/ignore-restart-policy": "true"}
+    return _with_template(pod | {"metadata": about}, resource.spec.driver.pod_template)
+
+
+def _driver_container(spec: Spec, image: Image) -> Object:
     memory = spec.driver.memory + max(_DRIVER_OVERHEAD, spec.driver.memory // 2)
-    container = {
+    return {
         "name": "driver",
         "image": spec.image or image.name,
         "imagePullPolicy": image.pull_policy,
@@ -70,20 +88,6 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    config = {"projected": {"sources": [{"configMap": {"name": name}} for name in configs]}}
-    volumes: dict[str, tuple[str, Object]] = {
-        "config": (CONFIG_DIR, config),
-        "scratch": (SCRATCH_DIR, {"emptyDir": {}}),
-    }
-    pod = _pod(resource, container, image, volumes | (_auth(action) if action.kind is RunKind.SNAPSHOT else {}))
-    pod["spec"] |= {
-        "serviceAccountName": service_account,
-        "terminationGracePeriodSeconds": grace_seconds(resource, action.kind),
-    }
-    about = metadata(resource, f"{action.id}-driver", action.id, "driver")
-    about["labels"][KIND_LABEL] = action.kind.value
-    about["annotations"] = {"argocd.argoproj.io/ignore-restart-policy": "true"}
-    return _with_template(pod | {"metadata": about}, spec.driver.pod_template)
 
 
 def grace_seconds(resource: CdcSync, kind: RunKind) -> int:
@@ -126,8 +130,16 @@ def mounted_secrets(pod: Object) -> set[str]:
 
 def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
     """The settings of a snapshot with executors; the driver adds its own address and name."""
-    executors, namespace = resource.spec.executors, resource.metadata.namespace
-    settings = {
+    settings = _of_the_network() | _of_the_executors(resource) | _of_kubernetes(resource, action, image)
+    if account := resource.spec.driver.service_account_name:  # a cloud's identity; without the API server's token
+        settings["spark.kubernetes.authenticate.executor.serviceAccountName"] = account
+    if image.pull_secrets:
+        settings["spark.kubernetes.container.image.pullSecrets"] = ",".join(image.pull_secrets)
+    return settings
+
+
+def _of_the_network() -> dict[str, str]:
+    return {
         "spark.master": "k8s://https://kubernetes.default.svc:443",
         "spark.submit.deployMode": "client",
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 (a pod's own)
@@ -140,11 +152,22 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.authEngineVersion": "2",
         "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    }
+
+
+def _of_the_executors(resource: CdcSync) -> dict[str, str]:
+    executors = resource.spec.executors
+    return {
         "spark.executor.instances": str(resource.spec.snapshot_executors()),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{executors.memory // _MI}m",
         "spark.executor.memoryOverhead": f"{(_EXECUTOR_OVERHEAD + _TASK_OVERHEAD * executors.cores) // _MI}m",
-        "spark.kubernetes.namespace": namespace,
+    }
+
+
+def _of_kubernetes(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
+    return {
+        "spark.kubernetes.namespace": resource.metadata.namespace,
         "spark.kubernetes.container.image": resource.spec.image or image.name,
         "spark.kubernetes.container.image.pullPolicy": image.pull_policy,
         "spark.kubernetes.executor.podNamePrefix": action.id,
@@ -161,11 +184,6 @@ def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[st
         "spark.kubernetes.authenticate.oauthTokenFile": f"{_TOKEN_DIR}/token",
         "spark.kubernetes.authenticate.caCertFile": f"{_TOKEN_DIR}/ca.crt",
     }
-    if account := resource.spec.driver.service_account_name:  # a cloud's identity; without the API server's token
-        settings["spark.kubernetes.authenticate.executor.serviceAccountName"] = account
-    if image.pull_secrets:
-        settings["spark.kubernetes.container.image.pullSecrets"] = ",".join(image.pull_secrets)
-    return settings
 
 
 def _requested_cores(resource: CdcSync) -> str:
@@ -184,18 +202,6 @@ def _pod(resource: CdcSync, container: Object, image: Image, volumes: dict[str, 
         for n, name in enumerate(sorted(required_secrets(resource.spec)))
     }
     mounted = volumes | {"tmp": ("/tmp", {"emptyDir": {}})} | secrets  # noqa: S108 (the pod's own)
-    writable = {"tmp", "scratch"}
-    container = container | {
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": name, "mountPath": path, **({} if name in writable else {"readOnly": True})}
-            for name, (path, _) in mounted.items()
-        ],
-    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -209,10 +215,26 @@ def _pod(resource: CdcSync, container: Object, image: Image, volumes: dict[str, 
                 "fsGroup": _USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "containers": [container],
+            "containers": [container | _restricted({name: path for name, (path, _) in mounted.items()})],
             "volumes": [{"name": name, **volume} for name, (_, volume) in mounted.items()],
             **({"imagePullSecrets": [{"name": n} for n in image.pull_secrets]} if image.pull_secrets else {}),
         },
+    }
+
+
+def _restricted(mounts: dict[str, str]) -> Object:
+    """What a container of the restricted standard has; `mounts` are paths by volume."""
+    writable = {"tmp", "scratch"}
+    return {
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": name, "mountPath": path, **({} if name in writable else {"readOnly": True})}
+            for name, path in mounts.items()
+        ],
     }
 
 

@@ -192,12 +192,13 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
         yield "metadata or spec is not a mapping"
         return
     yield from (f"metadata.{name} is refused" for name in sorted(about.keys() - {"labels", "annotations"}))
-    broken = [
-        n for n in _LISTS if n in pod and not (isinstance(pod[n], list) and all(isinstance(e, dict) for e in pod[n]))
-    ]
-    if broken:
-        yield from (f"spec.{name} is not a list of mappings" for name in broken)
-        return
+    broken = [name for name in _LISTS if name in pod and not _is_list_of_mappings(pod[name])]
+    yield from (f"spec.{name} is not a list of mappings" for name in broken)
+    if not broken:
+        yield from _pod_spec_violations(pod, policy)
+
+
+def _pod_spec_violations(pod: Object, policy: Policy) -> Iterator[str]:
     for name in sorted(pod.keys() - _POD_FIELDS):
         yield from _refused(f"spec.{name}", _ALLOWED_BY.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
@@ -207,8 +208,8 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
             yield from _refused(f"a toleration of {toleration.get('key') or 'everything'}", "tolerations", policy)
     for kind in ("containers", "initContainers"):
         for container in _dicts(pod.get(kind)):
-            name = container.get("name")
-            yield from (f"container {name}: {violation}" for violation in _container_violations(container, policy))
+            where = f"container {container.get('name')}"
+            yield from (f"{where}: {violation}" for violation in _container_violations(container, policy))
 
 
 def _refused(what: str, entry: str, policy: Policy) -> Iterator[str]:
@@ -292,6 +293,10 @@ def _pod_violations(resource: CdcSync, policy: Policy, image: Image) -> Iterator
                 )
         if not policy.allows("securityContext"):
             yield from ((part, violation) for violation in restricted_pod.violations(pod, _OURS))
+
+
+def _is_list_of_mappings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(element, dict) for element in value)
 
 
 def _dicts(value: Any) -> list[Object]:

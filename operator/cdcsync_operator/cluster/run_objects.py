@@ -190,13 +190,10 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Ob
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "patch"]}
     ]
     if action.kind is RunKind.SNAPSHOT:
+        pod_verbs = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
         rules += [
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
-            {
-                "apiGroups": [""],
-                "resources": ["pods"],
-                "verbs": ["get", "list", "watch", "create", "patch", "delete", "deletecollection"],
-            },
+            {"apiGroups": [""], "resources": ["pods"], "verbs": pod_verbs},
             {"apiGroups": [GROUP], "resources": ["secrets"], "resourceNames": sorted(secrets), "verbs": ["mount"]},
         ]
     return {

@@ -32,42 +32,62 @@ class OperatorSettings:
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Raises SpecInvalid where the default image of drivers is missing."""
+    env = _Environment(environment)
+    return OperatorSettings(
+        _image(env),
+        _policy(env),
+        env.list("NAMESPACES"),
+        env.text("LEASE"),
+        environment.get("HOSTNAME", "operator"),
+        int(env.text("WORKERS", "4")),
+        int(env.text("METRICS_PORT", "8080")),
+        env.flag("NETWORK_POLICIES", default=False),
+    )
 
-    def env(name: str, default: str = "") -> str:
-        return environment.get(_PREFIX + name, default)
 
-    def named(name: str) -> bool:
-        return _PREFIX + name in environment
+@dataclass(frozen=True)
+class _Environment:
+    """The variables with the product's prefix."""
 
-    def env_list(name: str) -> tuple[str, ...]:
-        return tuple(env(name).replace(",", " ").split())
+    variables: Mapping[str, str]
 
-    if not env("DRIVER_IMAGE"):
+    def text(self, name: str, default: str = "") -> str:
+        return self.variables.get(_PREFIX + name, default)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return self.text(name, str(default).lower()) == "true"
+
+    def list(self, name: str) -> tuple[str, ...]:
+        """Separated by commas or blanks."""
+        return tuple(self.text(name).replace(",", " ").split())
+
+    def has(self, name: str) -> bool:
+        return _PREFIX + name in self.variables
+
+
+def _image(env: _Environment) -> Image:
+    if not env.text("DRIVER_IMAGE"):
         raise fail(
             Reason.SPEC_INVALID,
             "no CDCSYNC_DRIVER_IMAGE",
             needed="the image of drivers",
             remedy="set it in the Deployment",
         )
-    return OperatorSettings(
-        Image(env("DRIVER_IMAGE"), env("IMAGE_PULL_POLICY", "IfNotPresent"), env_list("IMAGE_PULL_SECRETS")),
-        Policy(
-            allow_pod_template=env("ALLOW_POD_TEMPLATE", "true") == "true",
-            allowed_service_accounts=frozenset(env_list("ALLOWED_SERVICE_ACCOUNTS")),
-            allowed_images=env_list("ALLOWED_IMAGES"),
-            allowed_in_pod_template=frozenset(env_list("ALLOWED_IN_POD_TEMPLATE")),
-            allowed_spark_conf=env_list("ALLOWED_SPARK_CONF"),
-            refused_source_networks=_refused_networks(
-                env_list("REFUSED_SOURCE_NETWORKS") if named("REFUSED_SOURCE_NETWORKS") else None, environment
-            ),
-            least_restart_seconds=_least_restart(env("MIN_RESTART_BACKOFF") or "5s"),
-        ),
-        env_list("NAMESPACES"),
-        env("LEASE"),
-        environment.get("HOSTNAME", "operator"),
-        int(env("WORKERS", "4")),
-        int(env("METRICS_PORT", "8080")),
-        env("NETWORK_POLICIES", "false") == "true",
+    return Image(
+        env.text("DRIVER_IMAGE"), env.text("IMAGE_PULL_POLICY", "IfNotPresent"), env.list("IMAGE_PULL_SECRETS")
+    )
+
+
+def _policy(env: _Environment) -> Policy:
+    networks = env.list("REFUSED_SOURCE_NETWORKS") if env.has("REFUSED_SOURCE_NETWORKS") else None
+    return Policy(
+        allow_pod_template=env.flag("ALLOW_POD_TEMPLATE", default=True),
+        allowed_service_accounts=frozenset(env.list("ALLOWED_SERVICE_ACCOUNTS")),
+        allowed_images=env.list("ALLOWED_IMAGES"),
+        allowed_in_pod_template=frozenset(env.list("ALLOWED_IN_POD_TEMPLATE")),
+        allowed_spark_conf=env.list("ALLOWED_SPARK_CONF"),
+        refused_source_networks=_refused_networks(networks, env.variables),
+        least_restart_seconds=_least_restart(env.text("MIN_RESTART_BACKOFF") or "5s"),
     )
 
 

@@ -179,14 +179,9 @@ def _controller(
         lambda r, unread: calls.preflight(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set
     )
     drivers = LocalDrivers(
-        folder,
-        where,
-        command,
-        clock,
-        woken.set,
-        record.get,
+        folder, where, command, clock, woken.set, record.get,
         lambda r, table, bound: calls.splits(r, where, table, bound),
-    )
+    )  # fmt: skip
     reconciler = Reconciler(store, drivers, source, clock, lambda: secrets.token_hex(2))
     return LocalController(store, drivers, source, reconciler, woken)
 

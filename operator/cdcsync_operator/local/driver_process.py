@@ -82,10 +82,8 @@ class DriverProcess:
             os.close(write_end)
             os.close(lock)
         (files.folder / _PID).write_text(str(self._process.pid), encoding="utf-8")
-        self._listener = threading.Thread(target=self._listen, args=(read_end,), daemon=True)
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._listener.start()
-        self._watcher.start()
+        self._listener = _started(self._listen, read_end)
+        self._watcher = _started(self._watch)
 
     @property
     def pid(self) -> int:
@@ -136,6 +134,12 @@ class DriverProcess:
             return Exit(ExitCode.RETRY, Reason.OUT_OF_MEMORY.value, f"the driver ran out of memory; {where}")
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, f"the driver {how} without an exit report; {where}")
+
+
+def _started(work: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread
 
 
 def _spawn(command: Sequence[str], files: RunFiles, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:

@@ -27,7 +27,7 @@ class FakeApi(Api):
         self._version = 0
         self._lock = threading.Lock()
 
-    def hurried(self, timeout: float) -> FakeApi:
+    def with_timeout(self, timeout: float) -> FakeApi:
         return self
 
     def add(self, folder: str, body: Object) -> Object:

@@ -1,5 +1,5 @@
-"""The operator's threads: every sync is found and looked at, a fault of one ends no other, and no
-thread ends unseen."""
+"""The operator's threads: every sync is found and reconciled, a fault of one ends no other, and no
+thread ends unnoticed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Cluster:
         body["metadata"] = {"name": name, "namespace": "lake", "uid": name, "generation": 1}
         self.api.add(SYNCS, body)
 
+    def lease_holder(self) -> str:
+        lease = self.api.objects["/apis/coordination.k8s.io/v1/namespaces/lake/leases/lock"]
+        return str(lease["spec"]["holderIdentity"])
+
     def phase(self, name: str) -> str:
         return str(self.api.objects[f"{SYNCS}/{name}"].get("status", {}).get("phase"))
 
@@ -59,7 +63,7 @@ def eventually(what: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_syncs_that_nobody_told_of_are_found(cluster: Cluster) -> None:
+def test_syncs_without_an_event_are_found(cluster: Cluster) -> None:
     """Also where the list failed once."""
     refused: list[str] = []
 
@@ -78,7 +82,7 @@ def test_syncs_that_nobody_told_of_are_found(cluster: Cluster) -> None:
     assert refused
 
 
-def test_a_sync_that_cannot_be_looked_at_is_tried_again_and_keeps_no_other_waiting(
+def test_a_sync_that_cannot_be_reconciled_is_tried_again_and_keeps_no_other_waiting(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More failures than workers."""
@@ -108,27 +112,30 @@ def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pyt
     assert cluster.lost.wait(120)
 
 
-def test_the_lease_is_kept_until_the_last_look_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), lease="lake/lock", identity="me")
-    looking, go_on = threading.Event(), threading.Event()
+    reconciling, go_on = threading.Event(), threading.Event()
     reconcile = KubeController.reconcile
+    holders: list[str] = []
 
     def slow(controller: KubeController) -> float | None:
-        looking.set()
+        reconciling.set()
         assert go_on.wait(120)
-        return reconcile(controller)
+        again = reconcile(controller)
+        holders.append(cluster.lease_holder())
+        return again
 
     monkeypatch.setattr(KubeController, "reconcile", slow)
     cluster.add("one")
     cluster.operator.start()
-    assert looking.wait(120)
+    assert reconciling.wait(120)
     stopping = threading.Thread(target=cluster.operator.stop)
     stopping.start()
-    time.sleep(0.2)
-    lease = cluster.api.objects["/apis/coordination.k8s.io/v1/namespaces/lake/leases/lock"]
-    assert lease["spec"]["holderIdentity"] == "me"
+    eventually(lambda: cluster.operator.queue._closed)
     go_on.set()
-    stopping.join(30)
+    stopping.join(120)
     assert cluster.phase("one") == "Paused"
-    lease = cluster.api.objects["/apis/coordination.k8s.io/v1/namespaces/lake/leases/lock"]
-    assert lease["spec"]["holderIdentity"] == ""
+    assert holders == ["me"]
+    assert cluster.lease_holder() == ""
