@@ -26,7 +26,7 @@ from pymysql.protocol import MysqlPacket
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import map_error
-from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_time
+from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
 
@@ -148,6 +148,10 @@ class SourceConnection(pymysql.connections.Connection):
             most = self.source.question.limits
             self._refuse_beyond(self._answer.packets, f"an answer of more than {most.packets} rows")
             self._refuse_beyond(self._answer.bytes, f"an answer of more than {most.bytes} bytes")
+            read = (most.packets - self._answer.packets, most.bytes - self._answer.bytes)
+            if not self.source.question.answered(*read):
+                self._force_close()
+                raise out_of_memory()
         found: bytes = cast(Any, super())._read_bytes(count)
         return found
 

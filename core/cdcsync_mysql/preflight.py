@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.spec import Spec
-from cdcsync_core.table import TableId
+from cdcsync_core.table import TableId, memory_of
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.question import out_of_memory
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
 from cdcsync_mysql.servercheck import Server, check_server, read_server
@@ -85,9 +86,13 @@ def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]
 
 def _checked(server: Server, table: TableId, spec: Spec) -> TableCheck:
     tables = spec.tables
-    return check_table(
+    found = check_table(
         server, table, tables.override(str(table)), spec.snapshot.chunk_size, replaces_invalid=tables.replaces_invalid
     )
+    question = server.source.question
+    if question is not None and not question.keep(memory_of(len(found.columns))):
+        raise out_of_memory()
+    return found
 
 
 def _absent(error: CdcError) -> TableCheck:

@@ -18,7 +18,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -41,13 +41,26 @@ class Limits:
     bytes: int = 32 * 2**20
 
 
+#: of memory, in what is counted as one step
+_STEP = 2**20
+#: what a packet, which is a row, takes as Python's values beside its bytes, twice
+_PACKET_BYTES = 200
+
+
 class Question:
     """Use as a context manager; what is asked meanwhile is within `limits`, and none of it goes to
-    an address of `refused_networks` (in the form of `ipaddress`). `stop` may be called by any
-    thread."""
+    an address of `refused_networks` (in the form of `ipaddress`). `take(bytes)` says whether there
+    is memory for all that the question holds. `stop` may be called by any thread."""
 
-    def __init__(self, refused_networks: tuple[str, ...] = (), limits: Limits = Limits()) -> None:
+    def __init__(
+        self,
+        refused_networks: tuple[str, ...] = (),
+        limits: Limits = Limits(),
+        take: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self.limits = limits
+        self._take = take
+        self._answer = self._kept = self._taken = 0
         self._refused = parse_networks(refused_networks)
         self._changed = threading.Condition()
         self._ends: list[float] = []
@@ -93,6 +106,26 @@ class Question:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+
+    def answered(self, packets: int, size: int) -> bool:
+        """What the answer that is being read has so far; False where there is no memory for it."""
+        self._answer = 2 * size + _PACKET_BYTES * packets
+        return self._has_memory()
+
+    def keep(self, size: int) -> bool:
+        """What is made of answers and held till the question's end; False as above."""
+        self._answer, self._kept = 0, self._kept + size
+        return self._has_memory()
+
+    def _has_memory(self) -> bool:
+        """In steps, so that who counts is not asked for each packet."""
+        held = (self._answer + self._kept) // _STEP * _STEP
+        if held == self._taken:
+            return True
+        if not self._take(held):
+            return False
+        self._taken = held
+        return True
 
     def open(self, host: str, port: int) -> tuple[socket.socket, int]:
         """A connected socket, and the number by which it is to be released. Raises OSError;
@@ -163,4 +196,14 @@ def out_of_time() -> CdcError:
         "the source did not answer in time",
         needed="answers within the operator's bounds",
         remedy="check spec.source.host and port, and the server's load",
+    )
+
+
+def out_of_memory() -> CdcError:
+    """Sources of others may hold it just then, so it is tried again."""
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        "the source sends more than the operator has memory for, beside what it holds of other sources",
+        needed="answers within the operator's bounds",
+        remedy="name fewer tables in spec.tables, or let the account read fewer",
     )

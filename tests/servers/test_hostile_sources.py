@@ -19,6 +19,7 @@ from cdcsync_mysql import question
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question
 from cdcsync_operator.cluster import source as cluster_source
+from cdcsync_operator.cluster.room import Bounds
 from cdcsync_operator.cluster.source import ClusterSource
 from cdcsync_operator.reconcile.preflight import PreflightOutcome
 from support import hostile
@@ -142,12 +143,12 @@ def _resource(namespace: str, port: int, include: str = "d", tls: str = "disable
 
 @contextmanager
 def _looking(source: ClusterSource, resource: CdcSync, folders: list[Path]) -> Iterator[list[CdcError]]:
-    """A preflight of one sync for each folder, in threads of their own; their results."""
+    """A preflight of one sync for each folder, in threads of their own; their errors."""
     ends: list[CdcError] = []
 
     def check(folder: Path) -> None:
         try:
-            source.preflight(resource, folder)
+            ends.extend(source.preflight(resource, folder).result.errors)
         except CdcError as error:
             ends.append(error)
 
@@ -248,3 +249,44 @@ def test_every_preflight_ends(way: Way, account: Path, monkeypatch: pytest.Monke
             errors = (error,)
     assert {e.reason for e in errors} == {Reason.SOURCE_UNREACHABLE}
     assert question.LOGIN_SECONDS > 1
+
+
+# ---- memory
+
+
+def test_what_a_question_holds_is_taken_and_given_back(mariadb1011: Server) -> None:
+    """Of an answer as long as it is read, of what is kept until the end."""
+    taken = [0]
+
+    def take(size: int) -> bool:
+        taken.append(size)
+        return size < 12 * 2**20
+
+    many = "information_schema.COLLATIONS"
+    with Question(take=take) as asked, connect(replace(source_of(mariadb1011), question=asked)) as real:
+        fetch(real, f"SELECT 1 FROM {many} a, {many} b LIMIT 20000")
+        assert 3 * 2**20 < max(taken) < 6 * 2**20
+        fetch(real, "SELECT 1")
+        assert taken[-1] == 0
+        assert asked.keep(8 * 2**20)
+        fetch(real, "SELECT 1")
+        assert taken[-1] == 8 * 2**20
+        with pytest.raises(CdcError, match="has memory for") as caught:
+            fetch(real, f"SELECT 1 FROM {many} a, {many} b LIMIT 60000")
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+
+
+def test_one_namespaces_long_answers_leave_memory_to_others(
+    mariadb1011: Server, fresh_database: FreshDatabase, account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds what it was sent as long as its server likes: two at a time beyond their own."""
+    monkeypatch.setattr(cluster_source, "ANSWERS", Bounds(total=24 * 2**20, own=2**20, reserved=8 * 2**20))
+    database, source = fresh_database(mariadb1011), ClusterSource()
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    server = Hostile(hostile.rows_then_silence)
+    with server.listening() as port, _looking(source, _resource("evil", port), _folders(account, 4)) as ends:
+        until(lambda: len(ends) >= 2, "those for which there is no memory end")
+        found = _honest(source, mariadb1011, database, account, "good")
+        assert [t.name for t in found.result.tables] == [f"{database}.t"]
+    assert sum("memory" in e.message for e in ends) >= 2
+    assert source._answers.held("evil") == 0

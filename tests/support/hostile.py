@@ -113,6 +113,17 @@ def endless_rows(server: Hostile, client: socket.socket) -> None:
             server.send(client, b"".join(row + bytes([n]) + b"\x01x" for n in numbers))
 
 
+def rows_then_silence(server: Hostile, client: socket.socket) -> None:
+    """Any login is right; the answer to the first statement is long, and never ends."""
+    _log_in(server, client)
+    client.recv(65536)
+    for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
+        server.packet(client, number, payload)
+    for number in range(20_000):
+        server.packet(client, 4 + number, b"\x64" + bytes(100))
+    server.ending.wait()
+
+
 def one_endless_value(server: Hostile, client: socket.socket) -> None:
     """The same, in one row."""
     _log_in(server, client)

@@ -9,6 +9,7 @@ reconciled when it has been corrected. The operator's own end drains no driver.
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -65,7 +66,8 @@ class KubeController:
             room=self.rooms.secrets,
         )
         self._events = EventPoster(self.api, self.settings.identity)
-        record, where = TableRecord(), self._files.folder
+        keep = functools.partial(self.rooms.records.put, self.namespace, self._files.folder)
+        record, where = TableRecord(keep=keep), self._files.folder
         self._source = PreflightRunner(
             lambda r, unread: self.calls.preflight(r, where, unread),
             lambda r: self.calls.current(r, where),
@@ -96,6 +98,7 @@ class KubeController:
         the sync held."""
         self._drivers.close()
         self.store.close()
+        self.rooms.records.free(self.namespace, self._files.folder)
         self._files.close()
         self.calls.give_up(self._files.folder)
 

@@ -29,6 +29,10 @@ class Bounds:
 SECRETS = Bounds(total=48 * _MIB, own=2 * _MIB, reserved=24 * _MIB)
 #: chunk plans, which are in the cluster's etcd (2 GiB by default, for everything in the cluster)
 PLANS = Bounds(total=64 * _MIB, own=4 * _MIB, reserved=32 * _MIB)
+#: what is held of sources' answers while they are asked, in the operator's memory
+ANSWERS = Bounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
+#: definitions of tables, which are kept as long as their sync, in the operator's memory
+RECORDS = Bounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
 
 
 def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: Bounds) -> bool:
@@ -87,3 +91,4 @@ class Rooms:
 
     secrets: Room = field(default_factory=lambda: Room(SECRETS))
     plans: Room = field(default_factory=lambda: Room(PLANS))
+    records: Room = field(default_factory=lambda: Room(RECORDS))

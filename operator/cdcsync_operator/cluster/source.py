@@ -1,17 +1,18 @@
 """The source's calls on a cluster: of many tenants, in one process, so each within bounds.
 
-Why it is right: whatever a source does, a call ends within a wall clock's time, holds a bounded
-part of memory, and takes no more than its namespace's share of what is asked at once (`question`,
-`shares`); a sync that is closed ends its calls. A plan takes a slot for each split that it finds,
-not while its shards are written, and its connection is closed with it. A sink is checked in a
-process of its own (`sink_process`), three at once.
+Why it is right: whatever a source does, a call ends within a wall clock's time, and takes no more
+than its namespace's share of memory and of what is asked at once (`question`, `room`, `shares`); a
+sync that is closed ends its calls. A plan takes a slot for each split that it finds, not while its
+shards are written, and its connection is closed with it. A sink is checked in a process of its own
+(`sink_process`), three at once.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from cdcsync_core.chunk import Bound, Split
@@ -20,6 +21,7 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.table import Table
 from cdcsync_mysql.question import Question, out_of_time
+from cdcsync_operator.cluster.room import ANSWERS, Room
 from cdcsync_operator.cluster.shares import Shares
 from cdcsync_operator.cluster.sink_process import check_apart
 from cdcsync_operator.reconcile import source_calls
@@ -42,6 +44,7 @@ class ClusterSource:
         self._refused = refused_networks
         self._preflights, self._plans = Shares(), Shares()
         self._sinks = Shares(slots=3, own=1, reserved=1)
+        self._answers = Room(ANSWERS)
         self._asked: dict[Path, set[Question]] = {}
         self._lock = threading.Lock()
 
@@ -51,7 +54,7 @@ class ClusterSource:
 
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         namespace = resource.metadata.namespace
-        with self._question(secrets) as question:
+        with self._question(resource, secrets) as question:
             with self._preflights.held(namespace):
                 found = source_calls.preflight_in_time(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
             with self._sinks.held(namespace):
@@ -60,7 +63,7 @@ class ClusterSource:
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         with (
-            self._question(secrets) as question,
+            self._question(resource, secrets) as question,
             self._preflights.held(resource.metadata.namespace),
             question.within(_POSITION_SECONDS),
         ):
@@ -68,7 +71,7 @@ class ClusterSource:
 
     def splits(self, resource: CdcSync, secrets: Path, table: Table, frontier: Bound) -> Iterator[Split]:
         with (
-            self._question(secrets) as question,
+            self._question(resource, secrets) as question,
             closing(source_calls.splits(resource, secrets, table, frontier, question)) as found,
         ):
             while True:
@@ -87,8 +90,12 @@ class ClusterSource:
             question.stop()
 
     @contextmanager
-    def _question(self, secrets: Path) -> Iterator[Question]:
-        with Question(self._refused) as question:
+    def _question(self, resource: CdcSync, secrets: Path) -> Iterator[Question]:
+        namespace, holder = resource.metadata.namespace, object()
+        with ExitStack() as stack:
+            stack.callback(self._answers.free, namespace, holder)
+            take = functools.partial(self._answers.put, namespace, holder)
+            question = stack.enter_context(Question(self._refused, take=take))
             with self._lock:
                 self._asked.setdefault(secrets, set()).add(question)
             try:

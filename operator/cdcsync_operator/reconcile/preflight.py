@@ -20,7 +20,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.table import Table
+from cdcsync_core.table import Table, memory_of
 from cdcsync_operator.decision.observed import PreflightResult, RunPreflight
 from cdcsync_operator.reconcile.files import write_atomically
 
@@ -45,19 +45,29 @@ class SourceCalls:
 
 
 class TableRecord:
-    """Table definitions by name, in a file; without one, as long as this object lives."""
+    """Table definitions by name, in a file; without one, as long as this object lives.
+    `keep(bytes)` says whether there is memory for all of them."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None = None, keep: Callable[[int], bool] = lambda _: True) -> None:
+        self._path, self._keep = path, keep
         self._tables: dict[str, Table] = {}
         if path is not None and path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
             self._tables = {name: Table.from_dict(data) for name, data in stored.items()}
 
     def update(self, tables: dict[str, Table]) -> None:
+        """Raises SourceUnreachable where there is no memory for them; then it has what it had."""
         if tables.items() <= self._tables.items():
             return
-        self._tables |= tables
+        known = self._tables | tables
+        if not self._keep(sum(memory_of(len(table.columns)) for table in known.values())):
+            raise fail(
+                Reason.SOURCE_UNREACHABLE,
+                f"{len(known)} tables, and the operator has no memory for their definitions",
+                needed="room beside the tables of other syncs",
+                remedy="name fewer tables in spec.tables",
+            )
+        self._tables = known
         if self._path is None:
             return
         text = json.dumps({name: table.to_dict() for name, table in sorted(self._tables.items())}, ensure_ascii=False)

@@ -1,0 +1,30 @@
+"""Definitions of tables are kept for a sync within its share of memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.table import Column, SourceType, Table, TableId, memory_of
+from cdcsync_operator.cluster.room import Bounds, Room
+from cdcsync_operator.reconcile.preflight import TableRecord
+
+
+def _tables(count: int, columns: int) -> dict[str, Table]:
+    made = tuple(Column(f"c{n}", SourceType.parse("int"), nullable=False) for n in range(columns))
+    return {f"d.t{n}": Table(TableId("d", f"t{n}"), made, ("c0",)) for n in range(count)}
+
+
+def test_what_has_no_room_is_refused_and_what_is_known_stays() -> None:
+    room = Room(Bounds(total=10 * memory_of(5), own=0, reserved=0))
+    record = TableRecord(keep=lambda size: room.put("lake", "shop", size))
+    record.update(_tables(4, 5))
+    with pytest.raises(CdcError, match="no memory for their definitions") as caught:
+        record.update(_tables(11, 5))
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+    assert record.get("d.t3").columns
+    with pytest.raises(CdcError, match="no definition"):
+        record.get("d.t4")
+    record.update(_tables(10, 5))
+    assert record.get("d.t9").columns
+    assert room.held("lake") == 10 * memory_of(5)
