@@ -72,7 +72,8 @@ class Honest:
         )
         delta = {"path": f"s3://lake/{self.name}", "credentialsSecretRef": {"name": "lake"}}
         spec: Object = {
-            "source": source_part(self.node, self.server) | {"heartbeatInterval": "1s"},
+            # long, so that a busy machine makes no source look silent
+            "source": source_part(self.node, self.server) | {"heartbeatInterval": "10s"},
             "tables": {"include": [rf"{self.database}\.t"]},
             "snapshot": {"parallelism": 1},
             "sink": {"delta": delta | {"options": {"endpoint": self.store, "region": REGION}}},
