@@ -76,6 +76,17 @@ def test_every_file_that_the_architecture_names_exists() -> None:
     assert not missing
 
 
+def test_every_module_that_the_architecture_names_exists() -> None:
+    """`snapshot.table` is a module of a room, `cdcsync_mysql.watermark` one of a package."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    operator, spark_app = ROOT / "operator" / "cdcsync_operator", ROOT / "spark_app" / "cdcsync_spark"
+    rooms = {p.name: p for root in (operator, spark_app, ROOT / "core") for p in root.iterdir() if p.is_dir()}
+    named = [name.split(".") for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text)]
+    modules = [(rooms[room], "/".join(rest)) for room, *rest in named if room in rooms and rest[-1] != "py"]
+    assert len(modules) > 20
+    assert not [str(p / rest) for p, rest in modules if not ((p / rest).is_dir() or (p / f"{rest}.py").is_file())]
+
+
 def test_every_file_that_the_rules_name_exists() -> None:
     """`cdcsync_core/gates.py` is below one of the source roots; `tests/...` is below the root."""
     text = (ROOT / "docs" / "correctness.md").read_text()
