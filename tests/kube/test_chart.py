@@ -82,7 +82,7 @@ def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SWITCHES)
 def test_each_switch_renders_what_was_agreed(name: str) -> None:
-    """A changed chart shows as a changed snapshot; `CHART_SNAPSHOTS=write` writes them anew, for a
+    """A changed chart shows as a changed snapshot; `CHART_SNAPSHOTS=write` writes them again, for a
     reader to judge."""
     documents = [d for d in rendered(SWITCHES[name]) if d["kind"] != "CustomResourceDefinition"]
     text = yaml.safe_dump_all(documents, sort_keys=True, width=120)
@@ -130,8 +130,8 @@ def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
     ("values", "said"),
     [({}, "watchNamespaces is empty"), ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other")],
 )
-def test_whose_namespaces_it_watches_must_be_said(values: dict[str, Any], said: str) -> None:
-    """All namespaces are as good as the whole cluster, so they are nobody's default."""
+def test_the_watched_namespaces_must_be_given(values: dict[str, Any], said: str) -> None:
+    """All namespaces are as good as the whole cluster, so they are not the default."""
     assert said in helm("template", "cdcsync", str(CHART), values=values).stderr
 
 

@@ -99,7 +99,7 @@ def test_another_operator_goes_on_where_the_first_one_was(sync: InProcessSync) -
 
 
 def test_a_status_that_was_wiped_loses_nothing(sync: InProcessSync) -> None:
-    """R4: the runs that nobody names any more are cleared, and the targets are asked again."""
+    """R4: runs that the status no longer names are deleted, and the targets are asked again."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
     old = sync.stored.runs.stream
@@ -129,7 +129,7 @@ def test_a_status_that_was_wiped_loses_nothing(sync: InProcessSync) -> None:
         ),
     ],
 )
-def test_a_driver_that_fails_is_begun_anew_and_its_reason_told(
+def test_a_driver_that_fails_is_started_again_and_its_reason_reported(
     sync: InProcessSync, state: Object, reason: Reason
 ) -> None:
     controller = sync.create().operator()

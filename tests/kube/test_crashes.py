@@ -85,7 +85,7 @@ def test_the_next_operator_goes_on(
 def test_the_next_operator_finishes_a_stop(
     sync: InProcessSync, monkeypatch: pytest.MonkeyPatch, spec: dict[str, object]
 ) -> None:
-    """The mark alone ends nobody, and it is all that the next one finds."""
+    """The mark alone ends no driver, and it is all that the next one finds."""
     first = sync.create().operator()
     sync.to_streaming(first)
     old = sync.stored.runs.stream

@@ -71,7 +71,7 @@ def leading(sync: InProcessSync) -> str:
 
 
 def shown(sync: InProcessSync, folder: Path) -> str:
-    """What `cdcsync status` says of it."""
+    """What `cdcsync status` shows of it."""
     command = [sys.executable, "-m", "cdcsync_operator", "status", "shop", "-n", sync.namespace]
     environment = os.environ | {"KUBECONFIG": str(folder / "kubeconfig")}
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True).stdout

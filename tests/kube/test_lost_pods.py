@@ -21,7 +21,7 @@ def disrupted(by: str, why: str) -> dict[str, Any]:
     return {"phase": "Failed", "conditions": [condition]}
 
 
-def told(sync: InProcessSync, controller: Any, reason: Reason, words: str) -> None:
+def assert_reported(sync: InProcessSync, controller: Any, reason: Reason, words: str) -> None:
     """The failure is booked once, with its words, and the next driver comes; the old one is gone,
     or kept for its log."""
     before = {ref.pod for kind in RunKind if (ref := sync.stored.runs.get(kind))}
@@ -51,22 +51,22 @@ def test_a_pod_that_its_node_lost_or_gave_up(sync: InProcessSync, status: dict[s
     controller = sync.create().operator()
     sync.to_streaming(controller)
     sync.show(RunKind.STREAM, **status)
-    told(sync, controller, Reason.DRIVER_LOST, words)
+    assert_reported(sync, controller, Reason.DRIVER_LOST, words)
 
 
 def test_a_pod_that_is_not_there_any_more(sync: InProcessSync) -> None:
-    """Its node was removed, and the collector of lost pods, or somebody by force, removed the
+    """Its node was removed, and the collector of lost pods, or a person by force, removed the
     object."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
     sync.gone(pod)
-    told(sync, controller, Reason.DRIVER_LOST, "gone: deleted, or lost with its node")
+    assert_reported(sync, controller, Reason.DRIVER_LOST, "gone: deleted, or lost with its node")
 
 
 def test_a_pod_that_was_evicted_and_drained(sync: InProcessSync) -> None:
-    """The eviction API deletes it; whether the operator looks before the object is gone makes no
-    difference."""
+    """The eviction API deletes it; whether the operator reconciles before the object is gone makes
+    no difference."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
@@ -76,7 +76,7 @@ def test_a_pod_that_was_evicted_and_drained(sync: InProcessSync) -> None:
     assert sync.stored.restarts.consecutive == 0, "it drains"
     sync.driver(RunKind.STREAM).report(exit=json.loads(DRAINED))
     sync.end(RunKind.STREAM, message=DRAINED)
-    told(sync, controller, Reason.DRIVER_LOST, "deleted or evicted; it drained")
+    assert_reported(sync, controller, Reason.DRIVER_LOST, "deleted or evicted; it drained")
 
 
 def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync, monkeypatch: 
     controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "it has its grace"
     monkeypatch.setattr(pod_outcome, "LOST_NODE_TIMEOUT", -10.0)
-    told(sync, controller, Reason.DRIVER_LOST, "its node does not answer (DeletionByTaintManager")
+    assert_reported(sync, controller, Reason.DRIVER_LOST, "its node does not answer (DeletionByTaintManager")
     kept = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=kept-driver")
     assert pod not in {p["metadata"]["name"] for p in kept}, "there is no log to be read"
 
@@ -129,7 +129,7 @@ def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_the
     sync.api.merge(f"{sync.base}/pods/ended/status", {"status": {"phase": "Failed"}})
     words = {"code": 1, "reason": "ExecutorsLost", "message": "no executor has been there"}
     sync.end(RunKind.SNAPSHOT, 1, message=json.dumps(words))
-    told(sync, controller, Reason.EXECUTORS_LOST, "no executor has been there")
+    assert_reported(sync, controller, Reason.EXECUTORS_LOST, "no executor has been there")
     left = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=executor")
     assert [p["metadata"]["name"] for p in left] == ["ended"]
 

@@ -26,7 +26,7 @@ SHOP: Object = {
     },
 }
 
-#: path, value, and what the refusal says
+#: path, value, and what the refusal has
 BROKEN = [
     ("metadata.name", "s" * 41, "metadata.name has at most 40 characters"),
     ("metadata.name", "shop.orders", "metadata.name has no dot"),
@@ -61,7 +61,7 @@ BROKEN = [
     ("spec.tables.overrides", [{"table": "a.b"}, {"table": "a.b"}], "Duplicate value"),
     ("spec.stream.interval", "5 minutes", "should match"),
 ]  # fmt: skip
-#: what is changed from the first value to the second, and what the refusal says
+#: what is changed from the first value to the second, and what the refusal has
 FROZEN = [
     ("spec.sink.delta.path", "s3://lake/cdc", "s3://lake/other", "sink.delta.path cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),

@@ -1,5 +1,5 @@
-"""A pretended API server: it keeps plain objects by their path, without a kubelet, and refuses what
-a test tells it to."""
+"""A simulated API server: it keeps plain objects by their path, without a kubelet, and refuses what
+a test asks it to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakeApi(Api):
         return self
 
     def add(self, folder: str, body: Object) -> Object:
-        """As somebody else would create it."""
+        """As another client would create it."""
         with self._lock:
             return self._create(folder, copy.deepcopy(body))
 
@@ -93,7 +93,7 @@ class FakeApi(Api):
         return self._put_back(path, _merged(self._existing(path), body))
 
     def _delete(self, path: str, query: dict[str, str], body: Object | None) -> Object:
-        """A pod that somebody deletes is there until its grace is over."""
+        """A deleted pod exists until its grace period is over."""
         if "labelSelector" in query:
             for found in list(self._selected(path, query)):
                 del self.objects[f"{path}/{found['metadata']['name']}"]

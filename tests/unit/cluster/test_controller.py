@@ -1,4 +1,4 @@
-"""One sync on a pretended API server: what errors between any two steps leave behind, and another
+"""One sync on a simulated API server: what errors between any two steps leave behind, and another
 resource of its name."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Cluster:
     splits: Callable[[Bound], Iterator[Split]] = lambda start: iter((Split(start, None),))
     api: FakeApi = field(default_factory=FakeApi)
     policy: Policy = field(default_factory=Policy)
-    looked_at: list[str] = field(default_factory=list)
+    preflights: list[str] = field(default_factory=list)
     given_up: list[Path] = field(default_factory=list)
     woken: threading.Event = field(default_factory=threading.Event)
 
@@ -74,7 +74,7 @@ class Cluster:
         return KubeController(self.api, settings, "lake", "shop", calls, time.time, self.woken.set)
 
     def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> PreflightOutcome:
-        self.looked_at.append(about.metadata.uid)
+        self.preflights.append(about.metadata.uid)
         names = [n for n in self.names if about.spec.tables.selection.captures(n)]
         seen = PreflightResult(about.metadata.generation, time.time(), (), tuple(ObservedTable(n) for n in names))
         return PreflightOutcome(seen, {n: table(n) for n in names})
@@ -130,7 +130,7 @@ def start(cluster: Cluster) -> Iterator[Callable[[], KubeController]]:
 Start = Callable[[], KubeController]
 
 
-def look_until(controller: KubeController, what: Callable[[], object]) -> None:
+def reconcile_until(controller: KubeController, what: Callable[[], object]) -> None:
     deadline = time.monotonic() + 30
     while not what():
         assert time.monotonic() < deadline
@@ -148,24 +148,26 @@ def streaming(**spec: Any) -> Status:
 # ---- another resource of the name
 
 
-@pytest.mark.parametrize("looking", [False, True])
-def test_another_resource_of_the_name_is_looked_at_with_new_eyes(cluster: Cluster, start: Start, looking: bool) -> None:
-    """Deleted and made again between two looks, both times in generation 1; also while the source
-    of the old one was looked at."""
+@pytest.mark.parametrize("preflight", [False, True])
+def test_another_resource_of_the_name_is_reconciled_from_scratch(
+    cluster: Cluster, start: Start, preflight: bool
+) -> None:
+    """Deleted and created again between two reconciliations, both times in generation 1; also
+    during a preflight of the old one."""
     cluster.create("old")
     controller = start()
     controller.reconcile()
-    if not looking:
-        look_until(controller, lambda: cluster.looked_at and controller._source.outcome())
+    if not preflight:
+        reconcile_until(controller, lambda: cluster.preflights and controller._source.outcome())
     for path in [p for p in cluster.api.objects if "/secrets/" not in p]:
         del cluster.api.objects[path]
     cluster.create("new", tables={"include": [r"shop\.b"]})
     cluster.woken.clear()
     assert controller.reconcile() is None
-    assert cluster.woken.is_set(), "the new one is looked at at once"
+    assert cluster.woken.is_set(), "the new one is reconciled at once"
     controller = start()
-    look_until(controller, cluster.pods)
-    assert cluster.looked_at[-1] == "new"
+    reconcile_until(controller, cluster.pods)
+    assert cluster.preflights[-1] == "new"
     assert [t.name for t in cluster.status.table_status] == ["shop.b"]
 
 
@@ -180,7 +182,7 @@ def test_the_plan_of_a_deleted_resource_is_left(cluster: Cluster) -> None:
     cluster.splits = endless
     cluster.create()
     controller = cluster.operator()
-    look_until(controller, cluster.pods)
+    reconcile_until(controller, cluster.pods)
     (planner,) = (run.planner for run in controller._drivers._runs.values() if run.planner)
     controller.close()
     planner.join(30)
@@ -196,14 +198,14 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     spec = {"driver": {"podTemplate": {"metadata": {"labels": {"team": "lake"}}}}}
     cluster.create(status=streaming(**spec), **spec)
     controller = start()
-    look_until(controller, cluster.pods)
+    reconcile_until(controller, cluster.pods)
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.report(1, "shop.a", "shop.b")
-    look_until(controller, lambda: cluster.status.condition("Ready").status == "True")
+    reconcile_until(controller, lambda: cluster.status.condition("Ready").status == "True")
     cluster.policy = Policy(allow_pod_template=False)
     controller = start()
     cluster.report(2, "shop.a", "shop.b")
-    look_until(controller, lambda: cluster.status.condition("Stalled").status == "True")
+    reconcile_until(controller, lambda: cluster.status.condition("Stalled").status == "True")
     assert cluster.status.condition("Stalled").reason == "SpecInvalid"
     assert cluster.status.condition("Ready").status == "False"
     assert cluster.status.observed_generation == 1
@@ -212,15 +214,15 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     found = cluster.api.objects[SYNC]
     found["spec"]["state"] = "paused"
     found["metadata"]["generation"] = 2
-    look_until(controller, lambda: "deletionTimestamp" in cluster.api.objects[pod]["metadata"])
+    reconcile_until(controller, lambda: "deletionTimestamp" in cluster.api.objects[pod]["metadata"])
     found["spec"]["state"] = "running"
     found["metadata"]["generation"] = 3
     del cluster.api.objects[pod]
-    look_until(controller, lambda: not cluster.status.runs.stream)
+    reconcile_until(controller, lambda: not cluster.status.runs.stream)
     controller.reconcile()
     assert cluster.pods() == []
     cluster.policy = Policy()
-    look_until(start(), cluster.pods)
+    reconcile_until(start(), cluster.pods)
     assert cluster.status.condition("Stalled").status == "False"
 
 
@@ -236,7 +238,7 @@ def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
     cluster.names = ("shop.a",)
     cluster.create(status=streaming())
     controller = start()
-    look_until(controller, cluster.pods)
+    reconcile_until(controller, cluster.pods)
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.refuse("PUT", "/status", status)
     controller.reconcile()
@@ -253,11 +255,11 @@ def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
 def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
     cluster: Cluster, start: Start, part: str
 ) -> None:
-    """With `autoRestart.enabled: false`, where a failure would be the last word."""
+    """With `autoRestart.enabled: false`, where a failure would be final."""
     spec = {"autoRestart": {"enabled": False}}
     cluster.create(status=streaming(**spec), **spec)
     controller = start()
-    look_until(controller, cluster.pods)
+    reconcile_until(controller, cluster.pods)
     (old,) = cluster.pods()
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.report(1, "shop.a", "shop.b")
@@ -265,10 +267,10 @@ def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
     found = cluster.api.objects[SYNC]
     found["spec"]["restartNonce"] = 1
     found["metadata"]["generation"] = 2
-    look_until(controller, lambda: "deletionTimestamp" in cluster.api.objects[old]["metadata"])
+    reconcile_until(controller, lambda: "deletionTimestamp" in cluster.api.objects[old]["metadata"])
     del cluster.api.objects[old]
     cluster.refuse("DELETE", f"/{part}", 429)
-    look_until(controller, lambda: set(cluster.pods()) - {old})
+    reconcile_until(controller, lambda: set(cluster.pods()) - {old})
     assert cluster.status.restarts.consecutive == 0
     assert cluster.status.condition("Stalled").status == "False"
 
@@ -278,12 +280,12 @@ def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(clus
     cluster.create(status=streaming(**spec), **spec)
     controller = start()
     cluster.refuse("POST", "/configmaps", 500, times=10**9)
-    look_until(controller, lambda: cluster.status.runs.stream)
+    reconcile_until(controller, lambda: cluster.status.runs.stream)
     cluster.api.refuse = lambda method, path: None
     for path in [p for p in cluster.api.objects if "/configmaps/" in p]:
         del cluster.api.objects[path]
     controller = start()
-    look_until(controller, cluster.pods)
+    reconcile_until(controller, cluster.pods)
     assert cluster.status.restarts.consecutive == 0
 
 

@@ -57,7 +57,7 @@ class Query:
                 return self._grouped(node)
             case promql.BinaryExpr():
                 return self._joined(node)
-        raise AssertionError(f"nobody has thought of {type(node).__name__} yet")
+        raise AssertionError(f"{type(node).__name__} is not handled yet")
 
     def _selected(self, node: Any) -> frozenset[str]:
         known = labels()

@@ -35,7 +35,7 @@ def _table(name: str) -> Table:
 
 
 class Pods:
-    """One run on a pretended API server, and the operator that made it."""
+    """One run on a simulated API server, and the operator that created it."""
 
     def __init__(self) -> None:
         self.now = NOW

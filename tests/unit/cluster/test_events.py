@@ -1,5 +1,5 @@
-"""Events tell turns, not states: nothing is told twice, and nothing that a person would want to
-know is left out."""
+"""Events report changes, not states: nothing is posted twice, and nothing that a person would want
+to know is left out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cdcsync_operator.cluster.events import events_between
 BEFORE = Status(phase=Phase.STREAMING)
 
 
-def test_nothing_new_is_nothing_told() -> None:
+def test_no_change_is_no_event() -> None:
     assert list(events_between(BEFORE, BEFORE.with_(lag_seconds=3.0))) == []
 
 
-def test_a_run_a_phase_a_failure_and_a_stop_are_told() -> None:
+def test_a_run_a_phase_a_failure_and_a_stop_are_posted() -> None:
     started = BEFORE.with_(runs=BEFORE.runs.put(RunKind.STREAM, RunRef(id="r", epoch=1, pod="r-driver")))
     assert list(events_between(BEFORE, started)) == [("Normal", "RunStarted", "stream driver r-driver")]
     assert list(events_between(BEFORE, BEFORE.with_(phase=Phase.PAUSED))) == [("Normal", "Paused", "was Streaming")]
@@ -25,7 +25,7 @@ def test_a_run_a_phase_a_failure_and_a_stop_are_told() -> None:
     assert list(events_between(stalled, stalled)) == []
 
 
-def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
+def test_tables_that_come_and_go_by_themselves_are_posted_once() -> None:
     flowing = TableStatus(name="s.a", phase=TablePhase.STREAMING)
     before = BEFORE.with_(observed_generation=1, table_status=(flowing,))
     gone = TableStatus(name="s.a", phase=TablePhase.UNASSIGNED, reason="NoSuchTable", message="s.a: dropped")
@@ -41,12 +41,12 @@ def test_tables_that_come_and_go_by_themselves_are_told_once() -> None:
 
 
 def turned(kind: str, reason: str, message: str = "", *, value: bool = False) -> list[tuple[str, str, str]]:
-    """What is told when this condition turns, from what it was before: True, or False."""
+    """What is posted when this condition turns, from what it was before: True, or False."""
     before = with_condition(BEFORE, kind, not value, "Streaming", "", 0.0)
     return list(events_between(before, with_condition(before, kind, value, reason, message, 1.0)))
 
 
-def test_ready_and_consistent_are_told_where_they_turn() -> None:
+def test_ready_and_consistent_are_posted_where_they_turn() -> None:
     assert turned("Ready", "Streaming", "all", value=True) == [("Normal", "Ready", "all")]
     assert turned("Consistent", "Consistent", "all", value=True) == [("Normal", "Consistent", "all")]
     assert turned("Consistent", "CatchingUp", "1 of 2") == [("Normal", "NotConsistent", "1 of 2")]
@@ -57,7 +57,7 @@ def test_ready_and_consistent_are_told_where_they_turn() -> None:
     assert list(events_between(silent, with_condition(silent, "Ready", False, "SourceSilent", "for 71 s", 1.0))) == []
 
 
-def test_a_missing_secret_is_told_once_although_runs_go_on() -> None:
+def test_a_missing_secret_is_posted_once_although_runs_go_on() -> None:
     assert turned("SourceReady", "SpecInvalid", "no Secret login") == [("Warning", "SpecInvalid", "no Secret login")]
     missing = with_condition(BEFORE, "SourceReady", False, "SpecInvalid", "no Secret login", 0.0)
     assert (

@@ -40,7 +40,7 @@ class Server:
             raise ApiError(409, "Conflict", "")
         self.lease = copy.deepcopy(body)
         self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
-        if self.answers_lost:  # the client says it again
+        if self.answers_lost:  # the client repeats it
             self.answers_lost -= 1
             return self.replace(path, body)
         return self.lease
@@ -69,9 +69,9 @@ def test_the_first_one_holds_it_and_the_second_one_waits_its_term() -> None:
     assert not two.attempt()
     clock.now += TERM
     assert one.attempt(), "renewed"
-    assert not two.attempt(), "it was renewed since it was looked at"
+    assert not two.attempt(), "it was renewed since it was read"
     clock.now += TERM + 1
-    assert two.attempt(), "nobody renewed it for a whole term"
+    assert two.attempt(), "it was not renewed for a whole term"
     assert not one.attempt()
 
 

@@ -69,9 +69,9 @@ def said(code: int, reason: str) -> str:
     ],
 )
 def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str) -> None:
-    told = outcome(found, CREATED)
-    assert told is not None
-    assert (told.code, told.reason) == (code, reason)
+    found_exit = outcome(found, CREATED)
+    assert found_exit is not None
+    assert (found_exit.code, found_exit.reason) == (code, reason)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str
     ],
 )  # fmt: skip
 def test_what_takes_a_pod_away_is_named_though_the_driver_drained(found: dict[str, Any], words: str) -> None:
-    told = outcome(found, CREATED)
-    assert told is not None
-    assert (told.code, told.reason) == (1, "DriverLost")
-    assert words in told.message
+    found_exit = outcome(found, CREATED)
+    assert found_exit is not None
+    assert (found_exit.code, found_exit.reason) == (1, "DriverLost")
+    assert words in found_exit.message
 
 
 def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> None:
@@ -120,7 +120,7 @@ def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> Non
 
 
 @pytest.mark.parametrize(
-    ("found", "patience", "reason"),
+    ("found", "timeout", "reason"),
     [
         (unscheduled(), UNSCHEDULABLE_TIMEOUT, "DriverUnschedulable"),
         (waiting("ImagePullBackOff"), IMAGE_TIMEOUT, "ImagePullFailed"),
@@ -132,12 +132,12 @@ def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> Non
     ],
 )
 def test_a_pod_that_cannot_start_is_waited_for_and_then_told(
-    found: dict[str, Any], patience: float, reason: str
+    found: dict[str, Any], timeout: float, reason: str
 ) -> None:
-    assert outcome(found, CREATED + patience) is None
-    told = outcome(found, CREATED + patience + 1)
-    assert told is not None
-    assert (told.code, told.reason) == (1, reason)
+    assert outcome(found, CREATED + timeout) is None
+    found_exit = outcome(found, CREATED + timeout + 1)
+    assert found_exit is not None
+    assert (found_exit.code, found_exit.reason) == (1, reason)
 
 
 def test_a_pod_on_its_way_is_left_alone_for_a_while_and_one_that_runs_for_ever() -> None:
@@ -146,9 +146,9 @@ def test_a_pod_on_its_way_is_left_alone_for_a_while_and_one_that_runs_for_ever()
 
 
 def test_a_pod_that_never_starts_says_what_it_waits_for() -> None:
-    told = outcome(waiting("ContainerCreating"), CREATED + START_TIMEOUT + 1)
-    assert told is not None
-    assert "has not started for 15 minutes: ContainerCreating: m" in told.message
+    found_exit = outcome(waiting("ContainerCreating"), CREATED + START_TIMEOUT + 1)
+    assert found_exit is not None
+    assert "has not started for 15 minutes: ContainerCreating: m" in found_exit.message
 
 
 @pytest.mark.parametrize(
@@ -164,17 +164,17 @@ def test_a_pod_that_never_starts_says_what_it_waits_for() -> None:
 def test_a_run_is_over_with_its_driver_though_a_sidecar_goes_on(
     terminated: dict[str, Any], code: int, reason: str
 ) -> None:
-    """The pod's phase stays Running until the proxy or the shipper of logs beside the driver ends,
-    too."""
+    """The pod's phase stays Running until the proxy or the shipper of logs in the driver's pod
+    ends, too."""
     proxy = {"name": "proxy", "state": {"running": {}}}
     found = pod(phase="Running", containerStatuses=[proxy, {"name": "driver", "state": {"terminated": terminated}}])
-    told = outcome(found, CREATED + 5)
-    assert told is not None
-    assert (told.code, told.reason) == (code, reason)
+    found_exit = outcome(found, CREATED + 5)
+    assert found_exit is not None
+    assert (found_exit.code, found_exit.reason) == (code, reason)
 
 
 def test_a_driver_that_ended_alone_is_judged_by_its_pods_phase() -> None:
-    """Which tells why: one that drained because its kubelet evicts it has ended well."""
+    """Which shows why: one that drained because its kubelet evicts it has ended well."""
     ended = {"name": "driver", "state": {"terminated": {"exitCode": 0}}}
     assert outcome(pod(phase="Running", containerStatuses=[ended]), CREATED + 5) is None
 
@@ -199,7 +199,7 @@ def test_a_pod_on_a_node_that_is_gone_is_given_up_after_its_grace() -> None:
     found = disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", phase="Running")
     found["metadata"]["deletionTimestamp"] = utc(CREATED + 90)
     assert outcome(found, CREATED + 90 + LOST_NODE_TIMEOUT) is None
-    told = outcome(found, CREATED + 90 + LOST_NODE_TIMEOUT + 1)
-    assert told is not None
-    assert told.reason == "DriverLost"
-    assert "DeletionByTaintManager" in told.message
+    found_exit = outcome(found, CREATED + 90 + LOST_NODE_TIMEOUT + 1)
+    assert found_exit is not None
+    assert found_exit.reason == "DriverLost"
+    assert "DeletionByTaintManager" in found_exit.message

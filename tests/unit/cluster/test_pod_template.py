@@ -37,7 +37,7 @@ def test_named_things_are_merged_and_other_lists_replaced() -> None:
 
 
 def test_a_volume_of_ours_is_replaced_whole() -> None:
-    """It has one source: scratch space of another kind is no emptyDir beside it."""
+    """It has one source: scratch space of another kind is no emptyDir, too."""
     base = {"spec": {"volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}]}}
     mine = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
     assert merged(base, {"spec": {"volumes": [mine]}})["spec"]["volumes"] == [{"name": "tmp", "emptyDir": {}}, mine]

@@ -1,4 +1,4 @@
-"""What the end of a driver means that nobody here had asked for."""
+"""What the end of a driver means that the operator had not asked for."""
 
 from __future__ import annotations
 

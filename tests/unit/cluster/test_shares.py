@@ -37,8 +37,8 @@ def test_who_may_enter(held: dict[str, int], namespace: str, may: bool) -> None:
 
 @given(st.lists(st.sampled_from("aaaabcde"), max_size=40))
 def test_no_namespace_takes_what_is_reserved(asking: list[str]) -> None:
-    """Whoever asks in whichever order: the total holds, and one namespace alone leaves slots to two
-    others at least."""
+    """In whichever order slots are asked for: the total holds, and one namespace alone leaves slots
+    to two others at least."""
     held: dict[str, int] = {}
     for namespace in asking:
         if _may(held, namespace):

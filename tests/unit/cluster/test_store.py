@@ -1,5 +1,5 @@
-"""The status of a sync of many tables on a cluster: nobody who begins from it begins from fewer
-(R7)."""
+"""The status of a sync of many tables on a cluster: a reconciler never starts from
+fewer than all of them (R7)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_who_begins_again_after_a_write_begins_with_all_tables(api: FakeApi) -> 
     assert len(store(api).load()[1].table_status) == MANY
 
 
-def test_what_somebody_else_wrote_counts_and_not_what_is_remembered(api: FakeApi) -> None:
+def test_what_another_program_wrote_counts_and_not_what_is_remembered(api: FakeApi) -> None:
     mine, other = store(api), store(api)
     mine.load()
     mine.save(many())
@@ -112,9 +112,7 @@ def controller(api: FakeApi) -> Iterator[KubeController]:
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 0])
-def test_an_error_of_the_api_server_makes_nobody_forget_tables(
-    api: FakeApi, controller: KubeController, status: int
-) -> None:
+def test_an_error_of_the_api_server_loses_no_tables(api: FakeApi, controller: KubeController, status: int) -> None:
     api.refuse = lambda method, path: ApiError(status, "", "not now") if "secrets" in path or "pods" in path else None
     controller.reconcile()
     assert controller.failures == 1

@@ -1,4 +1,4 @@
-"""The queue loses no news, gives a key to one worker at a time, and keeps what is due in order of
+"""The queue loses no change, gives a key to one worker at a time, and keeps what is due in order of
 time."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_news_during_work_makes_it_due_again_and_not_before() -> None:
     assert queue.take() == A
     queue.add(A)
     queue.add(B)
-    assert queue.take() == B, "A is in somebody's hands"
+    assert queue.take() == B, "A is with a worker"
     queue.done(A, 300)
     assert queue.take() == A
 

@@ -73,7 +73,7 @@ def test_a_list_is_read_page_by_page(api: Api, server: Server) -> None:
     assert {a for *_, a in server.asked} == {"Bearer a-token"}
 
 
-def test_a_refusal_says_what_the_server_said(api: Api, server: Server) -> None:
+def test_a_refusal_has_the_servers_reason_and_message(api: Api, server: Server) -> None:
     server.answers = [(409, {"reason": "AlreadyExists", "message": "it is there"})]
     with pytest.raises(ApiError) as caught:
         api.create("/things", {})

@@ -1,7 +1,7 @@
 """A driver without Spark: keeps the driver's contract (RunConfig in, reports and an exit code out)
 on files.
 
-It stands beside the real driver's tests, never instead of them. The folder of $FAKE_WORLD holds
+It adds to the real driver's tests and never replaces them. The folder of $FAKE_WORLD holds
 `targets.json` (what "the targets" have: the truth), `log-end` (an offset), and orders: a file
 `KIND.order` with one word is taken away and followed by the next run of that kind: `crash` (SIGKILL
 itself after the first report), `mute` (exit 0 without a word), `permanent` (exit 3), `stubborn`

@@ -110,7 +110,7 @@ class LocalHarness:
             return controller.run(until, self._show)
 
     def _show(self, _: CdcSync, status: Status) -> None:
-        # the log goes on while anybody looks, so that every high watermark is passed
+        # the binlog goes on with every reconciliation, so that every high watermark is passed
         self.set_log_end(int((self.world / "log-end").read_text()) + 5)
         self.shown.append(status)
         self.on_show(status)

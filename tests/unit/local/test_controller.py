@@ -200,7 +200,7 @@ def test_pause_and_resume_by_the_manifest_while_it_runs(local: LocalHarness) -> 
 
 
 def test_resnapshot_while_the_stream_goes_on(local: LocalHarness) -> None:
-    """R5: snapshot beside the stream, catch-up, handover."""
+    """R5: a snapshot while the stream goes on, catch-up, handover."""
     done = threading.Event()
 
     def edit(status: Status) -> None:
@@ -266,7 +266,7 @@ local.run(Until.FOREVER)
 
 
 def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(local: LocalHarness) -> None:
-    """Crash point: the controller dies; its driver drains when its reports are not heard, the next
+    """Crash point: the controller dies; its driver drains when its reports are not read, the next
     controller waits for it."""
     code = CONTROLLER.format(paths=[str(Path(__file__).parents[2])], folder=str(local.folder))
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -280,5 +280,5 @@ def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(
     (leftover,) = Path(os.environ["TMPDIR"]).glob("cdcsync-secrets-*")
     assert local.run() is ExitCode.DONE
     assert local.shown[0].restarts.consecutive == 0
-    assert all(s.restarts.consecutive == 0 for s in local.shown), "nothing failed, somebody was killed"
+    assert all(s.restarts.consecutive == 0 for s in local.shown), "nothing failed, a process was killed"
     assert not leftover.exists()

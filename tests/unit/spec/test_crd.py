@@ -1,4 +1,4 @@
-"""The CRD says what the models say: no field is known to one and unknown to the other, and bounds
+"""The CRD and the models agree: no field is known to one and unknown to the other, and bounds
 and defaults are the same."""
 
 from __future__ import annotations
