@@ -29,6 +29,11 @@ _Q_FLAGS2, _Q_SQL_MODE, _Q_AUTO_INCREMENT, _Q_CHARSET, _Q_TIME_ZONE, _Q_CATALOG 
 #: MariaDB since 11.2, in statements that name a character set: the default collations of some, 4
 #: bytes each
 _Q_DEFAULT_COLLATIONS = 131
+_Q_INVOKER, _Q_DATABASES, _TOO_MANY = 11, 12, 254
+#: MySQL's and MariaDB's
+_Q_MICROSECONDS = (13, 128)
+#: the other variables of one length, by their codes
+_Q_WIDTHS = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4, 7: 2, 8: 2, 9: 8, 10: 4, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 129: 8}
 
 
 #: flags, UUID, number; then the type of logical timestamps, which is 2, and two of them
@@ -64,12 +69,17 @@ class MariaDbGtid(NamedTuple):
 
 
 class Query(NamedTuple):
-    """`sql_mode` is None and `charset`, the client's, is empty where the event does not say."""
+    """`sql_mode` is None and `charset`, the client's, is empty where the event does not say.
+
+    `time_zone` and `microseconds` are in the event only if the statement used them.
+    """
 
     database: str
     sql: str
     sql_mode: int | None
     charset: str
+    time_zone: str = ""
+    microseconds: int | None = None
 
 
 class Place(NamedTuple):
@@ -222,12 +232,13 @@ def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Qu
     cursor.skip(2)
     status = cursor.uint(2)
     cursor.skip(extra)
-    sql_mode, collation = _reading(Cursor(cursor.take(status)))
+    session = _session(Cursor(cursor.take(status)))
     database = cursor.text(database_length)
     cursor.skip(1)
     raw = cursor.rest()
-    sql = decode_loosely(unpack_mariadb(raw) if compressed else raw, collation)
-    return Query(database, sql, sql_mode, _known_charset(collation))
+    sql = decode_loosely(unpack_mariadb(raw) if compressed else raw, session.collation)
+    charset = _known_charset(session.collation)
+    return Query(database, sql, session.sql_mode, charset, session.time_zone, session.microseconds)
 
 
 def _known_charset(collation: int) -> str:
@@ -237,28 +248,71 @@ def _known_charset(collation: int) -> str:
         return ""
 
 
-def _reading(status: Cursor) -> tuple[int | None, int]:
-    """How the text is to be read: `sql_mode` and the client's collation, 0 if not known.
+class _Status(NamedTuple):
+    """Status variables of a QUERY event that decide how its text is read; `collation` is the
+    client's, 0 if not known."""
 
-    Both are always logged, and the status variables before the character set have known lengths.
-    """
-    widths = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4}
-    sql_mode = None
-    while status:
-        code = status.byte()
-        if code == _Q_CHARSET:
-            return sql_mode, status.uint(2)
-        if code == _Q_SQL_MODE:
-            sql_mode = status.uint(8)
-        elif code in (_Q_TIME_ZONE, _Q_CATALOG):
-            status.skip(status.byte())
-        elif code == _Q_DEFAULT_COLLATIONS:
-            status.skip(4 * status.byte())
-        elif code in widths:
-            status.skip(widths[code])
-        else:
-            break
-    return sql_mode, 0
+    sql_mode: int | None = None
+    collation: int = 0
+    time_zone: str = ""
+    microseconds: int | None = None
+
+
+def _session(status: Cursor) -> _Status:
+    """`sql_mode` and character set are always logged, and before them only variables of known
+    length; what follows them and cannot be read is not needed."""
+    found = _Status()
+    try:
+        while status:
+            if (following := _variable(status, found)) is None:
+                break
+            found = following
+    except DecodeError:
+        if not found.collation:
+            raise
+    return found
+
+
+def _variable(status: Cursor, found: _Status) -> _Status | None:
+    """`found` with one more variable; None at one whose length is not known."""
+    code = status.byte()
+    if code == _Q_CHARSET:
+        collation = status.uint(2)
+        status.skip(min(4, status.left))
+        return found._replace(collation=collation)
+    if code == _Q_SQL_MODE:
+        return found._replace(sql_mode=status.uint(8))
+    if code == _Q_TIME_ZONE:
+        return found._replace(time_zone=status.text(status.byte()))
+    if code in _Q_MICROSECONDS:
+        return found._replace(microseconds=status.uint(3))
+    return found if _skip_variable(code, status) else None
+
+
+def _skip_variable(code: int, status: Cursor) -> bool:
+    """False for a variable whose length is not known."""
+    if code in _Q_WIDTHS:
+        status.skip(_Q_WIDTHS[code])
+    elif code == _Q_CATALOG:
+        status.skip(status.byte())
+    elif code == _Q_INVOKER:
+        status.skip(status.byte())
+        status.skip(status.byte())
+    elif code == _Q_DEFAULT_COLLATIONS:
+        status.skip(4 * status.byte())
+    elif code == _Q_DATABASES:
+        _skip_databases(status)
+    else:
+        return False
+    return True
+
+
+def _skip_databases(status: Cursor) -> None:
+    """Names with a zero byte behind each; 254 stands for too many to list."""
+    count = status.byte()
+    for _ in range(count if count != _TOO_MANY else 0):
+        while status.byte():
+            continue
 
 
 def parse_incident(body: Buffer) -> str:

@@ -48,11 +48,17 @@ class MappedColumn:
 @dataclass(frozen=True, slots=True, eq=False)
 class TableMap:
     """A TABLE_MAP event. Compared by identity: the parser returns one object for equal events, so
-    readers cache by it."""
+    readers cache by it.
+
+    `key` holds the places of the columns of the primary key, or of the first unique index over NOT
+    NULL columns where there is none, each with the length of its prefix (0: the whole column).
+    None: not in the event, because there is no such index or the metadata is not full.
+    """
 
     number: int
     table: TableId
     columns: tuple[MappedColumn, ...]
+    key: tuple[tuple[int, int], ...] | None = None
 
 
 class RowsEvent(NamedTuple):

@@ -54,7 +54,7 @@ from cdcsync_spark.wire.binlog.header import CRC, HEADER, Header, continued, dam
 from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables
 from cdcsync_spark.wire.columns.cursor import Buffer
 from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.tokens import Session, Started
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -324,7 +324,8 @@ class EventParser:
         alone = self._inside is not _Inside.TRANSACTION
         found = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
         if not (alone and self._without_effect):
-            session = Session(query.sql_mode, query.charset, self._mariadb, self._version)
+            started = Started(header.timestamp, query.microseconds, query.time_zone)
+            session = Session(query.sql_mode, query.charset, self._mariadb, self._version, started)
             found.append(Statement(query.database, query.sql, session))
         if alone and sql_forms.opens_transaction(query.sql):
             self._inside = _Inside.TRANSACTION

@@ -87,6 +87,7 @@ def parse_map(body: Buffer, mariadb: bool) -> TableMap:
             )
             for i, (code, meta) in enumerate(types)
         ),
+        extra.key,
     )
 
 
@@ -125,12 +126,13 @@ class _Optional:
         self.names: dict[int, str] = {}
         self.unsigned: dict[int, bool] = {}
         self.members: dict[int, tuple[bytes, ...]] = {}
+        self.key: tuple[tuple[int, int], ...] | None = None
 
     def collation(self, column: int) -> int | None:
         return self._collations.get(column)
 
     def read(self, kind: int, field: Cursor) -> None:
-        """One optional field; kinds that say nothing about values (keys, visibility, geometry
+        """One optional field; kinds that no definition is compared with (visibility, geometry
         types) are passed over."""
         reader = _FIELDS.get(kind)
         if reader:
@@ -162,6 +164,12 @@ class _Optional:
             raise DecodeError(f"{len(names)} names for {len(self._all)} columns")
         self.names = dict(enumerate(names))
 
+    def _simple_key(self, field: Cursor) -> None:
+        self.key = tuple((column, 0) for column in _each(field, Cursor.lenenc))
+
+    def _prefixed_key(self, field: Cursor) -> None:
+        self.key = tuple(_each(field, lambda f: (f.lenenc(), f.lenenc())))
+
     def _members(self, columns: list[int], field: Cursor) -> None:
         lists = list(_each(field, _member_list))
         if len(lists) != len(columns):
@@ -191,6 +199,8 @@ _FIELDS: dict[int, Callable[[_Optional, Cursor], None]] = {
     4: _Optional._names,
     5: lambda o, f: o._members(o._sets, f),
     6: lambda o, f: o._members(o._enums, f),
+    8: _Optional._simple_key,
+    9: _Optional._prefixed_key,
     10: lambda o, f: o._default_charset(o._labels, f),
     11: lambda o, f: o._column_charset(o._labels, f),
 }

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 
 from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType, Table
 from cdcsync_spark.wire.sql.reader import Reader, folded
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Unreadable
+from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
 
 _LABELLED = TEXTS | {"enum", "set"}
 
 
 @dataclass
-class _Said:
-    """What a definition says of a column; `nullable` is None where it does not say."""
+class Declared:
+    """What a statement declares of a column; `nullable` is None where it declares neither,
+    `default` holds the tokens of its DEFAULT."""
 
     base: str
     numbers: tuple[int, ...] = ()
@@ -31,6 +32,7 @@ class _Said:
     charset: str = ""
     collation: str = ""
     nullable: bool | None = None
+    default: tuple[Token, ...] = ()
 
 
 def names_column(name: str, table: Table) -> bool:
@@ -47,11 +49,11 @@ def is_same_column(reader: Reader, table: Table, session: Session) -> None:
     column = next((c for c in table.columns if c.name == name), None)
     if column is None:
         raise Unreadable(f"no column {name}")
-    said = _type(reader)
-    _attributes(reader, said)
-    if not (_same_type(said, column.type) and _same_text(said, column, session)):
+    declared = read_type(reader)
+    read_attributes(reader, declared)
+    if not (_same_type(declared, column.type) and _same_text(declared, column, session)):
         raise Unreadable(f"another type of {name}")
-    if not (_same_key(said, column) if name in table.key else _nulls_stay(said, column, session)):
+    if not (_same_key(declared, column) if name in table.key else _nulls_stay(declared, column, session)):
         raise Unreadable(f"another key, or NULLs of {name} that go")
 
 
@@ -70,20 +72,20 @@ def value(reader: Reader) -> None:
         reader.next()
 
 
-def _type(reader: Reader) -> _Said:
+def read_type(reader: Reader) -> Declared:
     word = reader.of(Kind.WORD).lower()
     if word in ("bool", "boolean"):
-        return _Said("tinyint", (1,))
+        return Declared("tinyint", (1,))
     if word == "double":
         reader.take("PRECISION")
-    said = _Said(_SYNONYMS.get(word, word))
-    if said.base in ("enum", "set"):
-        said.members = tuple(_listed(reader, Kind.STRING))
+    declared = Declared(_SYNONYMS.get(word, word))
+    if declared.base in ("enum", "set"):
+        declared.members = tuple(_listed(reader, Kind.STRING))
     elif reader.word() == "(":
-        said.numbers = tuple(int(n) if n.isdigit() else -1 for n in _listed(reader, Kind.NUMBER))
+        declared.numbers = tuple(int(n) if n.isdigit() else -1 for n in _listed(reader, Kind.NUMBER))
     while sign := reader.take_any("UNSIGNED", "SIGNED"):
-        said.unsigned = sign == "UNSIGNED"
-    return said
+        declared.unsigned = sign == "UNSIGNED"
+    return declared
 
 
 def _listed(reader: Reader, kind: Kind) -> list[str]:
@@ -95,58 +97,64 @@ def _listed(reader: Reader, kind: Kind) -> list[str]:
     return found
 
 
-def _attributes(reader: Reader, said: _Said) -> None:
+def read_attributes(reader: Reader, declared: Declared) -> None:
     """As far as they are known."""
     while attribute := reader.take_any(*_ATTRIBUTES):
-        _ATTRIBUTES[attribute](reader, said)
+        _ATTRIBUTES[attribute](reader, declared)
 
 
-def _charset(reader: Reader, said: _Said) -> None:
-    said.charset = reader.name().lower()
+def _charset(reader: Reader, declared: Declared) -> None:
+    declared.charset = reader.name().lower()
 
 
-def _collate(reader: Reader, said: _Said) -> None:
+def _collate(reader: Reader, declared: Declared) -> None:
     reader.take("=")
-    said.collation = reader.name().lower()
-    said.charset = said.charset or said.collation.partition("_")[0]
+    declared.collation = reader.name().lower()
+    declared.charset = declared.charset or declared.collation.partition("_")[0]
 
 
-def _not_null(_: Reader, said: _Said) -> None:
-    said.nullable = False
+def _not_null(_: Reader, declared: Declared) -> None:
+    declared.nullable = False
 
 
-def _null(_: Reader, said: _Said) -> None:
-    said.nullable = True
+def _null(_: Reader, declared: Declared) -> None:
+    declared.nullable = True
 
 
-def _default(reader: Reader, _: _Said) -> None:
+def _default(reader: Reader, declared: Declared) -> None:
+    begin = reader.at
+    value(reader)
+    declared.default = reader.since(begin)
+
+
+def _on_update(reader: Reader, _: Declared) -> None:
     value(reader)
 
 
-def _comment(reader: Reader, _: _Said) -> None:
+def _comment(reader: Reader, _: Declared) -> None:
     reader.of(Kind.STRING)
 
 
-def _word(reader: Reader, _: _Said) -> None:
+def _word(reader: Reader, _: Declared) -> None:
     reader.of(Kind.WORD)
 
 
-def _nothing(_: Reader, __: _Said) -> None:
+def _nothing(_: Reader, __: Declared) -> None:
     return
 
 
-def _check(reader: Reader, _: _Said) -> None:
+def _check(reader: Reader, _: Declared) -> None:
     reader.parentheses()
 
 
-_ATTRIBUTES: dict[str, Callable[[Reader, _Said], None]] = {
+_ATTRIBUTES: dict[str, Callable[[Reader, Declared], None]] = {
     "NOT NULL": _not_null,
     "NULL": _null,
     "CHARACTER SET": _charset,
     "CHARSET": _charset,
     "COLLATE": _collate,
     "DEFAULT": _default,
-    "ON UPDATE": _default,
+    "ON UPDATE": _on_update,
     "COMMENT": _comment,
     "COLUMN_FORMAT": _word,
     "STORAGE": _word,
@@ -159,81 +167,81 @@ _ATTRIBUTES: dict[str, Callable[[Reader, _Said], None]] = {
 # -- the recorded column
 
 
-def _same_type(said: _Said, recorded: SourceType) -> bool:
-    same = _SAME.get(said.base)
+def _same_type(declared: Declared, recorded: SourceType) -> bool:
+    same = _SAME.get(declared.base)
     plain = "zerofill" not in recorded.declared and "/*" not in recorded.declared
-    return same is not None and plain and recorded.base == said.base and same(said, recorded)
+    return same is not None and plain and recorded.base == declared.base and same(declared, recorded)
 
 
-def _same_text(said: _Said, column: Column, session: Session) -> bool:
+def _same_text(declared: Declared, column: Column, session: Session) -> bool:
     if column.type.base not in _LABELLED:
-        return not (said.charset or said.collation)
-    if said.charset in ("", "utf8", "uca1400"):
+        return not (declared.charset or declared.collation)
+    if declared.charset in ("", "utf8", "uca1400"):
         return session.strict
-    return said.charset == column.type.charset
+    return declared.charset == column.type.charset
 
 
-def _same_key(said: _Said, column: Column) -> bool:
+def _same_key(declared: Declared, column: Column) -> bool:
     """What orders and tells apart the keys stays."""
-    ordered = column.type.base not in _LABELLED or said.collation == column.collation.lower()
-    return ordered and said.nullable is False
+    ordered = column.type.base not in _LABELLED or declared.collation == column.collation.lower()
+    return ordered and declared.nullable is False
 
 
-def _nulls_stay(said: _Said, column: Column, session: Session) -> bool:
+def _nulls_stay(declared: Declared, column: Column, session: Session) -> bool:
     """Since it was recorded a column that is no TIMESTAMP may have got NULLs by a statement like
     this one."""
     if column.type.base == "timestamp":
-        return said.nullable is column.nullable
-    return said.nullable is not False or session.strict
+        return declared.nullable is column.nullable
+    return declared.nullable is not False or session.strict
 
 
-def _integer(said: _Said, recorded: SourceType) -> bool:
+def _integer(declared: Declared, recorded: SourceType) -> bool:
     """The width of the display may go unsaid; of most it is not even kept by newer servers."""
-    width = _WIDTHS[said.base] - (1 if recorded.unsigned and said.base != "bigint" else 0)
+    width = _WIDTHS[declared.base] - (1 if recorded.unsigned and declared.base != "bigint" else 0)
     known = (recorded.size,) if recorded.size >= 0 else (width,)
-    if said.unsigned != recorded.unsigned or len(said.numbers) > 1:
+    if declared.unsigned != recorded.unsigned or len(declared.numbers) > 1:
         return False
-    if not said.numbers:
+    if not declared.numbers:
         return recorded.size in (-1, width)
-    return said.numbers == known or (recorded.size < 0 and said.numbers != (1,))
+    return declared.numbers == known or (recorded.size < 0 and declared.numbers != (1,))
 
 
-def _sized(default: int | None) -> Callable[[_Said, SourceType], bool]:
-    """One number, or the default; no default: it must be said."""
+def _sized(default: int | None) -> Callable[[Declared, SourceType], bool]:
+    """One number, or the default; no default: it must be declared."""
 
-    def same(said: _Said, recorded: SourceType) -> bool:
-        wanted = said.numbers or ((default,) if default is not None else ())
-        return wanted == (max(recorded.size, default or 0),) and not said.unsigned
+    def same(declared: Declared, recorded: SourceType) -> bool:
+        wanted = declared.numbers or ((default,) if default is not None else ())
+        return wanted == (max(recorded.size, default or 0),) and not declared.unsigned
 
     return same
 
 
-def _decimal(said: _Said, recorded: SourceType) -> bool:
-    precision, scale = (*said.numbers, *(10, 0)[len(said.numbers) :])[:2]
-    return (precision, scale, said.unsigned) == (recorded.size, recorded.scale, recorded.unsigned)
+def _decimal(declared: Declared, recorded: SourceType) -> bool:
+    precision, scale = (*declared.numbers, *(10, 0)[len(declared.numbers) :])[:2]
+    return (precision, scale, declared.unsigned) == (recorded.size, recorded.scale, recorded.unsigned)
 
 
-def _real(said: _Said, recorded: SourceType) -> bool:
+def _real(declared: Declared, recorded: SourceType) -> bool:
     known = (recorded.size, recorded.scale) if recorded.size >= 0 else ()
-    return said.numbers == known and said.unsigned == recorded.unsigned
+    return declared.numbers == known and declared.unsigned == recorded.unsigned
 
 
-def _bare(said: _Said, recorded: SourceType) -> bool:
-    return not said.numbers and not said.unsigned and recorded.size < 0
+def _bare(declared: Declared, recorded: SourceType) -> bool:
+    return not declared.numbers and not declared.unsigned and recorded.size < 0
 
 
-def _year(said: _Said, recorded: SourceType) -> bool:
-    return said.numbers in ((), (4,)) and recorded.size in (-1, 4) and not said.unsigned
+def _year(declared: Declared, recorded: SourceType) -> bool:
+    return declared.numbers in ((), (4,)) and recorded.size in (-1, 4) and not declared.unsigned
 
 
-def _listing(said: _Said, recorded: SourceType) -> bool:
+def _listing(declared: Declared, recorded: SourceType) -> bool:
     """Members that could be spelled in two ways are not compared."""
-    return said.members == recorded.members and not any(set(m) & set("\\'\"") for m in said.members)
+    return declared.members == recorded.members and not any(set(m) & set("\\'\"") for m in declared.members)
 
 
 _WIDTHS = {"tinyint": 4, "smallint": 6, "mediumint": 9, "int": 11, "bigint": 20}
 _SYNONYMS = {"integer": "int", "dec": "decimal", "numeric": "decimal", "fixed": "decimal"}
-_SAME: dict[str, Callable[[_Said, SourceType], bool]] = {
+_SAME: dict[str, Callable[[Declared, SourceType], bool]] = {
     **dict.fromkeys(INTEGERS, _integer),
     **dict.fromkeys((TEXTS | BINARIES | GEOMETRIES | {"date", "json", "uuid", "inet4", "inet6"}), _bare),
     **dict.fromkeys(("char", "binary", "bit"), _sized(1)),

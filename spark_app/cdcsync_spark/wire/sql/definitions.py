@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-from cdcsync_spark.wire.sql.effects import Altered, Effect, IndexDropped, Left
+from cdcsync_spark.wire.sql.effects import Altered, Created, Dropped, Effect, IndexDropped, Left, Moved, Truncated
 from cdcsync_spark.wire.sql.indexes import create_index, index_modifiers
 from cdcsync_spark.wire.sql.options import OPTIONS
 from cdcsync_spark.wire.sql.reader import Reader, TableName, clauses, unnested, words
@@ -77,7 +77,7 @@ def _create_table(reader: Reader, replaced: bool) -> Effect:
         reader.table()
     else:
         kept &= "START" not in _definition(reader)
-    return Left(table) if kept else Effect(table)
+    return Left(table) if kept else Created(table)
 
 
 def _definition(reader: Reader) -> set[str]:
@@ -214,9 +214,9 @@ def _drop(reader: Reader, _: Session) -> Iterator[Effect]:
         return
     reader.need_any("TABLES", "TABLE")
     reader.take("IF", "EXISTS")
-    yield Effect(reader.table())
+    yield Dropped(reader.table())
     while reader.take(","):
-        yield Effect(reader.table())
+        yield Dropped(reader.table())
     reader.wait()
     reader.take_any("RESTRICT", "CASCADE")
 
@@ -225,17 +225,17 @@ def _rename(reader: Reader, _: Session) -> Iterator[Effect]:
     reader.need_any("TABLES", "TABLE")
     reader.take("IF", "EXISTS")
     while True:
-        yield Effect(reader.table())
+        table = reader.table()
         reader.wait()
         reader.need("TO")
-        yield Effect(reader.table())
+        yield Moved(table, reader.table())
         if not reader.take(","):
             return
 
 
 def _truncate(reader: Reader, _: Session) -> Iterator[Effect]:
     reader.take("TABLE")
-    yield Effect(reader.table())
+    yield Truncated(reader.table())
     reader.wait()
 
 

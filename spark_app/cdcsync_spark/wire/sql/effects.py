@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdcsync_core.table import Table
+from cdcsync_core.table import Table, TableId
 from cdcsync_spark.wire.sql.alter import is_harmless
 from cdcsync_spark.wire.sql.indexes import may_be_key
 from cdcsync_spark.wire.sql.reader import TableName
@@ -18,9 +18,38 @@ class Effect:
 
     name: TableName
 
+    def concerns(self, table: TableId) -> bool:
+        """Whether `table` is, or may be, one that the effect names."""
+        return self.name.means(table)
+
     def changes(self, _: Table) -> bool:
         """Whether the table's rows, definition, key or name may change."""
         return True
+
+
+@dataclass(frozen=True)
+class Dropped(Effect):
+    """DROP TABLE."""
+
+
+@dataclass(frozen=True)
+class Truncated(Effect):
+    """TRUNCATE TABLE: all rows are gone, the definition stays."""
+
+
+@dataclass(frozen=True)
+class Created(Effect):
+    """Another table has the name from now on."""
+
+
+@dataclass(frozen=True)
+class Moved(Effect):
+    """RENAME TABLE; several of one statement take effect one after the other."""
+
+    to: TableName
+
+    def concerns(self, table: TableId) -> bool:
+        return self.name.means(table) or self.to.means(table)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,15 @@ class Reader:
         self._at = 0
 
     @property
+    def at(self) -> int:
+        """How many tokens were read."""
+        return self._at
+
+    def since(self, at: int) -> tuple[Token, ...]:
+        """The tokens read since then."""
+        return tuple(self._tokens[at : self._at])
+
+    @property
     def ended(self) -> bool:
         return self._at >= len(self._tokens)
 

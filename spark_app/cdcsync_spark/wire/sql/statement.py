@@ -21,14 +21,15 @@ from cdcsync_spark.wire.sql.tokens import Unreadable
 
 def may_change(statement: Statement, table: Table) -> bool:
     """False only if the statement leaves the table's rows, definition, key and name as they are."""
-    effects = _effects(statement)
+    effects = effects_of(statement)
     if effects is None:
         return touches(statement.sql, statement.database, table.id)
-    return any(effect.name.means(table.id) and effect.changes(table) for effect in effects)
+    return any(effect.concerns(table.id) and effect.changes(table) for effect in effects)
 
 
 @lru_cache(maxsize=64)
-def _effects(statement: Statement) -> tuple[Effect, ...] | None:
+def effects_of(statement: Statement) -> tuple[Effect, ...] | None:
+    """What the statement does, table by table; None if it could not be read with certainty."""
     try:
         return read(statement.sql, statement.database, statement.session)
     except Unreadable:

@@ -32,6 +32,18 @@ class Unreadable(Exception):
     """The statement cannot be read with certainty: it may mean anything."""
 
 
+class Started(NamedTuple):
+    """When a statement began, in unix seconds, and its session's time zone; `microseconds` is None
+    and `time_zone` empty where the event does not say: the statement used neither."""
+
+    seconds: int = 0
+    microseconds: int | None = None
+    time_zone: str = ""
+
+
+_NOT_KNOWN = Started()
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """How a statement was read: what its event and the log file's first event say.
@@ -44,6 +56,7 @@ class Session:
     charset: str = ""
     mariadb: bool = False
     version: int = 0
+    started: Started = _NOT_KNOWN
 
     @property
     def strict(self) -> bool:

@@ -31,7 +31,7 @@ from cdcsync_spark.wire.binlog.facts import (
 )
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, Session
+from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, Session, Started
 from support.events import (
     ANONYMOUS,
     DELETE,
@@ -70,7 +70,7 @@ from support.events import (
 
 FILE = "binlog.000001"
 #: of a QUERY event without status variables
-UNSAID = Session(None, "", mariadb=False, version=90_704)
+UNSAID = Session(None, "", mariadb=False, version=90_704, started=Started(TIME))
 ONE = Gtid(str(UUID), 1)
 
 
@@ -544,14 +544,15 @@ def test_a_table_number_means_nothing_in_the_next_file() -> None:
 
 def test_sql_is_read_in_its_clients_character_set() -> None:
     """Status variables: 0 flags (4 bytes), 1 sql_mode (8), 6 catalog (length 3), 3 auto increment
-    (4), 4 character set: latin1 (8)."""
+    (4), 4 character set: latin1 (8), 128 microseconds (3)."""
     status = (
         b"\0" + bytes(4) + b"\1\4" + bytes(7) + b"\6\3std" + b"\3" + bytes(4) + b"\4\x08\0\x08\0\x21\0" + b"\x80???"
     )
     body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
     _, events = Log.begun()
     facts = parse("mysql", [*events, event(GTID, gtid(1)), event(QUERY, body, end=500)])
-    session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704)
+    started = Started(TIME, int.from_bytes(b"???", "little"))
+    session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704, started=started)
     assert Statement("shop", "DROP TABLE größe", session) in facts
 
 
@@ -560,7 +561,18 @@ def test_default_collations_stand_before_the_clients_character_set(count: int) -
     """MariaDB 11.4: 131, their number, 4 bytes each."""
     status = b"\1" + bytes(8) + b"\6\3std" + bytes([131, count]) + bytes(4 * count) + b"\4\x08\0\x08\0\x08\0"
     body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
-    assert parse_query(body)[1:] == ("DROP TABLE größe", 0, "latin1")
+    assert parse_query(body)[1:] == ("DROP TABLE größe", 0, "latin1", "", None)
+
+
+def test_the_time_of_a_statement_and_what_stands_before_it() -> None:
+    """5 time zone, 7 and 8 two bytes each, 9 eight, 11 invoker, 12 databases, 13 microseconds; then
+    one of a later version."""
+    charset = b"\1" + bytes(8) + b"\4\x21\0\x21\0\x21\0"
+    before = b"\7ab\x08ab\x09" + bytes(8) + b"\x0b\1u\2ab" + b"\x0c\2a\0bc\0"
+    body = query("", status=charset + b"\5\6+05:00" + before + b"\x0d\1\2\3" + b"\xc8???") + b"DROP TABLE t"
+    assert parse_query(body)[4:] == ("+05:00", 0x030201)
+    for damaged in (b"\5\x20+05:00", b"\x0b\x20", b"\x0c\2a", b"\x0d\1"):
+        assert parse_query(query("", status=charset + damaged) + b"x")[1:] == ("x", 0, "utf8mb3", "", None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""Whether a TABLE_MAP event equals a predicted definition in every field that it carries: the proof
+of a schema change that was followed.
+
+Why it is right: besides what `definition` needs to read bytes (names, order, types, signedness,
+character sets, members) the length, precision and nullability of each column and the key are
+compared, so a prediction that is wrong in anything but a default is found before its first row is
+used. What the event does not carry is not compared: an absent field proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.schema_change import Definition
+from cdcsync_core.table import LABELLED, Column, SourceType
+from cdcsync_spark.wire.binlog import table_map as types
+from cdcsync_spark.wire.binlog.definition import check_table_map
+from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
+from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes
+
+
+def differences(definition: Definition, table_map: TableMap) -> list[str]:
+    """What the event says otherwise; empty if it confirms the definition."""
+    table = definition.table
+    try:
+        check_table_map(table_map, table)
+    except CdcError as e:
+        return [e.found]
+    found = [
+        difference
+        for column, mapped in zip(table.columns, table_map.columns, strict=True)
+        for difference in _of_column(column, mapped)
+    ]
+    return [*found, *_of_key(definition, table_map)]
+
+
+def _of_column(column: Column, mapped: MappedColumn) -> Iterator[str]:
+    if column.nullable != mapped.nullable:
+        yield f"{column.name} may{'' if mapped.nullable else ' not'} be NULL"
+    source = column.type
+    length = _LENGTHS.get(source.base)
+    if length is not None and mapped.code in length[0] and mapped.meta != length[1](source):
+        yield f"{column.name} has the length {mapped.meta}, not {length[1](source)} as {source.declared}"
+    if source.base in _CODES and mapped.code not in _CODES[source.base]:
+        yield f"{column.name} has the type {mapped.code}, not {source.declared}"
+    if mapped.unsigned is not None and source.base in _SIGNED and mapped.unsigned != source.unsigned:
+        yield f"{column.name} is {'un' if mapped.unsigned else ''}signed"
+    if source.base not in LABELLED and mapped.members is not None:
+        yield f"{column.name} has members"
+
+
+def _of_key(definition: Definition, table_map: TableMap) -> Iterator[str]:
+    """The event names the primary key; another index is named only where there is none."""
+    table = definition.table
+    if table.key_index != "PRIMARY":
+        return
+    if table_map.key is None:
+        yield "no primary key"
+        return
+    places = {column.name: place for place, column in enumerate(table.columns)}
+    if table_map.key != tuple((places[name], 0) for name in table.key):
+        yield f"another primary key than ({', '.join(table.key)})"
+
+
+_SIGNED = frozenset({"decimal", "float", "double"})
+_TEXT = frozenset({types.STRING, types.VAR_STRING})
+_VARIABLE = frozenset({types.VARCHAR})
+_BLOB = frozenset({types.BLOB})
+#: the codes of strings, of which each is a string's to the reader of rows
+_CODES: dict[str, frozenset[int]] = {
+    "char": _TEXT,
+    "varchar": _VARIABLE | {types.VARCHAR_COMPRESSED},
+    "varbinary": _VARIABLE | {types.VARCHAR_COMPRESSED},
+    **dict.fromkeys(CAPACITY, _BLOB | {types.BLOB_COMPRESSED}),
+}
+
+
+def _characters(source: SourceType) -> int:
+    return max(source.size, 1 if source.base == "char" else 0) * max_bytes(source.charset)
+
+
+def _width_of_length(source: SourceType) -> int:
+    return (CAPACITY[source.base].bit_length() + 7) // 8
+
+
+def _width_of_member(source: SourceType) -> int:
+    return 1 if len(source.members) < 256 else 2
+
+
+def _width_of_set(source: SourceType) -> int:
+    width = (len(source.members) + 7) // 8
+    return 8 if width > 4 else width
+
+
+#: the metadata that is a length, where the column has one of these codes
+_LENGTHS: dict[str, tuple[frozenset[int], Callable[[SourceType], int]]] = {
+    "char": (_TEXT, _characters),
+    "varchar": (_VARIABLE, _characters),
+    "varbinary": (_VARIABLE, lambda source: source.size),
+    **dict.fromkeys(CAPACITY, (_BLOB, _width_of_length)),
+    "enum": (frozenset({types.ENUM}), _width_of_member),
+    "set": (frozenset({types.SET}), _width_of_set),
+}

@@ -1,0 +1,383 @@
+"""ALTER TABLE, clause by clause, as a prediction: the next definition and the origin of each of its
+columns.
+
+Why it is right: each clause is read to its last token, and one that is not known raises. A clause
+either changes columns in a way that `conversions` and `fills` prove for every value, or is one that
+`alter` knows to change nothing. Where the table has generated columns, or it is not known whether
+it has, no column changes its type, because what is computed from it may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cdcsync_core.schema_change import Converted, Definition, Filled, Followed, Kept, Resnapshot, Stop
+from cdcsync_core.table import INTEGERS, LABELLED, Column, SourceType
+from cdcsync_spark.wire.sql.alter import is_harmless
+from cdcsync_spark.wire.sql.column_types import Unpredictable, declared_type, max_bytes, same_characters
+from cdcsync_spark.wire.sql.columns import Declared, read_attributes, read_type
+from cdcsync_spark.wire.sql.conversions import keeps_values, promoted
+from cdcsync_spark.wire.sql.fills import fill
+from cdcsync_spark.wire.sql.indexes import may_be_key
+from cdcsync_spark.wire.sql.layout import Layout, Placed
+from cdcsync_spark.wire.sql.reader import Reader, clauses, folded, unnested, words
+from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
+
+_NO_COLUMN = words("INDEX KEY UNIQUE FULLTEXT SPATIAL PRIMARY CONSTRAINT FOREIGN CHECK PARTITION")
+_CHARSETS = ("DEFAULT CHARACTER SET", "DEFAULT CHARSET", "CHARACTER SET", "CHARSET")
+_LONGEST = 65_532
+_NULLS = ((), (Token(Kind.WORD, "NULL"),))
+
+
+class Impossible(Exception):
+    """There is nothing left that could be copied."""
+
+
+def alter(definition: Definition, parts: Sequence[Sequence[Token]], session: Session) -> Followed | Resnapshot | Stop:
+    """What the clauses of one ALTER TABLE do to the table."""
+    try:
+        alteration = _Alteration(definition, session, parts)
+        for part in parts:
+            alteration.read(part)
+        return alteration.outcome()
+    except Unreadable as e:
+        return Resnapshot(f"a clause that is not followed: {e}")
+    except Unpredictable as e:
+        return Resnapshot(str(e))
+    except Impossible as e:
+        return Stop(str(e))
+
+
+class _Alteration:
+    """One statement; `read` each clause, then ask for the `outcome`."""
+
+    def __init__(self, definition: Definition, session: Session, parts: Sequence[Sequence[Token]]) -> None:
+        self._old, self._session = definition, session
+        self._layout = Layout(definition)
+        self._charset, self._unique = definition.charset, definition.unique
+        self._auto = definition.auto_increment
+        self._key_gone = self._key_added = self._converted = False
+        #: columns whose default another clause sets
+        self._defaulted: set[str] = set()
+        #: the default of texts in this statement; not known where the statement changes it
+        self._default = "" if any(map(_names_charset, parts)) else definition.charset
+
+    def read(self, clause: Sequence[Token]) -> None:
+        reader = Reader(clause)
+        head = _column_clause(reader)
+        if head:
+            _COLUMN_CLAUSES[head](self, reader)
+            reader.finish()
+        elif reason := _beyond(Reader(clause)):
+            raise Impossible(reason)
+        elif not self._takes_key(Reader(clause)):
+            self._pass(clause)
+
+    def outcome(self) -> Followed | Resnapshot | Stop:
+        if self._key_gone:
+            last = not self._key_added and self._old.unique == frozenset()
+            return Stop("the key is dropped, and no other is left") if last else Resnapshot("the key changes")
+        if self._key_added:
+            return Resnapshot("the key changes")
+        columns = self._layout.columns()
+        if any(isinstance(p.origin, Filled) and folded(p.column.name) in self._defaulted for p in columns):
+            raise Unpredictable("another clause sets the default of an added column")
+        return Followed(self._old, self._after(columns), tuple(p.origin for p in columns))
+
+    def _after(self, columns: list[Placed]) -> Definition:
+        old = self._old.table
+        names = {p.origin.source: p.column.name for p in columns if not isinstance(p.origin, Filled)}
+        table = replace(
+            old,
+            columns=tuple(p.column for p in columns),
+            key=tuple(names[k] for k in old.key),
+            excluded=frozenset(names[n] for n in old.excluded if n in names),
+        )
+        generated = self._old.generated
+        return Definition(
+            table,
+            self._charset,
+            None if generated is None else frozenset(names[n] for n in generated if n in names),
+            names.get(self._auto, ""),
+            self._unique,
+        )
+
+    # -- clauses about columns
+
+    def _add(self, reader: Reader) -> None:
+        missing_only = reader.take("IF", "NOT", "EXISTS")
+        if reader.word() != "(":
+            self._add_one(reader, missing_only)
+            return
+        for part in clauses(reader.parentheses()):
+            inside = Reader(part)
+            if inside.word() in _NO_COLUMN:
+                raise inside.unexpected()
+            self._add_one(inside, missing_only)
+            inside.finish()
+
+    def _add_one(self, reader: Reader, missing_only: bool) -> None:
+        name = reader.name()
+        declared, auto_increment = _read_column(reader)
+        after = _read_place(reader)
+        if missing_only:
+            found = self._layout.find(name)
+            self._layout.claim(name)
+            if found is not None:
+                return
+        if auto_increment or name in self._old.table.excluded:
+            raise Unpredictable(f"the column {name} numbers rows, or is left out of the copy")
+        source = declared_type(declared, self._default, self._session)
+        nullable = _nullable(declared, None)
+        if declared.base == "json" and not (nullable and declared.default in _NULLS):
+            raise Unpredictable("JSON that is not NULL")
+        value = fill(source, nullable, declared.default, self._session)
+        column = Column(name, source, nullable, _collation(declared, source))
+        self._layout.later.append(Placed(column, Filled(value), after))
+
+    def _drop(self, reader: Reader) -> None:
+        present_only = reader.take("IF", "EXISTS")
+        name = reader.name()
+        reader.take_any("RESTRICT", "CASCADE")
+        if present_only and self._layout.find(name) is None:
+            self._layout.claim(name)
+            return
+        column = self._layout.take(name)
+        self._layout.drop(column)
+        self._key_gone |= column.name in self._old.table.key
+        self._unique = self._unique if not self._unique else None
+
+    def _rename(self, reader: Reader) -> None:
+        present_only = reader.take("IF", "EXISTS")
+        name = reader.name()
+        reader.need("TO")
+        to = reader.name()
+        if present_only and self._layout.find(name) is None:
+            self._layout.claim(name)
+            return
+        column = self._layout.take(name)
+        self._check_name(column, to)
+        self._layout.change(column, Placed(replace(column, name=to), Kept(column.name)))
+
+    def _modify(self, reader: Reader) -> None:
+        present_only = reader.take("IF", "EXISTS")
+        self._redefine(reader, reader.peek().text, present_only)
+
+    def _change(self, reader: Reader) -> None:
+        present_only = reader.take("IF", "EXISTS")
+        self._redefine(reader, reader.name(), present_only)
+
+    def _redefine(self, reader: Reader, old_name: str, present_only: bool) -> None:
+        name = reader.name()
+        declared, auto_increment = _read_column(reader)
+        after = _read_place(reader)
+        if present_only and self._layout.find(old_name) is None:
+            self._layout.claim(old_name)
+            return
+        old = self._layout.take(old_name)
+        self._check_name(old, name)
+        if old.name in (self._old.generated or ()):
+            raise Unpredictable(f"the generated column {old.name} changes")
+        if auto_increment and old.name != self._old.auto_increment:
+            raise Unpredictable(f"the column {name} begins to number rows")
+        if not auto_increment and old.name == self._auto:
+            self._auto = ""
+        source = replace(declared_type(declared, self._default, self._session), replaced=old.type.replaced)
+        column = Column(name, source, self._nulls(declared, old), _collation(declared, source))
+        self._check_key(old, column)
+        origin = Kept(old.name) if source == old.type else self._converting(old, source)
+        self._layout.change(old, Placed(column, origin, after))
+
+    def _check_name(self, old: Column, name: str) -> None:
+        """What the manifest names keeps its name."""
+        if name != old.name and {name, old.name} & self._old.table.excluded:
+            raise Unpredictable(f"the column {old.name}, which is left out of the copy, gets another name")
+
+    def _nulls(self, declared: Declared, old: Column) -> bool:
+        """Strict mode makes an error of a NULL that may not stay, except in a TIMESTAMP."""
+        in_primary = old.name in self._old.table.key and self._old.table.key_index == "PRIMARY"
+        nullable = _nullable(declared, False if in_primary else None)
+        if old.nullable and not nullable and (not self._session.strict or declared.base == "timestamp"):
+            raise Unpredictable(f"NULLs of {old.name} become something else")
+        return nullable
+
+    def _check_key(self, old: Column, new: Column) -> None:
+        """What orders and tells apart the keys stays."""
+        if old.name not in self._old.table.key:
+            return
+        same = old.type == new.type and old.collation.lower() == new.collation
+        if new.nullable or not (same or (old.type.base in INTEGERS and new.type.base in INTEGERS)):
+            raise Unpredictable(f"the key column {old.name} changes")
+
+    def _converting(self, old: Column, new: SourceType) -> Converted:
+        if self._old.generated != frozenset():
+            raise Unpredictable(f"the type of {old.name} changes, and a generated column may depend on it")
+        if not keeps_values(old.type, new):
+            raise Unpredictable(f"{old.name}: {old.type.declared} becomes {new.declared}")
+        return Converted(old.name)
+
+    def _convert(self, reader: Reader) -> None:
+        """CONVERT TO CHARACTER SET, which concerns every text."""
+        charset = reader.name().lower()
+        if reader.take("COLLATE"):
+            reader.name()
+        if charset in ("default", "utf8", "binary") or self._converted:
+            raise Unpredictable(f"the character set {charset}")
+        self._charset, self._converted = charset, True
+        for column in self._old.table.columns:
+            if column.type.base in LABELLED:
+                self._relabel(self._layout.take(column.name), charset)
+
+    def _relabel(self, column: Column, charset: str) -> None:
+        old = column.type
+        if column.name in self._old.table.key or column.name in (self._old.generated or ()):
+            raise Unpredictable(f"the text {column.name} is in the key, or generated")
+        if old.charset == charset:
+            self._layout.change(column, Placed(replace(column, collation=""), Kept(column.name)))
+            return
+        new = replace(promoted(old, charset), replaced=old.replaced)
+        too_long = old.base == "varchar" and old.size * max_bytes(charset) > _LONGEST
+        if "/*" in old.declared or too_long or not same_characters(old.charset, charset):
+            raise Unpredictable(f"{column.name} is converted from {old.charset} to {charset}")
+        origin = self._converting(column, new)
+        self._layout.change(column, Placed(replace(column, type=new, collation=""), origin))
+
+    # -- the others
+
+    def _takes_key(self, reader: Reader) -> bool:
+        """Whether the clause drops or defines the key, or a unique index."""
+        if reader.take_any("ADD UNIQUE"):
+            self._unique = None
+        elif reader.take("ADD"):
+            if reader.take("CONSTRAINT") and reader.word() not in ("PRIMARY", "UNIQUE"):
+                reader.name()
+            self._unique = None if reader.word() == "UNIQUE" else self._unique
+            self._key_added |= reader.take("PRIMARY", "KEY")
+            return self._key_added
+        elif reader.take("DROP", "PRIMARY", "KEY"):
+            reader.finish()
+            self._key_gone |= self._old.table.key_index.upper() in ("PRIMARY", "")
+            return True
+        elif reader.take_any("RENAME INDEX", "RENAME KEY"):
+            self._unique = self._unique if not self._unique else None
+        elif reader.take_any("DROP INDEX", "DROP KEY", "DROP CONSTRAINT"):
+            reader.take("IF", "EXISTS")
+            index = reader.name()
+            gone = may_be_key(index, self._old.table)
+            self._key_gone |= gone
+            self._unique = without(self._unique, index)
+            return gone
+        return False
+
+    def _pass(self, clause: Sequence[Token]) -> None:
+        """What changes no row; a new default for texts is remembered."""
+        if not is_harmless(clause, self._old.table, self._session):
+            raise Reader(clause).unexpected()
+        if _names_charset(clause):
+            self._charset = _charset_option(clause)
+        reader = Reader(clause)
+        if reader.take("ALTER"):
+            reader.take_any("COLUMN IF EXISTS", "IF EXISTS", "COLUMN")
+            self._defaulted.add(folded(reader.next().text))
+
+
+_COLUMN_CLAUSES: dict[str, Callable[[_Alteration, Reader], None]] = {
+    "ADD": _Alteration._add,
+    "DROP": _Alteration._drop,
+    "RENAME COLUMN": _Alteration._rename,
+    "MODIFY": _Alteration._modify,
+    "CHANGE": _Alteration._change,
+    "CONVERT": _Alteration._convert,
+}
+
+
+def without(unique: frozenset[str] | None, index: str) -> frozenset[str] | None:
+    """The unique indexes that are left when `index` is dropped."""
+    if not unique or not any(folded(name) == folded(index) for name in unique):
+        return unique
+    return unique - {index} if index in unique else None
+
+
+def _column_clause(reader: Reader) -> str:
+    """The beginning of a clause about columns, which the reader then stands behind; else empty."""
+    if reader.take("RENAME", "COLUMN"):
+        return "RENAME COLUMN"
+    if reader.take_any("CONVERT TO CHARACTER SET", "CONVERT TO CHARSET"):
+        return "CONVERT"
+    head = reader.word()
+    if head not in ("ADD", "DROP", "MODIFY", "CHANGE") or (
+        head in ("ADD", "DROP") and (reader.word(1) in _NO_COLUMN or _is_special(reader))
+    ):
+        return ""
+    reader.next()
+    reader.take("COLUMN")
+    return head
+
+
+def _is_special(reader: Reader) -> bool:
+    """ADD VECTOR INDEX, ADD PERIOD FOR, ADD SYSTEM VERSIONING."""
+    following = (reader.word(1), reader.word(2))
+    return following in (("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR"), ("SYSTEM", "VERSIONING"))
+
+
+def _beyond(reader: Reader) -> str:
+    """Why there is no copy of the table from now on; empty if there may be one."""
+    if reader.take_any("ADD SYSTEM VERSIONING", "ADD PERIOD FOR"):
+        return "the table becomes system-versioned"
+    if reader.take("ENGINE"):
+        reader.take("=")
+        if reader.peek().kind in (Kind.WORD, Kind.NAME, Kind.STRING) and reader.peek().text.lower() != "innodb":
+            return f"the engine {reader.peek().text}"
+    return ""
+
+
+def _names_charset(clause: Sequence[Token]) -> bool:
+    """Whether options of the table, or CONVERT, say a character set. Definitions of columns do in
+    their own right."""
+    outside = unnested(clause)
+    head = outside[0].text.upper() if outside else ""
+    of_column = head in ("ADD", "MODIFY", "CHANGE", "ALTER", "DROP", "RENAME")
+    return not of_column and any(
+        t.kind is Kind.WORD and t.text.upper() in ("CHARSET", "CHARACTER", "COLLATE") for t in outside
+    )
+
+
+def _charset_option(clause: Sequence[Token]) -> str:
+    """The default that options of the table give; empty where it is not certain."""
+    reader = Reader(clause)
+    if not reader.take_any(*_CHARSETS):
+        return ""
+    reader.take("=")
+    charset = reader.next().text.lower()
+    return "" if charset in ("default", "utf8", "binary") or not reader.ended else charset
+
+
+def _read_column(reader: Reader) -> tuple[Declared, bool]:
+    """Type and attributes; whether AUTO_INCREMENT is among them."""
+    declared = read_type(reader)
+    read_attributes(reader, declared)
+    auto_increment = reader.take("AUTO_INCREMENT")
+    read_attributes(reader, declared)
+    return declared, auto_increment
+
+
+def _read_place(reader: Reader) -> str | None:
+    if reader.take("FIRST"):
+        return ""
+    return reader.name() if reader.take("AFTER") else None
+
+
+def _nullable(declared: Declared, default: bool | None) -> bool:
+    """A TIMESTAMP that declares neither follows `explicit_defaults_for_timestamp`."""
+    if declared.nullable is not None:
+        return declared.nullable
+    if declared.base == "timestamp":
+        raise Unpredictable("a TIMESTAMP that declares neither NULL nor NOT NULL")
+    return True if default is None else default
+
+
+def _collation(declared: Declared, source: SourceType) -> str:
+    """Empty where it is the server's default."""
+    known = source.base in LABELLED and declared.collation.startswith(f"{source.charset}_")
+    return declared.collation if known else ""

@@ -1,0 +1,93 @@
+"""The columns of a table while an ALTER TABLE is applied to them, in the server's own order of
+steps.
+
+Why it is right: a server builds the next list of columns from the old one first (dropped, renamed
+and changed in place), and then puts what is added or moved into it, in the order of the statement;
+AFTER names a column of the list that is being built (MySQL and MariaDB `sql/sql_table.cc`,
+mysql_prepare_alter_table). Every clause names columns of the old table, so a column that two
+clauses name is `Unpredictable`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdcsync_core.schema_change import Definition, Kept, Origin
+from cdcsync_core.table import Column
+from cdcsync_spark.wire.sql.column_types import Unpredictable
+from cdcsync_spark.wire.sql.reader import folded
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A column of the next definition; `after` is None where it stays or goes to the end, empty for
+    FIRST."""
+
+    column: Column
+    origin: Origin
+    after: str | None = None
+
+
+@dataclass
+class Layout:
+    """What the clauses of one statement do to the columns of `old`."""
+
+    old: Definition
+    dropped: set[str] = field(default_factory=set)
+    changed: dict[str, Placed] = field(default_factory=dict)
+    #: added or moved, in the order of the statement
+    later: list[Placed] = field(default_factory=list)
+    _claimed: set[str] = field(default_factory=set)
+
+    def find(self, name: str) -> Column | None:
+        """The old column of this name. Raises Unpredictable for a name that only some servers take
+        for it."""
+        column = self.old.column(name)
+        if column is None and any(folded(c.name) == folded(name) for c in self.old.table.columns):
+            raise Unpredictable(f"the column {name} in another spelling")
+        return column
+
+    def claim(self, name: str) -> None:
+        """One clause may name a column, no more."""
+        if folded(name) in self._claimed:
+            raise Unpredictable(f"two clauses about the column {name}")
+        self._claimed.add(folded(name))
+
+    def take(self, name: str) -> Column:
+        """The old column for a clause that changes it."""
+        column = self.find(name)
+        if column is None:
+            raise Unpredictable(f"there is no column {name}")
+        self.claim(name)
+        return column
+
+    def drop(self, column: Column) -> None:
+        self.dropped.add(column.name)
+
+    def change(self, old: Column, placed: Placed) -> None:
+        self.changed[old.name] = placed
+        if placed.after is not None:
+            self.later.append(placed)
+
+    def columns(self) -> list[Placed]:
+        """In the next order. Raises Unpredictable."""
+        found: list[Placed] = []
+        for column in self.old.table.columns:
+            placed = self.changed.get(column.name, Placed(column, Kept(column.name)))
+            if column.name not in self.dropped and placed.after is None:
+                found.append(placed)
+        for placed in self.later:
+            found.insert(_place(found, placed.after), placed)
+        names = {folded(p.column.name) for p in found}
+        if len(names) != len(found) or not names:
+            raise Unpredictable("two columns of one name, or none")
+        return found
+
+
+def _place(columns: list[Placed], after: str | None) -> int:
+    if after is None:
+        return len(columns)
+    names = [p.column.name for p in columns]
+    if after and after not in names:
+        raise Unpredictable(f"no column {after} to follow")
+    return names.index(after) + 1 if after else 0

@@ -1,0 +1,177 @@
+"""What a statement of the binlog does to captured tables: one outcome for each that it may touch.
+
+Why it is right: the strict reader (`definitions`) names every table that a statement changes, and
+`alterations` predicts what an ALTER does to one of them. A statement that it cannot read to the
+last token has an outcome for every table that the rule by exclusion (`exclusion`) suspects,
+and that outcome is never "nothing". Only a table that the statement names exactly is followed:
+where a server might fold names, the table is resnapshotted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from cdcsync_core.schema_change import (
+    Definition,
+    Emptied,
+    Followed,
+    Kind,
+    Outcome,
+    Renamed,
+    Resnapshot,
+    Stop,
+    unchanged,
+)
+from cdcsync_core.table import TableId
+from cdcsync_spark.wire.sql.alterations import alter, without
+from cdcsync_spark.wire.sql.effects import Altered, Created, Dropped, Effect, IndexDropped, Left, Moved, Truncated
+from cdcsync_spark.wire.sql.exclusion import is_dml, touches
+from cdcsync_spark.wire.sql.reader import Reader, TableName
+from cdcsync_spark.wire.sql.statement import effects_of
+from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.tokens import Token, Unreadable, tokenize
+
+_NO_OTHERS: Mapping[TableId, Definition] = MappingProxyType({})
+
+_OTHER_SPELLING = "the table is named in another spelling"
+
+
+def apply(definitions: Mapping[TableId, Definition], statement: Statement) -> dict[TableId, Outcome]:
+    """The outcome for each captured table that the statement may touch, all as of one point of the
+    binlog; a table that is not in the answer stays as it is."""
+    found: dict[TableId, Outcome] = {}
+    for table, definition in definitions.items():
+        outcome = apply_to(definition, statement, definitions)
+        if outcome is not None:
+            found[table] = outcome
+    return found
+
+
+def apply_to(
+    definition: Definition, statement: Statement, others: Mapping[TableId, Definition] = _NO_OTHERS
+) -> Outcome | None:
+    """The outcome for one table; None if the statement does not name it. `others` are captured
+    tables that may take its name."""
+    table = definition.table.id
+    effects = effects_of(statement)
+    if effects is None:
+        return _unread(statement, table)
+    mine = tuple(e for e in effects if e.concerns(table))
+    if not mine:
+        return None
+    if any(isinstance(e, Moved) for e in mine):
+        return _moved(tuple(e for e in effects if isinstance(e, Moved)), table, others)
+    return _outcome(mine, definition)
+
+
+def _outcome(effects: tuple[Effect, ...], definition: Definition) -> Outcome:
+    if len(effects) > 1:
+        return Resnapshot("the statement changes the table in more than one way")
+    found = _one(effects[0], definition)
+    if _is(effects[0].name, definition) or found.kind in (Kind.RESNAPSHOT, Kind.STOP):
+        return found
+    return unchanged(definition) if found.kind is Kind.NOTHING else Resnapshot(_OTHER_SPELLING)
+
+
+def _is(name: TableName, definition: Definition) -> bool:
+    return TableId(name.database, name.name) == definition.table.id
+
+
+def _one(effect: Effect, definition: Definition) -> Outcome:
+    match effect:
+        case Left():
+            return _left(definition)
+        case IndexDropped():
+            if effect.changes(definition.table):
+                return _key_dropped(definition)
+            return unchanged(definition, replace(definition, unique=without(definition.unique, effect.index)))
+        case Altered():
+            return _altered(effect, definition)
+        case Truncated():
+            return Emptied(definition)
+        case Dropped():
+            return Stop("the table is dropped")
+        case Created():
+            return Resnapshot("another table is created under the name")
+    return Resnapshot("rows of the table come from, or go to, another one")
+
+
+def _left(definition: Definition) -> Followed:
+    """CREATE UNIQUE INDEX is one of them."""
+    return unchanged(definition, replace(definition, unique=None))
+
+
+def _key_dropped(definition: Definition) -> Outcome:
+    if definition.unique == frozenset() and definition.table.key_index:
+        return Stop("the key is dropped, and no other is left")
+    return Resnapshot("the key changes")
+
+
+def _altered(effect: Altered, definition: Definition) -> Outcome:
+    for clause in effect.clauses:
+        reader = Reader(clause)
+        if reader.take("RENAME") and reader.word() not in ("COLUMN", "INDEX", "KEY"):
+            return _left_its_name(effect, definition)
+    if len(effect.clauses) == 1 and _empties(effect.clauses[0]):
+        return Emptied(definition)
+    return alter(definition, effect.clauses, effect.session)
+
+
+def _left_its_name(effect: Altered, definition: Definition) -> Outcome:
+    """ALTER TABLE ... RENAME; other clauses matter no more."""
+    return Renamed() if _is(effect.name, definition) else Resnapshot(_OTHER_SPELLING)
+
+
+def _empties(clause: tuple[Token, ...]) -> bool:
+    reader = Reader(clause)
+    return reader.take("TRUNCATE", "PARTITION", "ALL") and reader.ended
+
+
+# -- RENAME TABLE
+
+
+def _moved(steps: tuple[Moved, ...], table: TableId, others: Mapping[TableId, Definition]) -> Outcome:
+    """The steps take effect one after the other; where two names may be one table nothing is
+    concluded."""
+    names = {TableId(*name) for step in steps for name in (step.name, step.to)}
+    if any(name != table and TableName(*_parts(name)).means(table) for name in names):
+        return Resnapshot(_OTHER_SPELLING)
+    now: dict[TableId, TableId] = {name: name for name in names}
+    for step in steps:
+        now[TableId(*step.to)] = now.pop(TableId(*step.name), TableId(*step.name))
+    to = next((name for name, was in now.items() if was == table), None)
+    successor = now.get(table)
+    if successor == table or (to is None and successor is None):
+        return Resnapshot("the table is renamed and comes back")
+    definition = others.get(successor) if successor else None
+    after = definition.named(table) if definition else None
+    return Renamed(str(to) if to else "", str(successor) if successor else "", after)
+
+
+def _parts(name: TableId) -> tuple[str, str]:
+    return name.database, name.name
+
+
+# -- what is not read
+
+
+def _unread(statement: Statement, table: TableId) -> Outcome | None:
+    """Changes of rows that are known to reach no captured table (`dml`) do not come here."""
+    if not touches(statement.sql, statement.database, table):
+        return None
+    if is_dml(statement.sql):
+        return Stop("rows are changed by a statement, without row events")
+    if _drops_database(statement):
+        return Stop("the database is dropped")
+    return Resnapshot("a statement that cannot be read with certainty")
+
+
+def _drops_database(statement: Statement) -> bool:
+    """It was found to name the table's database."""
+    try:
+        reader = Reader(tokenize(statement.sql, statement.session))
+    except Unreadable:
+        return False
+    return bool(reader.take_any("DROP DATABASE", "DROP SCHEMA"))

@@ -1,0 +1,288 @@
+"""Runs DDL on real servers, many cases in one go, and compares what the product predicts from the
+binlog with what the server has afterwards: definition, TABLE_MAP and rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymysql.err import MySQLError
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.schema_change import Definition, Emptied, Filled, Followed, Kind, Outcome, unchanged
+from cdcsync_core.table import TableId, quote
+from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.table_definition import read_definition
+from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
+from cdcsync_spark.wire.binlog.predicted_map import differences
+from cdcsync_spark.wire.sql.schema_change import apply_to
+from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.tokens import Session
+from support.definitions import OTHERS, Case
+from support.dump import log_end, read_log
+from support.servers import Server
+
+Rows = dict[Any, dict[str, Any]]
+#: the next row event, whatever the table's columns are; every partitioned table has room for it
+_WRITE = "REPLACE INTO t ({key}) VALUES (29)"
+_OTHER_TABLES = re.compile(r"\b[op]\b")
+
+
+@dataclass
+class Played:
+    """A case, and what the server had before and after it; `after` is None where it has no such
+    table any more, `refused` is the server's error."""
+
+    case: Case
+    table: TableId
+    before: Definition
+    rows: Rows
+    refused: str = ""
+    after: Definition | None = None
+    rows_after: Rows = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is what was predicted; `wrong` how the server differs from it."""
+
+    case: Case
+    kind: Kind
+    wrong: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Bench:
+    """One server, on which cases are played one after the other, each in a database of its own.
+
+    Setting up and reading go by a session that writes no binlog, so what is in the binlog of a
+    database is the case itself and one row written after it.
+    """
+
+    def __init__(self, server: Server, prefix: str) -> None:
+        self._server, self._prefix = server, prefix
+        self._start = log_end(server)
+        self._played: list[Played] = []
+        self._templates: dict[tuple[str, ...], str] = {}
+        self._admin, self._writer = server.connect(), server.connect()
+        self._cursor = self._admin.cursor()
+        self._run("SET time_zone = '+00:00', sql_log_bin = 0, sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
+
+    def close(self) -> None:
+        for name in (*self._templates.values(), *(p.table.database for p in self._played)):
+            self._run(f"DROP DATABASE IF EXISTS {name}")
+        self._admin.close()
+        self._writer.close()
+
+    def play(self, cases: Iterable[Case], *, followed_only: bool = False) -> None:
+        """`followed_only` leaves out what the reader does not follow: it claims nothing of it."""
+        for case in cases:
+            if case.flavor in ("", self._server.flavor) and not (followed_only and self._is_left(case)):
+                self._play(case)
+
+    def _is_left(self, case: Case) -> bool:
+        database = self._template(case.table)
+        definition = self._definition(TableId(database, "t"))
+        assert definition is not None
+        self._cursor.execute("SELECT VERSION()")
+        version = _version(str(self._cursor.fetchone()[0]))
+        session = Session(0, "utf8mb4", self._server.flavor == "mariadb", version)
+        return not all(
+            isinstance(apply_to(definition, Statement(database, sql, session)), Followed) for sql in case.run
+        )
+
+    def _play(self, case: Case) -> None:
+        database = f"{self._prefix}{len(self._played)}"
+        self._set_up(database, case)
+        table = TableId(database, "t")
+        before = self._definition(table)
+        assert before is not None
+        played = Played(case, table, before, self._rows(before))
+        self._played.append(played)
+        try:
+            self._server.run(*(s.format(database=database) for s in (*case.before, *case.run)), db=database)
+        except MySQLError as e:
+            played.refused = str(e.args[-1])
+        self._observe(played)
+
+    def _set_up(self, database: str, case: Case) -> None:
+        template = self._template(case.table)
+        definition = self._definition(TableId(template, "t"))
+        assert definition is not None
+        assert definition.generated is not None
+        names = ", ".join(quote(c.name) for c in definition.table.columns if c.name not in definition.generated)
+        self._run(f"CREATE DATABASE {database} CHARACTER SET utf8mb4", f"USE {database}")
+        self._run(f"CREATE TABLE t LIKE {template}.t", f"INSERT INTO t ({names}) SELECT {names} FROM {template}.t")
+        if _OTHER_TABLES.search(" ".join(case.run)):
+            self._run(*OTHERS)
+
+    def _template(self, table: tuple[str, ...]) -> str:
+        if table not in self._templates:
+            name = f"{self._prefix}_template{len(self._templates)}"
+            self._run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4", f"USE {name}", *table)
+            self._templates[table] = name
+        return self._templates[table]
+
+    def _observe(self, played: Played) -> None:
+        played.after = self._definition(played.table)
+        if played.after is None:
+            return
+        with suppress(MySQLError):
+            played.rows_after = self._rows(played.after)
+        with suppress(MySQLError), self._writer.cursor() as cursor:
+            cursor.execute("SET sql_mode = ''")
+            cursor.execute(f"USE {played.table.database}")
+            cursor.execute(_WRITE.format(key=quote(played.after.table.key[0])))
+
+    def _run(self, *statements: str) -> None:
+        for statement in statements:
+            self._cursor.execute(statement)
+
+    def _definition(self, table: TableId) -> Definition | None:
+        """None, too, for a table of which there is no copy."""
+        try:
+            return read_definition(self._admin, read_table(self._admin, table))
+        except CdcError:
+            return None
+
+    def _rows(self, definition: Definition) -> Rows:
+        """A FLOAT as a DOUBLE, because its text has six digits."""
+        names = [c.name for c in definition.table.columns]
+        shown = (f"{quote(c.name)}{' * 1e0' if c.type.base == 'float' else ''}" for c in definition.table.columns)
+        self._cursor.execute(f"SELECT {', '.join(shown)} FROM t")
+        rows = [dict(zip(names, map(_plain, row), strict=True)) for row in self._cursor.fetchall()]
+        return {row[definition.table.key[0]]: row for row in rows}
+
+    def judge(self) -> list[Verdict]:
+        """One verdict for each case that the server did not refuse."""
+        by_database: dict[str, list[Fact]] = {p.table.database: [] for p in self._played}
+        for fact in read_log(self._server, self._start):
+            database = fact.table.database if isinstance(fact, RowsEvent) else getattr(fact, "database", "")
+            by_database.get(database, []).append(fact)
+        found = [_judged(played, by_database[played.table.database]) for played in self._played]
+        return [verdict for verdict in found if verdict is not None]
+
+    @property
+    def refused(self) -> int:
+        return sum(bool(played.refused) for played in self._played)
+
+
+def _judged(played: Played, facts: list[Fact]) -> Verdict | None:
+    """None for a case of which the binlog has no statement: the server refused it, or it changes
+    nothing that is replicated."""
+    statements = [f for f in facts if isinstance(f, Statement)]
+    if not statements:
+        return None
+    outcome, rows = _predicted(played, statements)
+    if not isinstance(outcome, Followed | Emptied):
+        return Verdict(played.case, outcome.kind, reason=getattr(outcome, "reason", ""))
+    last = max(i for i, f in enumerate(facts) if isinstance(f, Statement))
+    own = [f for f in facts if isinstance(f, RowsEvent) and f.table == played.table]
+    maps = [f.map for f in facts[last:] if isinstance(f, RowsEvent) and f.table == played.table]
+    wrong = _compared(outcome.after, rows, played, maps[-1] if maps else None)
+    written = len(own) > 1
+    return Verdict(played.case, outcome.kind, tuple(w for w in wrong if not (written and w.startswith("rows "))))
+
+
+def _predicted(played: Played, statements: list[Statement]) -> tuple[Outcome, Rows]:
+    """The outcomes of all statements, one after the other; the last that is not nothing counts."""
+    definition, rows = played.before, played.rows
+    result: Outcome = unchanged(definition)
+    for statement in statements:
+        outcome = apply_to(definition, statement)
+        if outcome is None:
+            continue
+        if not isinstance(outcome, Followed | Emptied):
+            return outcome, {}
+        rows = _applied(outcome, rows)
+        definition = outcome.after
+        if outcome.kind is not Kind.NOTHING or result.kind is Kind.NOTHING:
+            result = outcome
+    return (Emptied(definition), {}) if isinstance(result, Emptied) else (_with(result, definition), rows)
+
+
+def _with(result: Outcome, definition: Definition) -> Followed:
+    assert isinstance(result, Followed)
+    return Followed(result.before, definition, result.origins)
+
+
+def _applied(outcome: Followed | Emptied, rows: Rows) -> Rows:
+    if isinstance(outcome, Emptied):
+        return {}
+    columns = outcome.after.table.columns
+    key = outcome.after.table.key[0]
+    found = [
+        {
+            column.name: _plain(origin.value) if isinstance(origin, Filled) else row[origin.source]
+            for column, origin in zip(columns, outcome.origins, strict=True)
+        }
+        for row in rows.values()
+    ]
+    return {row[key]: row for row in found}
+
+
+def _compared(predicted: Definition, rows: Rows, played: Played, table_map: TableMap | None) -> list[str]:
+    if played.after is None:
+        return ["the table is gone, or not to be copied"]
+    wrong = [
+        *_of_definition(predicted, played.after),
+        *(differences(predicted, table_map) if table_map else ["no row"]),
+    ]
+    if list(rows) != list(played.rows_after) and sorted(rows) != sorted(played.rows_after):
+        wrong.append(f"rows {sorted(played.rows_after)}, not {sorted(rows)}")
+    for key in rows.keys() & played.rows_after.keys():
+        for name, value in rows[key].items():
+            found = played.rows_after[key].get(name)
+            same = type(value) is type(found) and value == found
+            if not same and not (isinstance(value, int) and isinstance(found, bytes) and value == _comparable(found)):
+                wrong.append(f"row {key}: {name} is {found!r}, not {value!r}")
+    return wrong
+
+
+def _of_definition(predicted: Definition, found: Definition) -> list[str]:
+    """What was predicted and is not so; what was left unknown is no prediction."""
+    wrong = []
+    mine, theirs = predicted.table, found.table
+    if (mine.key, mine.key_index) != (theirs.key, theirs.key_index):
+        wrong.append(f"the key {theirs.key}, not {mine.key}")
+    if [c.name for c in mine.columns] != [c.name for c in theirs.columns]:
+        return [*wrong, f"columns {[c.name for c in theirs.columns]}, not {[c.name for c in mine.columns]}"]
+    for a, b in zip(mine.columns, theirs.columns, strict=True):
+        if (a.type, a.nullable) != (b.type, b.nullable) or (a.collation and a.collation != b.collation):
+            wrong.append(f"{b}, not {a}")
+    facts = {
+        "charset": (predicted.charset, found.charset, ""),
+        "generated": (predicted.generated, found.generated, None),
+        "auto_increment": (predicted.auto_increment, found.auto_increment, ""),
+        "unique": (predicted.unique, found.unique, None),
+    }
+    return wrong + [f"{n}: {b}, not {a}" for n, (a, b, unknown) in facts.items() if a != unknown and a != b]
+
+
+def _plain(value: Any) -> Any:
+    """As PyMySQL has it, with zero dates as NULL and instants without their zone."""
+    if isinstance(value, str) and value.startswith("0000-00-00"):
+        return None
+    if isinstance(value, dt.datetime) and value.tzinfo:
+        return value.replace(tzinfo=None)
+    return value
+
+
+def _comparable(value: Any) -> Any:
+    """A BIT is read as bytes and predicted as a number."""
+    return int.from_bytes(value, "big") if isinstance(value, bytes) else value
+
+
+def _version(text: str) -> int:
+    major, minor, patch = re.findall(r"\d+", text)[:3]
+    return int(major) * 10_000 + int(minor) * 100 + int(patch)
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    counted = Counter(str(v.kind) for v in verdicts)
+    return ", ".join(f"{kind}: {count}" for kind, count in sorted(counted.items()))

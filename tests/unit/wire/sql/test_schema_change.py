@@ -1,0 +1,304 @@
+"""R9: for each captured table a statement has one outcome, and nothing that may change rows or a
+definition is called nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdcsync_core.schema_change import (
+    Converted,
+    Definition,
+    Filled,
+    Followed,
+    Kept,
+    Kind,
+    Outcome,
+    Renamed,
+    Resnapshot,
+    Stop,
+)
+from cdcsync_core.table import Column, SourceType, TableId
+from cdcsync_spark.wire.sql.schema_change import apply, apply_to
+from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Session, Started
+from support.statements import CORPUS, ORDERS, SESSIONS, TYPES, WIDE
+
+STRICT = 1 << 21
+STARTED = Started(1_700_000_000, 123_456, "+05:00")
+MYSQL = Session(STRICT, "utf8mb4", False, 90_704, STARTED)
+MARIADB = Session(STRICT, "utf8mb4", True, 101_119, STARTED)
+
+
+def definition(session: Session, **changes: Any) -> Definition:
+    """Everything is known of it; as the session's server declares it."""
+    known: dict[str, Any] = {"charset": "utf8mb4", "generated": frozenset(), "unique": frozenset()}
+    return Definition(WIDE if session.mariadb else ORDERS, **{**known, **changes})
+
+
+def outcome(sql: str, session: Session = MYSQL, database: str = "shop", **changes: Any) -> Outcome | None:
+    return apply_to(definition(session, **changes), Statement(database, sql, session))
+
+
+def kind(sql: str, session: Session = MYSQL, database: str = "shop", **changes: Any) -> str:
+    found = outcome(sql, session, database, **changes)
+    return "absent" if found is None else found.kind.value
+
+
+def alter(clauses: str, session: Session = MYSQL, **changes: Any) -> Followed:
+    found = outcome(f"ALTER TABLE orders {clauses}", session, **changes)
+    assert isinstance(found, Followed), found
+    return found
+
+
+#: changes to the rule that knows less; here the definition proves that nothing happens
+_PROVED_NOTHING = {
+    "ALTER TABLE orders ADD COLUMN IF NOT EXISTS (v INT)",
+    "ALTER TABLE orders MODIFY id INT",
+    "ALTER TABLE orders MODIFY v VARCHAR(10)",
+    "ALTER TABLE orders MODIFY v VARCHAR(10) COMMENT 'x'",
+    "ALTER TABLE orders MODIFY tx TEXT COLLATE uca1400_ai_ci",
+    "ALTER TABLE orders MODIFY n INT NOT NULL",
+    "ALTER TABLE orders CHANGE n n INT NOT NULL COMMENT 'x'",
+    "ALTER TABLE orders MODIFY e ENUM('a','b','c')",
+}
+#: nothing, and resnapshotted all the same: two clauses about a column, a name in another spelling
+_RESNAPSHOTTED = {
+    "ALTER TABLE orders MODIFY d NUMERIC(10, 3), MODIFY d FIXED(10,3), MODIFY d DEC(10,3)",
+    "ALTER TABLE orders ADD IF NOT EXISTS V VARCHAR(99) NOT NULL DEFAULT 'x' AFTER nope",
+}
+
+
+@pytest.mark.parametrize(("changing", "session", "database", "sql"), CORPUS)
+def test_no_statement_of_the_corpus_that_changes_something_is_nothing(
+    changing: bool, session: str, database: str, sql: str
+) -> None:
+    for each in SESSIONS[session]:
+        harmless = kind(sql, each, database) in ("absent", "nothing")
+        assert harmless is ((not changing or sql in _PROVED_NOTHING) and sql not in _RESNAPSHOTTED)
+
+
+_OUTCOMES = {
+    "nothing": [
+        "ADD INDEX k (v)", "MODIFY i INT COMMENT 'x'", "MODIFY n INT", "COMMENT 'x', FORCE", "ALTER i SET DEFAULT 5",
+        "MODIFY v VARCHAR(10) COLLATE utf8mb4_bin", "DROP COLUMN IF EXISTS nope", "ADD COLUMN IF NOT EXISTS v INT",
+        "DEFAULT CHARACTER SET latin1", "MODIFY v VARCHAR(10) NOT NULL", "RENAME INDEX a TO b", "DROP INDEX other",
+    ],
+    "reshape": [
+        "ADD x INT", "ADD x INT NULL DEFAULT NULL FIRST", "DROP v", "RENAME COLUMN v TO w", "CHANGE i j BIGINT",
+        "MODIFY i INT AFTER dd", "MODIFY v VARCHAR(300)", "MODIFY v LONGTEXT", "MODIFY s VARCHAR(5)", "MODIFY d DECIMAL(20,5)",
+        "MODIFY dt DATETIME(6)", "MODIFY e ENUM('c','b','a')", "MODIFY st SET('x','y','z','w')", "CONVERT TO CHARACTER SET utf8mb4",
+        "MODIFY l VARCHAR(20) CHARACTER SET utf8mb4", "ADD x DATETIME NOT NULL", "DROP v, ADD v VARCHAR(10)", "MODIFY id BIGINT",
+        "RENAME COLUMN v TO vi, RENAME COLUMN vi TO v", "ADD (x INT, z DATE)", "RENAME COLUMN id TO key_id", "ADD x POINT",
+    ],
+    "fill": [
+        "ADD x INT DEFAULT 42", "ADD x INT NOT NULL", "ADD x VARCHAR(9) NOT NULL", "DROP v, ADD v VARCHAR(10) DEFAULT 'new'",
+        "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP", "ADD x BOOL DEFAULT TRUE", "ADD x INT /*!50000 NOT NULL DEFAULT 8 */",
+    ],
+    "empty": ["TRUNCATE PARTITION ALL"],
+    "rename": ["RENAME TO y", "RENAME AS y, ADD x INT", "RENAME y"],
+    "resnapshot": [
+        "ADD x CHAR(36) DEFAULT (UUID())", "ADD x INT DEFAULT (1+1)", "ADD x INT DEFAULT '007'", "ADD x DECIMAL(5,1) DEFAULT 1.25",
+        "ADD x INT AS (n * 2)", "ADD x INT NOT NULL AUTO_INCREMENT UNIQUE", "ADD x JSON NOT NULL", "ADD x TIMESTAMP",
+        "ADD x TIMESTAMP NOT NULL", "ADD x INT REFERENCES p (id)", "ADD x INT PRIMARY KEY", "ADD x INT UNIQUE", "ADD x INT 5",
+        "MODIFY i SMALLINT", "MODIFY i INT UNSIGNED", "MODIFY i VARCHAR(20)", "MODIFY f DOUBLE", "MODIFY db FLOAT",
+        "MODIFY v VARCHAR(4)", "MODIFY v CHAR(20)", "MODIFY tx VARCHAR(100)", "MODIFY d DECIMAL(10,1)", "MODIFY dt6 DATETIME",
+        "MODIFY dt DATE", "MODIFY ts DATETIME", "MODIFY tx TEXT CHARACTER SET latin1", "CONVERT TO CHARACTER SET latin1",
+        "MODIFY b VARCHAR(10)", "MODIFY e ENUM('a','b')", "MODIFY st SET('z','y','x')", "MODIFY bi BIT(8)", "MODIFY i INT ZEROFILL",
+        "MODIFY e ENUM('a','b','c','A')", "DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "ADD PRIMARY KEY (n)", "DROP PARTITION p0",
+        "EXCHANGE PARTITION p WITH TABLE u", "TRUNCATE PARTITION p0", "DISCARD TABLESPACE", "IMPORT TABLESPACE", "DROP nope",
+        "MODIFY nope INT", "ADD v INT", "DROP V", "MODIFY I INT", "ADD x INT AFTER nope", "DROP v, MODIFY v INT", "FROB",
+        "MODIFY id BIGINT NULL", "MODIFY ts TIMESTAMP", "ADD x VARCHAR(20000)", "ADD x TEXT(10)", "ADD x VARCHAR(9) CHARACTER SET utf8",
+        "CHARACTER SET latin1, ADD x VARCHAR(9)", "ADD x VARCHAR(9) DEFAULT 'é'", "MODIFY id INT NOT NULL AUTO_INCREMENT",
+        "ADD FOREIGN KEY (i) REFERENCES p (id) ON DELETE CASCADE", "ADD x VARCHAR(9) CHARACTER SET binary", "ADD x SERIAL",
+        "DROP v, ADD COLUMN IF NOT EXISTS v INT",
+        "DROP v, ADD v INT DEFAULT 5, ALTER COLUMN v SET DEFAULT 9",
+        "ADD x INT DEFAULT 4294967296", "ADD x INT DEFAULT 5 + 1", "ADD x YEAR DEFAULT 24",
+    ],
+    "stop": ["ENGINE=MyISAM", "ADD SYSTEM VERSIONING", "DROP PRIMARY KEY", "DROP COLUMN id", "COMMENT 'x', ENGINE = 'ARCHIVE'"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("expected", "clause"), [(k, c) for k, clauses in _OUTCOMES.items() for c in clauses])
+@pytest.mark.parametrize("session", [MYSQL, MARIADB], ids=["mysql", "mariadb"])
+def test_the_outcome_of_a_clause(expected: str, clause: str, session: Session) -> None:
+    assert kind(f"ALTER TABLE orders {clause}", session) == expected
+
+
+@pytest.mark.parametrize(
+    ("expected", "sql"),
+    [
+        ("empty", "TRUNCATE TABLE shop.orders"),
+        ("stop", "DROP TABLE u, orders"),
+        ("stop", "DROP DATABASE shop"),
+        ("stop", "INSERT INTO orders SELECT * FROM u"),
+        ("resnapshot", "CREATE OR REPLACE TABLE orders (id INT)"),
+        ("resnapshot", "CREATE TABLE orders LIKE u"),
+        ("resnapshot", "ALTER TABLE u EXCHANGE PARTITION p WITH TABLE orders"),
+        ("resnapshot", "ALTER TABLE u RENAME TO orders"),
+        ("resnapshot", "ALTER IGNORE TABLE orders ADD UNIQUE (v)"),
+        ("resnapshot", "TRUNCATE TABLE ORDERS"),
+        ("resnapshot", "ALTER TABLE orders ADD x INT, /* and */ WITHER"),
+        ("resnapshot", "ALTER TABLE orders ADD x INT DEFAULT 'a"),
+        ("rename", "RENAME TABLE orders TO u"),
+        ("rename", "RENAME TABLE orders TO old, u TO orders"),
+        ("resnapshot", "RENAME TABLE orders TO old, old TO orders"),
+        ("resnapshot", "RENAME TABLE u TO orders, orders TO Orders"),
+        ("nothing", "CREATE UNIQUE INDEX k ON orders (v)"),
+        ("nothing", "CREATE TABLE IF NOT EXISTS orders LIKE u"),
+        ("absent", "CREATE TABLE u LIKE orders"),
+        ("absent", "ALTER TABLE other ADD orders INT"),
+    ],
+)
+def test_the_outcome_of_a_statement(expected: str, sql: str) -> None:
+    assert kind(sql, MARIADB) == expected
+
+
+def test_what_is_not_known_leads_to_a_resnapshot_and_never_to_a_guess() -> None:
+    assert kind("ALTER TABLE orders MODIFY i BIGINT") == "reshape"
+    assert kind("ALTER TABLE orders MODIFY i BIGINT", generated=None) == "resnapshot"
+    assert kind("ALTER TABLE orders MODIFY i BIGINT", generated=frozenset({"n"})) == "resnapshot"
+    assert kind("ALTER TABLE orders ADD x VARCHAR(9)") == "reshape"
+    assert kind("ALTER TABLE orders ADD x VARCHAR(9)", charset="") == "resnapshot"
+    assert kind("ALTER TABLE orders DROP PRIMARY KEY", unique=None) == "resnapshot"
+    assert kind("ALTER TABLE orders DROP PRIMARY KEY", unique=frozenset({"u"})) == "resnapshot"
+    for unknown in (replace(MYSQL, sql_mode=None), replace(MYSQL, version=0), replace(MARIADB, sql_mode=1 << 32)):
+        assert kind("ALTER TABLE orders ADD x VARCHAR(9) DEFAULT ''", unknown) == "resnapshot"
+    assert kind("ALTER TABLE orders MODIFY v VARCHAR(10) NOT NULL", replace(MYSQL, sql_mode=0)) == "resnapshot"
+
+
+def test_the_origin_of_every_column_is_named() -> None:
+    found = alter("DROP v, ADD v INT DEFAULT 7 AFTER n, RENAME COLUMN i TO k, MODIFY d DECIMAL(12,4) FIRST")
+    names = [c.name for c in found.after.table.columns]
+    assert names[:6] == ["d", "id", "k", "n", "v", "s"]
+    assert found.origins[:6] == (Converted("d"), Kept("id"), Kept("i"), Kept("n"), Filled(7), Kept("s"))
+    assert found.dropped == ("v",)
+    assert found.after.column("d") == Column("d", SourceType.parse("decimal(12,4)"))
+
+
+def test_names_move_and_values_stay_with_their_columns() -> None:
+    found = alter("RENAME COLUMN v TO vi, RENAME COLUMN vi TO v")
+    sources = {c.name: o for c, o in zip(found.after.table.columns, found.origins, strict=True)}
+    assert (sources["v"], sources["vi"]) == (Kept("vi"), Kept("v"))
+    renamed = alter("CHANGE id key_id BIGINT NOT NULL").after
+    assert renamed.table.key == ("key_id",)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("INT DEFAULT -5", -5), ("DECIMAL(8,2) DEFAULT 1.5", Decimal("1.5")), ("DOUBLE DEFAULT 3", 3.0), ("CHAR(5) DEFAULT 'a  '", "a"),
+        ("VARCHAR(9) DEFAULT 'it''s'", "it's"), ("VARBINARY(4) DEFAULT 'ab'", b"ab"), ("BINARY(3) DEFAULT 'a'", b"a\0\0"),
+        ("BINARY(2) NOT NULL", b"\0\0"), ("ENUM('p','q') NOT NULL", "p"), ("SET('p','q') DEFAULT 'p,q'", "p,q"), ("BIT(4) NOT NULL", 0),
+        ("DATE DEFAULT '2024-02-29'", dt.date(2024, 2, 29)), ("DATETIME DEFAULT '2024-02-29 01:02:03'", dt.datetime(2024, 2, 29, 1, 2, 3)),
+        ("TIME DEFAULT '12:34:56'", dt.timedelta(hours=12, minutes=34, seconds=56)), ("YEAR DEFAULT 2024", 2024), ("TEXT NOT NULL", ""),
+        ("TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP", dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)),
+        ("DATETIME(3) DEFAULT NOW(3)", dt.datetime(2023, 11, 15, 3, 13, 20, 123_000)), ("DATETIME NOT NULL", None),
+    ],
+)  # fmt: skip
+def test_the_value_of_old_rows(column: str, value: object) -> None:
+    assert alter(f"ADD x {column}").origins[-1] == Filled(value)
+
+
+@pytest.mark.parametrize("started", [Started(), Started(1_700_000_000), Started(1_700_000_000, 5, "SYSTEM")])
+def test_a_time_that_the_event_does_not_say_is_not_guessed(started: Started) -> None:
+    session = replace(MYSQL, started=started)
+    assert kind("ALTER TABLE orders ADD x DATETIME(6) DEFAULT NOW(6)", session) == "resnapshot"
+    assert kind("ALTER TABLE orders ADD x DATETIME DEFAULT NOW()", session) == "resnapshot"
+
+
+def test_captured_tables_that_take_each_others_name() -> None:
+    first = definition(MYSQL)
+    second = first.named(TableId("shop", "u"))
+    tables = {d.table.id: d for d in (first, second)}
+    found = apply(tables, Statement("shop", "RENAME TABLE orders TO x, u TO orders, x TO u", MYSQL))
+    assert found == {
+        first.table.id: Renamed("shop.u", "shop.u", first),
+        second.table.id: Renamed("shop.orders", "shop.orders", second),
+    }
+    assert apply(tables, Statement("shop", "ALTER TABLE orders COMMENT 'u'", MYSQL)).keys() == {first.table.id}
+
+
+def test_excluded_columns_keep_their_names() -> None:
+    table = replace(ORDERS, excluded=frozenset({"v"}))
+    known = Definition(table, "utf8mb4", frozenset(), "", frozenset())
+
+    def of(clause: str) -> Outcome | None:
+        return apply_to(known, Statement("shop", f"ALTER TABLE orders {clause}", MYSQL))
+
+    assert isinstance(of("RENAME COLUMN v TO w"), Resnapshot)
+    assert isinstance(of("RENAME COLUMN i TO v"), Resnapshot)
+    dropped = of("DROP v")
+    assert isinstance(dropped, Followed)
+    assert dropped.after.table.excluded == frozenset()
+
+
+# -- however it is spelled
+
+
+_NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
+    lambda name: name.strip() == name and name.lower() not in TYPES and "\ufffd" not in name
+)
+_VALUES = st.text(st.sampled_from("ab ';\\\"`/*-#,()%_\n\t"), max_size=20)
+_SPACES = st.sampled_from([" ", "\n", "/* ' */", "/**/ ", " -- x'\n", " # `\n", "\t/*!99999 , DROP v */"])
+
+
+def _name(name: str, ansi: bool, double: bool) -> str:
+    quote = '"' if ansi and double else "`"
+    return quote + name.replace(quote, quote * 2) + quote
+
+
+def _string(value: str, escapes: bool, ansi: bool, double: bool) -> str:
+    quote = '"' if double and not ansi else "'"
+    text = value.replace("\\", "\\\\").replace("\n", "\\n") if escapes else value
+    return quote + text.replace(quote, quote * 2) + quote
+
+
+@settings(max_examples=300, deadline=None)
+@given(_NAMES, _VALUES, st.booleans(), st.booleans(), st.booleans(), st.lists(_SPACES, min_size=12, max_size=12))
+def test_quotes_and_comments_come_back_as_they_were_meant(
+    name: str, value: str, ansi: bool, escapes: bool, double: bool, spaces: list[str]
+) -> None:
+    session = replace(MYSQL, sql_mode=STRICT | (ANSI_QUOTES if ansi else 0) | (0 if escapes else NO_BACKSLASH_ESCAPES))
+    words = ["ALTER", "TABLE", _name("orders", ansi, double), "ADD", _name(name, ansi, double), "VARCHAR", "(", "99", ")",
+             "DEFAULT", _string(value, escapes, ansi, double), "COMMENT", _string(value, escapes, ansi, not double)]  # fmt: skip
+    sql = "".join(word + space for word, space in zip(words, [*spaces, ""], strict=True))
+    found = outcome(sql, session)
+    if isinstance(found, Resnapshot):  # a name that some server may take for another one
+        assert name.casefold() != name.lower() or not name.isascii()
+        return
+    assert isinstance(found, Followed)
+    assert (found.after.table.columns[-1].name, found.origins[-1]) == (name, Filled(value))
+
+
+_FOLLOWED = [c for k in ("nothing", "reshape", "fill") for c in _OUTCOMES[k]]
+_REFUSED = [c for k in ("resnapshot", "stop") for c in _OUTCOMES[k] if "IF NOT EXISTS" not in c and "nope" not in c]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(_FOLLOWED), max_size=4), st.sampled_from(_REFUSED), st.integers(0, 4))
+def test_one_clause_that_is_not_followed_is_enough(clauses: list[str], refused: str, place: int) -> None:
+    both = [*clauses[:place], refused, *clauses[place:]]
+    found = outcome(f"ALTER TABLE orders {', '.join(both)}")
+    assert isinstance(found, Resnapshot | Stop)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(_FOLLOWED), min_size=1, max_size=4))
+def test_a_definition_is_whole_after_whatever_is_followed(clauses: list[str]) -> None:
+    found = outcome(f"ALTER TABLE orders {', '.join(clauses)}", MARIADB)
+    if not isinstance(found, Followed):
+        return
+    before, after = found.before.table, found.after.table
+    assert len(found.origins) == len(after.columns)
+    kept = [o.source for o in found.origins if not isinstance(o, Filled)]
+    assert len(set(kept)) == len(kept)
+    assert {*kept, *found.dropped} == {c.name for c in before.columns}
+    if found.kind is Kind.NOTHING:
+        assert [(c.name, c.type) for c in after.columns] == [(c.name, c.type) for c in before.columns]
