@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 
 _FILE = re.compile(r".+\.(\d+)")
 
@@ -82,6 +83,12 @@ def furthest(places: list[LogOffset]) -> LogOffset:
     return reduce(lambda a, b: a if a.covers(b) else b, places)
 
 
+#: What a reader must have passed before rows that a SELECT saw are consistent (rule R2): a place in
+#: one server's binlog, a GTID set (MySQL), or a GTID position (MariaDB in strict mode). See
+#: `watermark`.
+Watermark = LogOffset | GtidSet | MariaDbGtidPos
+
+
 @dataclass(frozen=True)
 class TransactionId:
     """A committed transaction: the end of its last event, and its GTID where the server gives them
@@ -94,18 +101,22 @@ class TransactionId:
 @dataclass(frozen=True)
 class FilePosition:
     """Everything before `at`. What proves the history: `gtid_pos`, MariaDB's GTID position there,
-    `""` where unknown; `file_created_at`, the second since 1970 in which the file was begun (the
+    empty where unknown; `file_created_at`, the second since 1970 in which the file was begun (the
     timestamp of its first event), 0 where unknown."""
 
     at: LogOffset
-    gtid_pos: str = ""
+    gtid_pos: MariaDbGtidPos = UNKNOWN
     file_created_at: int = 0
 
     def covers(self, transaction: TransactionId) -> bool:
         return self.at.covers(transaction.end)
 
-    def has_reached(self, high: LogOffset) -> bool:
-        return self.at.covers(high)
+    def has_reached(self, high: Watermark) -> bool:
+        if isinstance(high, LogOffset):
+            return self.at.covers(high)
+        if isinstance(high, GtidSet):
+            raise other_kind()
+        return self.gtid_pos.covers(high)
 
     def includes(self, other: Position) -> bool:
         """True if nothing that `other` has is missing here."""
@@ -121,7 +132,7 @@ class FilePosition:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `status.….position`; MariaDB's GTID position travels as `gtidSet`."""
-        place = self.at.to_dict() | {"gtidSet": self.gtid_pos}
+        place = self.at.to_dict() | {"gtidSet": str(self.gtid_pos)}
         return place | ({"created": self.file_created_at} if self.file_created_at else {})
 
     def __str__(self) -> str:
@@ -158,11 +169,15 @@ class GtidPosition:
 
     def covers(self, transaction: TransactionId) -> bool:
         if transaction.gtid is None:
-            raise _other_kind()
+            raise other_kind()
         return transaction.gtid in self.gtids
 
-    def has_reached(self, high: LogOffset) -> bool:
-        return self.at is not None and self.at.covers(high)
+    def has_reached(self, high: Watermark) -> bool:
+        if isinstance(high, LogOffset):
+            return self.at is not None and self.at.covers(high)
+        if isinstance(high, MariaDbGtidPos):
+            raise other_kind()
+        return self.gtids.covers(high)
 
     def includes(self, other: Position) -> bool:
         """True if nothing that `other` has is missing here."""
@@ -201,11 +216,12 @@ _Kind = TypeVar("_Kind", FilePosition, GtidPosition)
 def _alike(mine: _Kind, other: Position) -> _Kind:
     """`other`, which must be of the same kind; raises PositionLost."""
     if not isinstance(other, type(mine)):
-        raise _other_kind()
+        raise other_kind()
     return other
 
 
-def _other_kind() -> CdcError:
+def other_kind() -> CdcError:
+    """Positions and watermarks of two kinds belong to a source before and after a change."""
     return fail(
         Reason.POSITION_LOST,
         "transactions with GTIDs meet transactions without: gtid_mode was changed on the source",
@@ -223,7 +239,7 @@ def position_from_dict(data: dict[str, Any]) -> Position:
         return GtidPosition(GtidSet.parse(data["gtidSet"]), at, anchor)
     if at is None:
         raise ValueError(f"not a position: {data!r}; needed file and offset")
-    return FilePosition(at, data.get("gtidSet", ""), data.get("created", 0))
+    return FilePosition(at, MariaDbGtidPos.parse(data.get("gtidSet", "")), data.get("created", 0))
 
 
 def meet_all(positions: list[Position]) -> Position:

@@ -11,21 +11,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.chunk import Intervals, Split
-from cdcsync_core.position import LogOffset, Position, furthest, position_from_dict
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.position import Position, Watermark, position_from_dict
 from cdcsync_core.table import Table
+from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
 
-#: the version of the state's own form, refused if newer
-STATE_VERSION = 1
+#: the version of the state's own form; the one before is read, a newer one refused
+STATE_VERSION = 2
+READABLE_VERSIONS = (1, STATE_VERSION)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose table this is: `sync` is namespace/name, `log` the source's log (`mysql:<server_uuid>`,
-    `mariadb:<server_id>`), `table` is database.table. Never a resource's uid: the tables survive
+    """Whose table this is: `sync` is namespace/name, `lineage` the binlogs of its rows,
+    `table` is database.table. Never a resource's uid: the tables survive
     the resource."""
 
     sync: str
-    log: str
+    lineage: Lineage
     table: str
 
     @property
@@ -35,7 +38,13 @@ class Identity:
         return f"cdcsync:{self.sync}:{self.table}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"sync": self.sync, "log": self.log, "table": self.table}
+        return {"sync": self.sync, "lineage": list(self.lineage.binlogs), "table": self.table}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Identity:
+        """Version 1 had one binlog, as `log`."""
+        binlogs = tuple(data["lineage"]) if "lineage" in data else (data["log"],)
+        return cls(data["sync"], Lineage(binlogs), data["table"])
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ class TableState:
     resnapshot_nonce: int = 0
     finished: Intervals = field(default_factory=Intervals)
     low: Position | None = None
-    high: LogOffset | None = None
+    high: Watermark | None = None
     position: Position | None = None
     splits: int = 0
     rows: int = 0
@@ -72,7 +81,7 @@ class TableState:
         return self.position is not None and self.high is not None and self.position.has_reached(self.high)
 
     def after_wave(
-        self, splits: list[Split], low: Position, high: LogOffset, rows: int, nulled_dates: int
+        self, splits: list[Split], low: Position, high: Watermark, rows: int, nulled_dates: int
     ) -> TableState:
         """With one more wave; the last one makes `low` the position from which the stream goes
         on."""
@@ -85,7 +94,7 @@ class TableState:
             commit_number=self.commit_number + 1,
             finished=finished,
             low=met,
-            high=furthest([self.high, high]) if self.high else high,
+            high=join(self.high, high) if self.high else high,
             position=met if finished.complete else None,
             splits=self.splits + len(splits),
             rows=self.rows + rows,
@@ -110,7 +119,7 @@ class TableState:
             "nonce": self.resnapshot_nonce,
             "finished": self.finished.to_list(),
             "low": self.low.to_dict() if self.low else None,
-            "high": self.high.to_dict() if self.high else None,
+            "high": watermark_to_dict(self.high) if self.high else None,
             "position": self.position.to_dict() if self.position else None,
             "splits": self.splits,
             "rows": self.rows,
@@ -119,17 +128,17 @@ class TableState:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableState:
-        if data["v"] != STATE_VERSION:
-            raise ValueError(f"state version {data['v']}; this program reads {STATE_VERSION}")
+        if data["v"] not in READABLE_VERSIONS:
+            raise ValueError(f"state version {data['v']}; this program reads up to {STATE_VERSION}")
         return cls(
-            identity=Identity(**data["identity"]),
+            identity=Identity.from_dict(data["identity"]),
             table=Table.from_dict(data["table"]),
             epoch=data["epoch"],
             commit_number=data["number"],
             resnapshot_nonce=data["nonce"],
             finished=Intervals.from_list(data["finished"]),
             low=position_from_dict(data["low"]) if data["low"] else None,
-            high=LogOffset.from_dict(data["high"]) if data["high"] else None,
+            high=watermark_from_dict(data["high"]) if data["high"] else None,
             position=position_from_dict(data["position"]) if data["position"] else None,
             splits=data["splits"],
             rows=data["rows"],

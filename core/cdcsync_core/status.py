@@ -22,9 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field, mo
 from pydantic.alias_generators import to_camel
 
 from cdcsync_core.chunk import WHOLE
-from cdcsync_core.position import LogOffset, position_from_dict
+from cdcsync_core.position import position_from_dict
 from cdcsync_core.quoting import visible
 from cdcsync_core.run import Report, RunKind, TablePhase
+from cdcsync_core.watermark import watermark_from_dict
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
 MAX_MESSAGE = 4096
@@ -200,7 +201,7 @@ class TableStatus(StatusPart):
         """The content has passed all that its snapshot rows may already contain (rule R2)."""
         if not (self.position and self.high) or self.finished != (WHOLE.to_dict(),):
             return False
-        return position_from_dict(self.position).has_reached(LogOffset.from_dict(self.high))
+        return position_from_dict(self.position).has_reached(watermark_from_dict(self.high))
 
 
 class Status(StatusPart):

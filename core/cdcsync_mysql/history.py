@@ -21,6 +21,8 @@ from typing import Any, cast
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, SourceConnection, fetch
 from cdcsync_mysql.logfile import file_created_at
@@ -37,14 +39,13 @@ _GTID_INDEX_SINCE = (11, 4)
 _SCAN_LIMIT = 16 * 2**20
 
 
-def verify_resumable(connection: Connection, facts: ServerFacts, log: str, position: Position | None) -> None:
-    """Raises PositionLost unless `position` of `log` can be resumed here without a gap.
+def verify_resumable(connection: Connection, facts: ServerFacts, lineage: Lineage, position: Position | None) -> None:
+    """Raises PositionLost unless `position` of `lineage` can be resumed here without a gap.
 
-    `log` is `ServerFacts.log` of the server that the position came from; None proves the log's name
-    alone.
+    None proves the binlog's name alone.
     """
-    if facts.log != log:
-        raise _lost(f"the server's log is {facts.log}", f"{log}, where the position was taken")
+    if not lineage.accepts(facts.log):
+        raise _lost(f"the server's binlog is {facts.log}", f"{lineage.newest}, where the position was taken")
     if position is None:
         return
     proved: set[Position] = cast(Any, connection).__dict__.setdefault("proved_positions", set())
@@ -57,13 +58,13 @@ def verify_resumable(connection: Connection, facts: ServerFacts, log: str, posit
     proved.add(position)
 
 
-def gtid_pos_at(connection: Connection, at: LogOffset) -> str | None:
+def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:
     """MariaDB's GTID position at a place; None where no event ends or the place is out of the
     function's reach."""
     if at.offset >= _GTID_POS_LIMIT:
         return None
-    mark = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
-    return None if mark is None else str(mark)
+    found = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
+    return None if found is None else MariaDbGtidPos.parse(str(found))
 
 
 def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition) -> None:
@@ -150,13 +151,9 @@ def _verify_gtid_pos(connection: Connection, position: FilePosition) -> None:
     found = gtid_pos_at(connection, position.at)
     if found is None:
         raise _lost(f"no event ends at {position.at}", "the place at which a transaction ended")
-    # a position from the plain status has no mark
-    if position.gtid_pos and _as_set(found) != _as_set(position.gtid_pos):
-        raise _lost(f"the GTID position at {position.at} is {found!r}", repr(position.gtid_pos))
-
-
-def _as_set(mark: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in mark.split(",") if part.strip())
+    # a position from the plain status has none
+    if position.gtid_pos and found != position.gtid_pos:
+        raise _lost(f"the GTID position at {position.at} is {str(found)!r}", repr(str(position.gtid_pos)))
 
 
 def _span(files: list[str]) -> str:

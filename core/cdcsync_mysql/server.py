@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cdcsync_core.lineage import Lineage
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.rds import retention_seconds
 from cdcsync_mysql.version import SUPPORTED, TESTED, Flavor, flavor_of, parse_version
@@ -31,6 +32,11 @@ class ServerFacts:
     @property
     def log(self) -> str:
         return f"mysql:{self.server_uuid}" if self.flavor == "mysql" else f"mariadb:{self.server_id}"
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of what is read from this server."""
+        return Lineage.of(self.log)
 
     @property
     def tested(self) -> bool:

@@ -11,9 +11,11 @@ server has a report that follows the engine's commit:
 - MySQL with GTIDs: `gtid_executed` is updated after the engine commit.
 - MySQL without: `performance_schema.log_status` holds commits while it looks.
 
-A HIGH is asked for after the last SELECT of a wave: whatever a SELECT saw is in the log by then, so
-the plain position is right. Sources: MySQL manual, "The log_status Table", "GTID Life Cycle";
-MariaDB knowledge base, "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
+A HIGH is asked for after the last SELECT of a wave: whatever a SELECT saw is in the binlog by then,
+so the plain position is right. It is a place on every server: `gtid_executed` lacks for a moment
+what a SELECT already sees, so as a HIGH it would be passed too early. Sources: MySQL manual, "The
+log_status Table", "GTID Life Cycle"; MariaDB knowledge base, "Enhancements for START TRANSACTION
+WITH CONSISTENT SNAPSHOT".
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
+from cdcsync_core.mariadb_gtid import UNKNOWN
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.failures import grant
@@ -40,8 +43,8 @@ def low(source: Source, facts: ServerFacts) -> Position:
             place = high(connection, facts)
             return GtidPosition(executed, anchor=Anchor(place, file_created_at(source, place.file)))
         at = _snapshot_place(connection) if facts.flavor == "mariadb" else _log_status_place(connection)
-        mark = gtid_pos_at(connection, at) or "" if facts.flavor == "mariadb" else ""
-        return FilePosition(at, mark, file_created_at(source, at.file))
+        found = gtid_pos_at(connection, at) if facts.flavor == "mariadb" else None
+        return FilePosition(at, found or UNKNOWN, file_created_at(source, at.file))
 
 
 def high(connection: Connection, facts: ServerFacts) -> LogOffset:

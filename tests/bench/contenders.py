@@ -50,7 +50,7 @@ def cdcsync_snapshot_arrow(port: str, folder: str, table: str) -> int:
     return sum(
         batch.num_rows
         for split in splits
-        for batch in SplitReader(source, facts.log, definition, split, start, 600).batches()
+        for batch in SplitReader(source, facts.lineage, definition, split, start, 600).batches()
     )
 
 
@@ -185,7 +185,7 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
         begin = position_from_dict(json.loads(start))
         settings = ReaderSettings(
             source=source,
-            log=facts.log,
+            lineage=facts.lineage,
             replica_id=4_000_000_001,
             tables={definition.id: definition},
             start=begin,

@@ -69,9 +69,9 @@ def snapshot(source: Source, folder: Path, table_id: TableId) -> None:
     with connect(source) as connection:
         facts, table = read_facts(connection), read_table(connection, table_id)
         splits = list(plan(connection, table, _CHUNK))
-    target.prepare(TableState(Identity(SYNC, facts.log, str(table_id)), table, epoch=1))
+    target.prepare(TableState(Identity(SYNC, facts.lineage, str(table_id)), table, epoch=1))
     safe = low(source, facts)
-    readers = [SplitReader(source, facts.log, table, split, safe, 600) for split in splits]
+    readers = [SplitReader(source, facts.lineage, table, split, safe, 600) for split in splits]
     files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
     with connect(source) as connection:
         end = high(connection, facts)
@@ -95,7 +95,7 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
     assert state.position
     settings = ReaderSettings(
         source=source,
-        log=facts.log,
+        lineage=facts.lineage,
         replica_id=4_000_000_001,
         tables={table: state.table},
         start=state.position,

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
@@ -38,7 +39,7 @@ ORDERS = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"])
 def first_state(
     table: Table = ORDERS, epoch: int = 1, sync: str = SYNC, log: str = "mysql:uuid", nonce: int = 0
 ) -> TableState:
-    return TableState(Identity(sync, log, str(table.id)), table, epoch, resnapshot_nonce=nonce)
+    return TableState(Identity(sync, Lineage.of(log), str(table.id)), table, epoch, resnapshot_nonce=nonce)
 
 
 def rows_of(table: Table, rows: Iterable[Row]) -> pa.Table:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, TransientError, fail
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
@@ -234,7 +235,7 @@ class Lake:
     def _made(self, name: str, prefix: int, shown: int) -> MemoryTarget:
         position = self.source.position(prefix)
         state = TableState(
-            Identity("default/shop", "log", f"shop.{name}"),
+            Identity("default/shop", Lineage.of("log"), f"shop.{name}"),
             definition(name),
             epoch=1,
             finished=Intervals().add(WHOLE),

@@ -206,7 +206,7 @@ def test_two_that_take_the_log_from_each_other_say_so(
     """Two syncs with one `serverId`: both read on, connection by connection, while rows are
     written; neither takes a spare id."""
     with connected(every_server) as (_, facts):
-        log = facts.log
+        log = facts.lineage
     database, start = fresh_database(every_server), log_end(every_server)
     every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     source, spares = source_of(every_server), (REPLICA_ID + 1, REPLICA_ID + 2)

@@ -63,7 +63,7 @@ def test_what_is_left_for_the_collector_does_not_grow_with_the_binlog(
     with connected(any_server) as (connection, facts):
         definition = read_table(connection, table)
     settings = ReaderSettings(
-        source_of(any_server), facts.log, 3_000_000_009, {table: definition}, start, {}, 1.0, 80_000, tmp_path
+        source_of(any_server), facts.lineage, 3_000_000_009, {table: definition}, start, {}, 1.0, 80_000, tmp_path
     )
     (tmp_path / "settings").write_bytes(pickle.dumps(settings))
     _write(any_server, database, range(_TRANSACTIONS // 8))

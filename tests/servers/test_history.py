@@ -11,6 +11,8 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.gtid import GtidSet
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql import history, watermark
 from cdcsync_mysql.history import verify_resumable
@@ -41,19 +43,19 @@ def server(own_server: Server) -> Server:
     return own_server
 
 
-def _position(server: Server) -> tuple[str, Position]:
+def _position(server: Server) -> tuple[Lineage, Position]:
     with connected(server) as (_, facts):
-        return facts.log, watermark.low(source_of(server), facts)
+        return facts.lineage, watermark.low(source_of(server), facts)
 
 
-def _verify_resumable(server: Server, log: str, position: Position | None) -> None:
+def _verify_resumable(server: Server, lineage: Lineage, position: Position | None) -> None:
     with connected(server) as (connection, facts):
-        verify_resumable(connection, facts, log, position)
+        verify_resumable(connection, facts, lineage, position)
 
 
-def _lost(server: Server, log: str, position: Position | None) -> str:
+def _lost(server: Server, lineage: Lineage, position: Position | None) -> str:
     with pytest.raises(PermanentError) as lost:
-        _verify_resumable(server, log, position)
+        _verify_resumable(server, lineage, position)
     assert lost.value.reason is Reason.POSITION_LOST
     assert "spec.resnapshot" in lost.value.remedy
     return lost.value.found
@@ -69,24 +71,24 @@ def _writes(server: Server, first: int, count: int = 3) -> None:
 
 def test_a_binlog_that_goes_on_is_the_same(server: Server) -> None:
     """The proof raises where it fails."""
-    log, position = _position(server)
+    lineage, position = _position(server)
     _writes(server, 1)
-    _verify_resumable(server, log, position)
+    _verify_resumable(server, lineage, position)
     server.run("FLUSH BINARY LOGS")
     _writes(server, 11)
     server.restart()
-    _verify_resumable(server, log, position)
+    _verify_resumable(server, lineage, position)
     server.kill()
     server.start()
-    _verify_resumable(server, log, position)
-    _verify_resumable(server, log, None)
+    _verify_resumable(server, lineage, position)
+    _verify_resumable(server, lineage, None)
 
 
 def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Server) -> None:
     """After RESET the same three inserts, of other rows, give the same file, the same offset and
     the same GTID."""
     _writes(server, 100)
-    log, position = _position(server)
+    lineage, position = _position(server)
     next_second()
     _reset(server)
     _writes(server, 200)
@@ -97,24 +99,24 @@ def test_a_reset_is_noticed_though_names_sizes_and_numbers_come_again(server: Se
     else:
         assert isinstance(again, GtidPosition)
         assert again.gtids == position.gtids
-    assert "was begun at" in _lost(server, log, position)
+    assert "was begun at" in _lost(server, lineage, position)
 
 
 def test_a_reset_to_an_emptier_binlog_is_noticed(server: Server) -> None:
     _writes(server, 100)
-    log, position = _position(server)
+    lineage, position = _position(server)
     next_second()
     _reset(server)
     _writes(server, 300, count=2)
-    assert _lost(server, log, position)
+    assert _lost(server, lineage, position)
 
 
 def test_purged_files_are_noticed(server: Server) -> None:
-    log, position = _position(server)
+    lineage, position = _position(server)
     _writes(server, 1)
     server.run("FLUSH BINARY LOGS")
     server.purge_binlogs()
-    found = _lost(server, log, position)
+    found = _lost(server, lineage, position)
     assert ("gtid_purged" if isinstance(position, GtidPosition) else "binlog files") in found
 
 
@@ -125,7 +127,7 @@ def test_a_cut_tail_is_noticed(server: Server) -> None:
     With GTIDs such transactions are executed and in no file: to a reader that lacks them they are
     purged.
     """
-    log, before_writes = _position(server)
+    lineage, before_writes = _position(server)
     file, before = server.binlog_status()
     _writes(server, 1)
     _, position = _position(server)
@@ -134,61 +136,61 @@ def test_a_cut_tail_is_noticed(server: Server) -> None:
     with (server.binlog_dir / file).open("r+b") as binlog:
         binlog.truncate(before)
     server.start()
-    assert ("gtid_purged" if isinstance(lost, GtidPosition) else "bytes") in _lost(server, log, lost)
+    assert ("gtid_purged" if isinstance(lost, GtidPosition) else "bytes") in _lost(server, lineage, lost)
 
 
 def test_a_position_within_an_event_is_no_position(mariadb1011: Server) -> None:
     mariadb1011.run("FLUSH BINARY LOGS")
-    log, position = _position(mariadb1011)
+    lineage, position = _position(mariadb1011)
     assert isinstance(position, FilePosition)
     mariadb1011.run("FLUSH BINARY LOGS")
     inside = replace(position, at=LogOffset(position.at.file, position.at.offset - 1))
-    assert "no event ends" in _lost(mariadb1011, log, inside)
+    assert "no event ends" in _lost(mariadb1011, lineage, inside)
 
 
 def test_another_gtid_position_at_the_same_place(any_mariadb: Server) -> None:
     any_mariadb.run("FLUSH BINARY LOGS")  # an event of more than 16 MiB in the file would be in the way
-    log, position = _position(any_mariadb)
+    lineage, position = _position(any_mariadb)
     assert isinstance(position, FilePosition)
-    _verify_resumable(any_mariadb, log, replace(position, gtid_pos=""))
-    assert "GTID position" in _lost(any_mariadb, log, replace(position, gtid_pos="0-99-1"))
+    _verify_resumable(any_mariadb, lineage, replace(position, gtid_pos=MariaDbGtidPos()))
+    assert "GTID position" in _lost(any_mariadb, lineage, replace(position, gtid_pos=MariaDbGtidPos.parse("0-99-1")))
 
 
-def test_marks_are_compared_as_sets(mariadb1011: Server) -> None:
+def test_gtid_positions_are_compared_as_sets(mariadb1011: Server) -> None:
     mariadb1011.run("SET SESSION gtid_domain_id = 7", "CREATE DATABASE IF NOT EXISTS marks", "DROP DATABASE marks")
     mariadb1011.run("CREATE DATABASE IF NOT EXISTS marks", "DROP DATABASE marks")
-    log, position = _position(mariadb1011)
+    lineage, position = _position(mariadb1011)
     assert isinstance(position, FilePosition)
-    parts = position.gtid_pos.split(",")
+    parts = position.gtid_pos.gtids
     assert len(parts) > 1
-    _verify_resumable(mariadb1011, log, replace(position, gtid_pos=",".join(reversed(parts))))
+    _verify_resumable(mariadb1011, lineage, replace(position, gtid_pos=MariaDbGtidPos(tuple(reversed(parts)))))
 
 
 def test_another_server(mysql97_gtid: Server, mysql97_nogtid: Server, mariadb1011: Server) -> None:
-    log, position = _position(mysql97_gtid)
+    lineage, position = _position(mysql97_gtid)
     for other in (mysql97_nogtid, mariadb1011):
-        assert "log is" in _lost(other, log, position)
-        assert "log is" in _lost(other, log, None)
+        assert "log is" in _lost(other, lineage, position)
+        assert "log is" in _lost(other, lineage, None)
 
 
 def test_transactions_that_the_server_never_had(mysql97_gtid: Server) -> None:
-    log, position = _position(mysql97_gtid)
+    lineage, position = _position(mysql97_gtid)
     assert isinstance(position, GtidPosition)
-    uuid = log.removeprefix("mysql:")
+    uuid = lineage.newest.removeprefix("mysql:")
     ahead = GtidPosition(position.gtids.union(GtidSet.parse(f"{uuid}:1-1000000")))
-    assert "gtid_executed" in _lost(mysql97_gtid, log, ahead)
+    assert "gtid_executed" in _lost(mysql97_gtid, lineage, ahead)
 
 
 def test_a_transaction_on_its_way_is_waited_for(fresh_server: FreshServer) -> None:
     """A reader has a transaction before the engine commits it: that is no lost position."""
     server = fresh_server("mysql97_gtid")
-    log, _ = _position(server)
+    lineage, _ = _position(server)
     with open_window(server) as window, ThreadPoolExecutor(1) as pool:
-        uuid = log.removeprefix("mysql:")
+        uuid = lineage.newest.removeprefix("mysql:")
         executed = GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
         last = next(iter(executed.items()))[1][-1][1]
         ahead = GtidPosition(GtidSet.parse(f"{uuid}:1-{last + 1}"))
-        proof = pool.submit(_verify_resumable, server, log, ahead)
+        proof = pool.submit(_verify_resumable, server, lineage, ahead)
         waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT WAIT_FOR_EXECUTED%'"
         until(lambda: bool(server.query(waits)[0][0]), "the proof to wait")
         window.close()
@@ -201,20 +203,22 @@ def test_a_transaction_that_waits_for_a_replica_is_not_lost(
     """However long that takes: the binlog that was read is there. A shorter one has lost it."""
     monkeypatch.setattr(history, "_COMMIT_SECONDS", 1)
     server = fresh_server("mysql97_gtid")
-    log, _ = _position(server)
+    lineage, _ = _position(server)
     with open_window(server) as window:
         executed = GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
         last = next(iter(executed.items()))[1][-1][1]
         at = window.naive()
         created = file_created_at(source_of(server), at.file)
-        ahead = GtidPosition(GtidSet.parse(f"{log.removeprefix('mysql:')}:1-{last + 1}"), anchor=Anchor(at, created))
+        ahead = GtidPosition(
+            GtidSet.parse(f"{lineage.newest.removeprefix('mysql:')}:1-{last + 1}"), anchor=Anchor(at, created)
+        )
         with pytest.raises(TransientError) as waits:
-            _verify_resumable(server, log, ahead)
+            _verify_resumable(server, lineage, ahead)
         assert waits.value.reason is Reason.SOURCE_UNREACHABLE
         assert "semi-synchronous" in waits.value.remedy
         cut = replace(ahead, anchor=Anchor(LogOffset(at.file, at.offset + 1), created))
-        assert "bytes" in _lost(server, log, cut)
+        assert "bytes" in _lost(server, lineage, cut)
         another = replace(ahead, anchor=Anchor(at, created - 1))
-        assert "was begun at" in _lost(server, log, another)
+        assert "was begun at" in _lost(server, lineage, another)
         window.close()
-        _verify_resumable(server, log, ahead)
+        _verify_resumable(server, lineage, ahead)

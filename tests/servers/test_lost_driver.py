@@ -77,10 +77,10 @@ def _lose_a_driver(server: Server, machine: Client, replica_id: int) -> None:
 
 def _settings(server: Server, start: Position, folder: Path) -> ReaderSettings:
     with connected(server) as (_, facts):
-        log = facts.log
+        lineage = facts.lineage
     return ReaderSettings(
         source=source_of(server, "driver", "pw"),
-        log=log,
+        lineage=lineage,
         replica_id=_IDS[0],
         tables={},
         start=start,

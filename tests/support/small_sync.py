@@ -118,10 +118,10 @@ class SmallSync:
             table = read_table(connection, table_id)
             splits = list(plan(connection, table, self.chunk_size))
         target = self.sink.target(table_id)
-        identity = Identity(self.resource.full_name, self.facts.log, str(table_id))
+        identity = Identity(self.resource.full_name, self.facts.lineage, str(table_id))
         target.prepare(TableState(identity, table, epoch=1))
         safe = LowMark(self.source, self.facts).take()
-        readers = [SplitReader(self.source, self.facts.log, table, s, safe, 60) for s in splits]
+        readers = [SplitReader(self.source, self.facts.lineage, table, s, safe, 60) for s in splits]
         files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
         with connect(self.source) as connection:
             end = high(connection, self.facts)
@@ -165,13 +165,21 @@ class Stream:
         }
         positions = {t.state.table.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
-        self.applier = Applier(self.tables, 1, start, time.monotonic, repair_of(sync.source, sync.facts.log))
+        self.applier = Applier(self.tables, 1, start, time.monotonic, repair_of(sync.source, sync.facts.lineage))
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
         definitions = {t.state.table.id: t.state.table for t in self.tables.values()}
         self._reader = BinlogReader(
             ReaderSettings(
-                sync.source, sync.facts.log, 4_000_000_001, definitions, start, positions, 1.0, 8 << 20, self._folder
+                sync.source,
+                sync.facts.lineage,
+                4_000_000_001,
+                definitions,
+                start,
+                positions,
+                1.0,
+                8 << 20,
+                self._folder,
             )
         )
         self._ending = threading.Event()

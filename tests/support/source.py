@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cdcsync_core.lineage import Lineage
 from cdcsync_mysql.connection import Connection, Source, Tls, connect
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.binlog.crash_tail import TailLimits, TailReader
@@ -29,11 +30,11 @@ def source_of(server: Server, user: str = "root", password: str = "", tls: Tls |
 
 
 def repair_of(
-    source: Source, log: str, limits: TailLimits | None = None, piece_keys: int = SourceRepair.piece_keys
+    source: Source, lineage: Lineage, limits: TailLimits | None = None, piece_keys: int = SourceRepair.piece_keys
 ) -> SourceRepair:
     """What an applier of the binlog needs after a crash of its source."""
-    tail = TailReader(source, log, Path(_folder()), limits=limits or TailLimits())
-    return SourceRepair(source, log, tail, max_seconds=60, piece_keys=piece_keys)
+    tail = TailReader(source, lineage, Path(_folder()), limits=limits or TailLimits())
+    return SourceRepair(source, lineage, tail, max_seconds=60, piece_keys=piece_keys)
 
 
 @contextmanager

@@ -70,10 +70,10 @@ class Stepwise:
         with connect(self.source) as connection:
             splits = list(plan(connection, table, self.chunk_size))
         target = DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise").target(table.id)
-        target.prepare(TableState(Identity("test/stepwise", self.facts.log, str(table.id)), table, epoch=1))
+        target.prepare(TableState(Identity("test/stepwise", self.facts.lineage, str(table.id)), table, epoch=1))
         safe, files = LowMark(self.source, self.facts).take(), []
         for number, split in enumerate(splits):
-            reader = SplitReader(self.source, self.facts.log, table, split, safe, 60)
+            reader = SplitReader(self.source, self.facts.lineage, table, split, safe, 60)
             files += target.stage(table, reader.batches(), f"split-{number}")
             after_split(number)
         target.commit(1, _wave(splits, safe, self.end(), tuple(files)))
@@ -107,11 +107,11 @@ class Stepwise:
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
 
     def repair(self) -> Repair:
-        return repair_of(self.source, self.facts.log, self.tail_limits, self.piece_keys)
+        return repair_of(self.source, self.facts.lineage, self.tail_limits, self.piece_keys)
 
     def verify_resumable(self, position: Position) -> None:
         with connect(self.source) as connection:
-            verify_resumable(connection, read_facts(connection), self.facts.log, position)
+            verify_resumable(connection, read_facts(connection), self.facts.lineage, position)
 
     def difference(self, name: str) -> Difference:
         """Source against target, both at rest."""
@@ -143,7 +143,7 @@ class Stepwise:
         definitions = {TableId(self.database, n): self._state(n).table for n in self.targets}
         size = self.max_batch_bytes
         return ReaderSettings(
-            self.source, self.facts.log, _REPLICA_ID, definitions, start, positions, 1.0, size, folder
+            self.source, self.facts.lineage, _REPLICA_ID, definitions, start, positions, 1.0, size, folder
         )
 
 

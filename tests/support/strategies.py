@@ -6,6 +6,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 
 SOURCES = (
@@ -30,7 +31,12 @@ def gtid_set(members: set[Gtid]) -> GtidSet:
 
 
 gtid_sets = gtid_worlds.map(gtid_set)
-file_positions = st.builds(FilePosition, log_offsets, st.sampled_from(("", "0-1-7")), st.sampled_from((0, 1700000000)))
+file_positions = st.builds(
+    FilePosition,
+    log_offsets,
+    st.sampled_from(("", "0-1-7")).map(MariaDbGtidPos.parse),
+    st.sampled_from((0, 1700000000)),
+)
 gtid_positions = st.builds(GtidPosition, gtid_sets, st.none() | log_offsets)
 positions: st.SearchStrategy[Position] = file_positions | gtid_positions
 #: two and three positions of one kind

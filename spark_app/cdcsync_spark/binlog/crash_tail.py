@@ -26,6 +26,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
@@ -109,7 +110,7 @@ class TailReader:
     """Reads the binlog named `log`. `folder` is scratch space that is there."""
 
     source: Source
-    log: str
+    lineage: Lineage
     folder: Path
     decoder: Decoder = Decoder.VECTORIZED
     limits: TailLimits = TailLimits()
@@ -171,7 +172,7 @@ class TailReader:
 
     def _prepared(self, xid: str, commit: LogOffset, tables: Mapping[TableId, Table]) -> Iterator[RowsEvent]:
         """The rows of an XA transaction whose PREPARE is before the suspicious part."""
-        search = XaSearch(self.source, self.log)
+        search = XaSearch(self.source, self.lineage)
         found = search.prepared(xid, commit, lambda table: table in tables, Spool(str(self.folder), _PIECE_BYTES))
         if found is None:
             raise fail(
@@ -194,7 +195,7 @@ class TailReader:
         start = FilePosition(at)
         with connect(self.source) as connection:
             facts = read_facts(connection)
-            verify_resumable(connection, facts, self.log, start)
+            verify_resumable(connection, facts, self.lineage, start)
             client = BinlogClient(
                 connection,
                 flavor=facts.flavor,

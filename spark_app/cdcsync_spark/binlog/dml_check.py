@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import Source, connect
@@ -44,7 +45,7 @@ class DmlCheck:
     """`read` gives the facts of the history `log` from an offset to its end."""
 
     source: Source
-    log: str
+    lineage: Lineage
     captured: tuple[TableId, ...]
     read: Callable[[LogOffset], Iterator[facts.Fact]]
 
@@ -52,7 +53,7 @@ class DmlCheck:
         """Why the statement, which ends at `place`, may reach a captured table; empty where it
         cannot. Raises CdcError."""
         with connect(self.source) as connection:
-            verify_resumable(connection, read_facts(connection), self.log, None)
+            verify_resumable(connection, read_facts(connection), self.lineage, None)
             written = TableId(dml.written.database, dml.written.name)
             fault = fault_of_writing(connection, written, self.captured)
             if dml.read is not None and not fault:

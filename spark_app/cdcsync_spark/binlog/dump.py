@@ -38,10 +38,10 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
     bound_unpacked_events()
     with connect(settings.source) as connection:
         facts = read_facts(connection)
-        verify_resumable(connection, facts, settings.log, start)
+        verify_resumable(connection, facts, settings.lineage, start)
         end = high(connection, facts)
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
-        mark = start.gtid_pos if isinstance(start, FilePosition) else ""
+        mark = str(start.gtid_pos) if isinstance(start, FilePosition) else ""
         client = BinlogClient(
             connection,
             flavor=facts.flavor,

@@ -80,9 +80,9 @@ class BinlogReader:
         self._open_dump = open_dump
         self._clock = clock
         self._ids = ReplicaIds((settings.replica_id, *settings.spare_ids))
-        search = XaSearch(settings.source, settings.log, self._has_ended)
+        search = XaSearch(settings.source, settings.lineage, self._has_ended)
         self._find_prepared = find_prepared or search.prepared
-        check = DmlCheck(settings.source, settings.log, tuple(settings.tables), search.since)
+        check = DmlCheck(settings.source, settings.lineage, tuple(settings.tables), search.since)
         self._find_fault = find_fault or check.fault
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         self._assembler = TransactionAssembler(settings.tables, settings.start, settings.ahead, spool)

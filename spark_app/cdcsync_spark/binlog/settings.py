@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.spec import Tables
@@ -36,7 +37,7 @@ class ReaderSettings:
     """
 
     source: Source
-    log: str
+    lineage: Lineage
     replica_id: int
     tables: Mapping[TableId, Table]
     start: Position

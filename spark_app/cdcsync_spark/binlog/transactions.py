@@ -32,6 +32,7 @@ from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.binlog.dml_check import may_change_reach
@@ -145,7 +146,9 @@ class TransactionAssembler:
     def position(self) -> Position:
         """After the last whole transaction: where a reader goes on after a lost connection."""
         if isinstance(self._sealed_at, FilePosition):
-            return FilePosition(self._at, self._mark, self._created) if self._at else self._sealed_at
+            return (
+                FilePosition(self._at, MariaDbGtidPos.parse(self._mark), self._created) if self._at else self._sealed_at
+            )
         anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
         gtids = self._sealed_at.gtids.union(self._joined).with_gtids(self._gtids)
         return GtidPosition(gtids, self._at, anchor)
@@ -396,5 +399,5 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
 def _begun(position: Position) -> tuple[str, int]:
     """What a position knows of its own offset: MariaDB's GTID position, when its file was begun."""
     if isinstance(position, FilePosition):
-        return position.gtid_pos, position.file_created_at
+        return str(position.gtid_pos), position.file_created_at
     return "", position.anchor.file_created_at if position.anchor and position.anchor.at == position.at else 0

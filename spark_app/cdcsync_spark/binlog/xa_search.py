@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import Source, connect, fetch
@@ -111,7 +112,7 @@ class XaSearch:
     `Stopped`."""
 
     source: Source
-    log: str
+    lineage: Lineage
     stopping: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
@@ -158,7 +159,7 @@ class XaSearch:
 
     def _files(self, upto: LogOffset) -> Sequence[str]:
         with connect(self.source) as connection:
-            verify_resumable(connection, read_facts(connection), self.log, None)
+            verify_resumable(connection, read_facts(connection), self.lineage, None)
             listed = [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
         return [file for file in listed if LogOffset(file, _FIRST_EVENT).number <= upto.number]
 

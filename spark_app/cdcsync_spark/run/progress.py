@@ -15,6 +15,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.position import Position
 from cdcsync_core.run import Report, TablePhase
 from cdcsync_core.state import TableState
+from cdcsync_core.watermark import watermark_to_dict
 
 
 class ControllerGone(Exception):
@@ -57,7 +58,7 @@ def table_entry(name: str, phase: TablePhase, state: TableState | None, **more: 
         entry |= {
             "finished": state.finished.to_list(),
             "low": state.low.to_dict() if state.low else None,
-            "high": state.high.to_dict() if state.high else None,
+            "high": watermark_to_dict(state.high) if state.high else None,
             "rows": state.rows,
             "nulledDates": state.nulled_dates,
             "nonce": state.resnapshot_nonce,

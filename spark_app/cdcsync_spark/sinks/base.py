@@ -316,7 +316,7 @@ def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
     """
     new, due = commit.state, found.identity
     if isinstance(commit.change, Replace):
-        due = replace(due, log=new.identity.log)
+        due = replace(due, lineage=new.identity.lineage)
     wrong = [
         problem
         for problem, bad in (

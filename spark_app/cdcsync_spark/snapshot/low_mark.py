@@ -39,7 +39,7 @@ class LowMark:
     facts: ServerFacts
 
     def __post_init__(self) -> None:
-        self._search = XaSearch(self.source, self.facts.log)
+        self._search = XaSearch(self.source, self.facts.lineage)
 
     def take(self) -> Position:
         """A position whose transactions every later SELECT sees."""

@@ -78,7 +78,7 @@ def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: Sn
         return
     try:
         with connect(context.source) as connection:
-            verify_resumable(connection, read_facts(connection), table.state.identity.log, table.state.low)
+            verify_resumable(connection, read_facts(connection), table.state.identity.lineage, table.state.low)
         table.publish(epoch)
     except PermanentError as e:
         _refuse(context, progress, table, e)
@@ -105,7 +105,7 @@ def _open(context: RunContext, index: int, assignment: TableAssignment) -> Snaps
     folder, chunk_size = Path(context.config.plan_dir), context.resource.spec.snapshot.chunk_size
     feed = PlanFeed(context.source, folder, index, assignment.table, chunk_size, context.wait)
     try:
-        return open_table(assignment, context.sink, context.sync, context.facts.log, context.config.epoch, feed)
+        return open_table(assignment, context.sink, context.sync, context.facts.lineage, context.config.epoch, feed)
     except PermanentError as e:
         context.refuse(str(assignment.table.id), e)
         return None
@@ -188,7 +188,7 @@ class SnapshotRun:
             facts = read_facts(connection)
             for table in [self.tables[number] for number in sorted({w.table for w in wave})]:
                 try:
-                    verify_resumable(connection, facts, table.state.identity.log, table.state.low)
+                    verify_resumable(connection, facts, table.state.identity.lineage, table.state.low)
                 except PermanentError as e:
                     self._refuse(table, [e])
         return self._without_failed(wave)
@@ -200,7 +200,7 @@ class SnapshotRun:
             table = self.tables[item.table]
             reader = SplitReader(
                 self.context.source,
-                self.context.facts.log,
+                self.context.facts.lineage,
                 self.context.resource.spec.tables.as_read(table.state.table),
                 item.split,
                 low,
@@ -213,7 +213,7 @@ class SnapshotRun:
     def _high(self, low: Position) -> LogOffset:
         with connect(self.context.source) as connection:
             facts = read_facts(connection)
-            verify_resumable(connection, facts, self.context.facts.log, low)
+            verify_resumable(connection, facts, self.context.facts.lineage, low)
             return watermark.high(connection, facts)
 
     def _commit(

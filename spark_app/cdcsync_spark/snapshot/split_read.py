@@ -21,6 +21,7 @@ from pymysql.cursors import SSCursor
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
@@ -46,7 +47,7 @@ class SplitReader:
     """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read."""
 
     source: Source
-    log: str
+    lineage: Lineage
     table: Table
     split: Split
     low: Position
@@ -59,7 +60,7 @@ class SplitReader:
         """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
         them may be kept."""
         with connect(self.source, max_seconds=self.max_seconds, stream=True) as connection:
-            verify_resumable(connection, read_facts(connection), self.log, self.low)
+            verify_resumable(connection, read_facts(connection), self.lineage, self.low)
             try:
                 connection.query("START TRANSACTION READ ONLY")
                 yield from self._select(connection)

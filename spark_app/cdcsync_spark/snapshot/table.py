@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.gates import gate
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_spark.sinks.base import Commit, Replace, Sink, Target
@@ -64,15 +65,15 @@ class SnapshotTable:
 
 
 def open_table(
-    assignment: TableAssignment, sink: Sink, sync: str, log: str, epoch: int, feed: PlanFeed
+    assignment: TableAssignment, sink: Sink, sync: str, lineage: Lineage, epoch: int, feed: PlanFeed
 ) -> SnapshotTable:
-    """Asks the target what it has, creating it if absent. `sync` is namespace/name, `log` the
-    source's log.
+    """Asks the target what it has, creating it if absent. `sync` is namespace/name, `lineage`
+    the source's.
 
     Raises SinkConflict for a table that is not this sync's.
     """
     table = assignment.table
-    first = TableState(Identity(sync, log, str(table.id)), table, epoch, resnapshot_nonce=assignment.nonce)
+    first = TableState(Identity(sync, lineage, str(table.id)), table, epoch, resnapshot_nonce=assignment.nonce)
     main = sink.target(table.id)
     found = main.last_commit()
     again = found is not None and assignment.nonce > found.resnapshot_nonce

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
 from cdcsync_core.chunk import Split
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position, position_from_dict
 from cdcsync_core.spec import replica_id
 from cdcsync_core.table import Table
@@ -84,7 +85,7 @@ class SplitPartition(InputPartition):
 
     table: Table
     split: Split
-    log: str
+    lineage: Lineage
     low: Position
 
     def __post_init__(self) -> None:
@@ -102,12 +103,14 @@ class SnapshotReader(DataSourceReader):
             facts = read_facts(connection)
             table = self.options.read_definition()
             low = LowMark(self.options.source, facts).take()
-            return [SplitPartition(table, s, facts.log, low) for s in plan(connection, table, self.chunk_size)]
+            return [SplitPartition(table, s, facts.lineage, low) for s in plan(connection, table, self.chunk_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
         source, seconds = self.options.source, self.max_seconds
-        return SplitReader(source, partition.log, partition.table, partition.split, partition.low, seconds).batches()
+        return SplitReader(
+            source, partition.lineage, partition.table, partition.split, partition.low, seconds
+        ).batches()
 
 
 class MySqlBinlog(DataSource):
@@ -187,11 +190,11 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
 
     def _open(self, start: Position) -> BinlogReader:
         with connect(self.options.source) as connection:
-            log = read_facts(connection).log
+            lineage = read_facts(connection).lineage
         table = self.options.read_definition()
         settings = ReaderSettings(
             source=self.options.source,
-            log=log,
+            lineage=lineage,
             replica_id=self.replica_id,
             tables={table.id: table},
             start=start,

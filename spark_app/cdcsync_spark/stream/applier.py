@@ -22,8 +22,9 @@ import structlog
 from cdcsync_core.change import TRANSACTION, fold
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.position import LogOffset, Position, furthest
+from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.state import TableState
+from cdcsync_core.watermark import join
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer
 from cdcsync_spark.stream.crash_repair import Piece, Repair
@@ -188,7 +189,7 @@ class Applier:
             return None
         assert state.position is not None
         folded = fold(piece.changes, state.table.key)
-        high = furthest([piece.high, *([state.high] if state.high else [])])
+        high = join(state.high, piece.high) if state.high else piece.high
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
         self._merging = folded.upserts.num_rows + folded.deletes.num_rows
         return Commit(replace(after, high=high, epoch=self.epoch), Upsert(folded.upserts, folded.deletes))

@@ -27,6 +27,7 @@ import pyarrow as pa
 from cdcsync_core.change import KIND, TRANSACTION, ChangeKind, changes_schema
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Anchor, FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
@@ -75,7 +76,7 @@ class SourceRepair:
     `piece_keys` keys are read and committed at a time."""
 
     source: Source
-    log: str
+    lineage: Lineage
     tail: TailReader
     max_seconds: int
     decoder: Decoder = Decoder.VECTORIZED
@@ -93,7 +94,9 @@ class SourceRepair:
     def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
         for start in range(0, keys.num_rows, self.piece_keys):
             part = keys.slice(start, self.piece_keys)
-            reader = KeyReader(self.source, self.log, table, Split(), passed, self.max_seconds, self.decoder, keys=part)
+            reader = KeyReader(
+                self.source, self.lineage, table, Split(), passed, self.max_seconds, self.decoder, keys=part
+            )
             rows = pa.Table.from_batches(list(reader.batches()), schema=arrow_schema(table))
             with connect(self.source) as connection:
                 place = high(connection, read_facts(connection))

@@ -70,9 +70,9 @@ def run_stream(context: RunContext) -> None:
 
 def _repair(context: RunContext) -> SourceRepair:
     decoder = context.config.decoder
-    tail = TailReader(context.source, context.facts.log, Path(context.config.scratch_dir), decoder)
+    tail = TailReader(context.source, context.facts.lineage, Path(context.config.scratch_dir), decoder)
     return SourceRepair(
-        context.source, context.facts.log, tail, context.resource.spec.snapshot.max_split_seconds, decoder
+        context.source, context.facts.lineage, tail, context.resource.spec.snapshot.max_split_seconds, decoder
     )
 
 
@@ -97,8 +97,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
         if state is None or state.position is None:
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None
-        refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.log, name)))
-        verify_resumable(connection, context.facts, state.identity.log, state.position)
+        refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.lineage, name)))
+        verify_resumable(connection, context.facts, state.identity.lineage, state.position)
     except PermanentError as e:
         context.refuse(name, e)
         return None
@@ -200,7 +200,7 @@ class StreamRun:
         replica_id, *spare_ids = replica_ids_of(self.context.resource, self.context.config.kind)
         return ReaderSettings(
             source=self.context.source,
-            log=self.context.facts.log,
+            lineage=self.context.facts.lineage,
             replica_id=replica_id,
             spare_ids=tuple(spare_ids),
             tables=definitions,

@@ -104,14 +104,16 @@ class Comparison:
             return
         state = opened.snapshot.state
         with connect(self.source) as connection:
-            verify_resumable(connection, self.facts, state.identity.log, state.position)
+            verify_resumable(connection, self.facts, state.identity.lineage, state.position)
             refuse_other_definition(connection, state.table)
         table = self.resource.spec.tables.as_read(state.table)
         estimate = count_rows(opened.snapshot)
         spec = self.resource.spec.snapshot
         digesters = Digesters.of(table, self.seed)
         spool = spool_for(Path(self.config.scratch_dir) / f"table-{number}", estimate)
-        work = Work(self.source, state.identity.log, table, opened.position, spec.max_split_seconds, digesters, spool)
+        work = Work(
+            self.source, state.identity.lineage, table, opened.position, spec.max_split_seconds, digesters, spool
+        )
 
         def advance(rows: int, ranges: int) -> None:
             self.tell(Progress(name, Step.COMPARING, rows, estimate, ranges))

@@ -166,7 +166,7 @@ class Confirmation:
         """Keeps what the log does not explain."""
         watched = {r.suspect.table.id: _watched(r.suspect) for r in differing}
         start = meet_all([safe, *(w.position for w in watched.values())])
-        search = BinlogSearch(self.source, self.facts.log, self.replica_id, self.scratch / "binlog", self.patience)
+        search = BinlogSearch(self.source, self.facts.lineage, self.replica_id, self.scratch / "binlog", self.patience)
         try:
             search.between(start, end, watched)
         except CdcError as e:

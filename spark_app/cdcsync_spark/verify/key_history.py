@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
@@ -119,7 +120,7 @@ class BinlogSearch:
     """Searches the log named `log`. `folder` is scratch space; `patience` in seconds."""
 
     source: Source
-    log: str
+    lineage: Lineage
     replica_id: int
     folder: Path
     patience: float
@@ -152,7 +153,7 @@ class BinlogSearch:
     def _settings(self, start: Position, watched: Mapping[TableId, Watched]) -> ReaderSettings:
         return ReaderSettings(
             source=self.source,
-            log=self.log,
+            lineage=self.lineage,
             replica_id=self.replica_id,
             tables={table: w.table for table, w in watched.items()},
             start=start,

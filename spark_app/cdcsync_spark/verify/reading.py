@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
@@ -44,7 +45,7 @@ class Work:
     """What a worker needs to read a piece of one table. `low` proves the log (R6)."""
 
     source: Source
-    log: str
+    lineage: Lineage
     table: Table
     low: Position
     max_seconds: int
@@ -124,7 +125,7 @@ def spool_for(folder: Path, rows: int) -> Spool:
 
 def read_split(work: Work, split: Split, number: int) -> int:
     """Rows read."""
-    reader = SplitReader(work.source, work.log, work.table, split, work.low, work.max_seconds, Decoder.REFERENCE)
+    reader = SplitReader(work.source, work.lineage, work.table, split, work.low, work.max_seconds, Decoder.REFERENCE)
     names = list(work.table.key)
     path = work.key_folder / f"{number}.arrow"
     with work.spool.source() as records, pa.OSFile(str(path), "wb") as file:

@@ -6,6 +6,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import (
     FilePosition,
     GtidPosition,
@@ -82,7 +83,7 @@ def test_tables_from_before_and_after_a_change_of_gtid_mode_share_no_reader() ->
 
 def test_mariadbs_mark_is_no_gtid_set() -> None:
     """It proves a history (rule R6) and never decides membership: its numbers may go backwards."""
-    position = FilePosition(LogOffset("binlog.000001", 4), "0-1-57,1-1-3", 1700000000)
+    position = FilePosition(LogOffset("binlog.000001", 4), MariaDbGtidPos.parse("0-1-57,1-1-3"), 1700000000)
     data = position.to_dict()
     assert data["gtidSet"] == "0-1-57,1-1-3"
     assert position_from_dict(data) == position

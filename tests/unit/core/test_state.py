@@ -11,13 +11,15 @@ import pytest
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),), ("id",))
-EMPTY = TableState(Identity("default/shop", f"mysql:{UUID}", "shop.orders"), TABLE, epoch=1)
+EMPTY = TableState(Identity("default/shop", Lineage.of(f"mysql:{UUID}"), "shop.orders"), TABLE, epoch=1)
 FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
 
 
@@ -94,7 +96,7 @@ def test_the_application_id_is_the_same_for_every_run() -> None:
     "position",
     [
         None,
-        FilePosition(at(400), "0-1-7,1-1-3", 1_700_000_000),
+        FilePosition(at(400), MariaDbGtidPos.parse("0-1-7,1-1-3"), 1_700_000_000),
         FilePosition(at(400)),
         gtid("1-5:7"),
         gtid("1-5", at(400)),
@@ -110,14 +112,25 @@ def test_a_state_comes_back_from_its_commit(position: Position | None) -> None:
     assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 
 
+@pytest.mark.parametrize("high", [at(500), GtidSet.parse(f"{UUID}:1-7"), MariaDbGtidPos.parse("0-1-7,1-1-3")])
+def test_each_kind_of_watermark_comes_back(high: Watermark) -> None:
+    state = replace(EMPTY, high=high)
+    assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+
+
+def test_the_binlogs_of_a_lineage_come_back() -> None:
+    moved = replace(EMPTY, identity=replace(EMPTY.identity, lineage=Lineage(("mysql:a", "mysql:b"))))
+    assert TableState.from_dict(json.loads(json.dumps(moved.to_dict()))) == moved
+
+
 def test_an_untouched_state_comes_back_too() -> None:
     assert TableState.from_dict(json.loads(json.dumps(EMPTY.to_dict()))) == EMPTY
 
 
 def test_the_state_of_a_newer_program_is_refused() -> None:
     """Read in part, it might lose what the newer one knows."""
-    with pytest.raises(ValueError, match="state version 2"):
-        TableState.from_dict(EMPTY.to_dict() | {"v": 2})
+    with pytest.raises(ValueError, match="state version 3"):
+        TableState.from_dict(EMPTY.to_dict() | {"v": 3})
 
 
 def test_a_hundred_thousand_splits_leave_a_small_state() -> None:

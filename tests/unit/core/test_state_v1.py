@@ -7,6 +7,7 @@ import base64
 import gzip
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import RunConfig
 from cdcsync_core.state import TableState
@@ -32,8 +33,8 @@ def test_a_table_that_streamed() -> None:
         50,
         0,
     )
-    assert state.low == FilePosition(at(15265), "0-71-10", BEGUN)
-    assert state.position == FilePosition(at(18514), "0-71-14", BEGUN)
+    assert state.low == FilePosition(at(15265), MariaDbGtidPos.parse("0-71-10"), BEGUN)
+    assert state.position == FilePosition(at(18514), MariaDbGtidPos.parse("0-71-14"), BEGUN)
     assert state.snapshot_complete
     assert state.consistent
 
@@ -42,7 +43,7 @@ def test_a_table_whose_snapshot_was_killed() -> None:
     state = TableState.from_dict(state_v1.recorded_state("half", "half.numbers"))
     assert state.position is None
     assert state.finished.frontier == (121,)
-    assert state.low == FilePosition(at(18514), "0-71-14", BEGUN)
+    assert state.low == FilePosition(at(18514), MariaDbGtidPos.parse("0-71-14"), BEGUN)
     done = state.after_wave([Split((121,), None)], FilePosition(at(19000)), at(19500), rows=1, nulled_dates=0)
     assert done.position == state.low
     assert not done.consistent

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, LogOffset, position_from_dict
 from cdcsync_core.spec import Spec
 from cdcsync_core.table import TableId
@@ -243,7 +244,7 @@ def test_a_server_that_is_not_verified_is_warned_of(tls: Tls, host: str, level: 
 
 
 def test_the_second_of_a_files_beginning_travels_with_the_position() -> None:
-    position = FilePosition(LogOffset("binlog.000007", 400), "0-1-5", 1_700_000_000)
+    position = FilePosition(LogOffset("binlog.000007", 400), MariaDbGtidPos.parse("0-1-5"), 1_700_000_000)
     assert position_from_dict(position.to_dict()) == position
     assert "created" not in FilePosition(LogOffset("binlog.000007", 400)).to_dict()
 

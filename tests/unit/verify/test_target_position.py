@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.chunk import WHOLE, Intervals
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import TablePhase
 from cdcsync_core.state import Identity, TableState
@@ -20,7 +21,7 @@ def at(offset: int) -> FilePosition:
 
 TABLE = Table(TableId("shop", "a"), (Column("id", SourceType.parse("int"), False),), ("id",))
 STATE = TableState(
-    Identity("shops/shop", "mariadb:1", "shop.a"),
+    Identity("shops/shop", Lineage.of("mariadb:1"), "shop.a"),
     TABLE,
     1,
     resnapshot_nonce=1,

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql.connection import Source
@@ -148,7 +149,7 @@ class _FakeDump:
 def settings(tmp_path: Path) -> ReaderSettings:
     return ReaderSettings(
         source=Source("127.0.0.1", 1, tmp_path / "none", tmp_path / "none"),
-        log="mariadb:1",
+        lineage=Lineage.of("mariadb:1"),
         replica_id=7,
         tables={ORDERS: DEFINITION},
         start=FilePosition(at(100)),

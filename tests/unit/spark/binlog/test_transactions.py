@@ -11,6 +11,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
@@ -162,11 +163,11 @@ def test_a_dump_that_begins_in_an_earlier_file_takes_the_reader_nowhere_back(tmp
 
 def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) -> None:
     """Rule R6: a mark of an earlier place would prove that the log is another one."""
-    reader = Reader(tmp_path, FilePosition(at(100), "0-1-7"))
+    reader = Reader(tmp_path, FilePosition(at(100), MariaDbGtidPos.parse("0-1-7")))
     reader.feed(reader.pen.begin(), facts.TransactionEnd(reader.pen.id(), 1.0, "0-1-8"))
-    assert reader.assembler.position == FilePosition(at(200), "0-1-8")
+    assert reader.assembler.position == FilePosition(at(200), MariaDbGtidPos.parse("0-1-8"))
     reader.feed(Progress(at(4, file=2)))
-    assert reader.assembler.position == FilePosition(at(4, file=2), "0-1-8")
+    assert reader.assembler.position == FilePosition(at(4, file=2), MariaDbGtidPos.parse("0-1-8"))
     reader.feed(reader.pen.begin(), TransactionRollback(TransactionId(at(300, file=2)), 1.0, ""))
     assert reader.assembler.position == FilePosition(at(300, file=2))
 
@@ -174,26 +175,26 @@ def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) 
 def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> None:
     """Rule R6: a domain that was deleted is not in BINLOG_GTID_POS of its places any more; after
     all of them there is none."""
-    reader = Reader(tmp_path, FilePosition(at(100), "0-1-7,5-1-2"))
+    reader = Reader(tmp_path, FilePosition(at(100), MariaDbGtidPos.parse("0-1-7,5-1-2")))
     reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), mark="0-1-7"))
-    assert reader.assembler.position == FilePosition(at(299, file=2), "0-1-7")
+    assert reader.assembler.position == FilePosition(at(299, file=2), MariaDbGtidPos.parse("0-1-7"))
     reader.seal()
     reader.feed(Progress(at(339, file=2), 5.0))
-    assert reader.assembler.position == FilePosition(at(339, file=2), "0-1-7")
+    assert reader.assembler.position == FilePosition(at(339, file=2), MariaDbGtidPos.parse("0-1-7"))
     reader.feed(Progress(at(280, file=3), mark=""))
     assert reader.assembler.position == FilePosition(at(280, file=3))
 
 
 def test_the_files_birth_is_kept_until_the_next_file(tmp_path: Path) -> None:
     """Rule R6."""
-    reader = Reader(tmp_path, FilePosition(at(100), "", 1_700_000_000))
+    reader = Reader(tmp_path, FilePosition(at(100), UNKNOWN, 1_700_000_000))
     reader.transaction()
-    assert reader.assembler.position == FilePosition(at(200), "", 1_700_000_000)
+    assert reader.assembler.position == FilePosition(at(200), UNKNOWN, 1_700_000_000)
     reader.feed(Progress(at(4, file=2)))
     assert reader.assembler.position == FilePosition(at(4, file=2))
     reader.assembler.begin_file(1_700_000_500)
-    assert reader.seal().end == FilePosition(at(4, file=2), "", 1_700_000_500)
-    assert reader.assembler.position == FilePosition(at(4, file=2), "", 1_700_000_500)
+    assert reader.seal().end == FilePosition(at(4, file=2), UNKNOWN, 1_700_000_500)
+    assert reader.assembler.position == FilePosition(at(4, file=2), UNKNOWN, 1_700_000_500)
 
 
 # -- savepoints

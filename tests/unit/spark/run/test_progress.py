@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import Report, TablePhase
 from cdcsync_core.state import Identity, TableState
@@ -19,7 +20,12 @@ from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, p
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
 STATE = TableState(
-    Identity("default/shop", "mariadb:1", "shop.orders"), TABLE, epoch=1, rows=7, nulled_dates=2, resnapshot_nonce=3
+    Identity("default/shop", Lineage.of("mariadb:1"), "shop.orders"),
+    TABLE,
+    epoch=1,
+    rows=7,
+    nulled_dates=2,
+    resnapshot_nonce=3,
 )
 
 

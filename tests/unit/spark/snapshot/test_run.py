@@ -21,6 +21,7 @@ import pytest
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.spec import Tables
@@ -36,7 +37,7 @@ from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from support.memory_target import MemorySink, MemoryTarget
 
-LOG = "mariadb:1"
+LINEAGE = Lineage.of("mariadb:1")
 
 
 def definition(name: str) -> Table:
@@ -61,7 +62,7 @@ class Fakes:
     """
 
     place: int = 100
-    log: str = LOG
+    lineage: Lineage = LINEAGE
     waves: list[list[SplitTask]] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     errors: dict[tuple[str, Split], CdcError] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Fakes:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(snapshot, "connect", self._connect)
-        monkeypatch.setattr(snapshot, "read_facts", lambda _: SimpleNamespace(log=self.log))
+        monkeypatch.setattr(snapshot, "read_facts", lambda _: SimpleNamespace(lineage=self.lineage))
         monkeypatch.setattr(snapshot, "verify_resumable", self._verify)
         monkeypatch.setattr(snapshot.watermark, "low", lambda *_: FilePosition(self._next()))
         monkeypatch.setattr(lowmark, "prepared_xids", lambda _: set())
@@ -87,9 +88,9 @@ class Fakes:
     def _connect(self, *_: Any) -> Iterator[None]:
         yield
 
-    def _verify(self, _: Any, facts: Any, log: str, position: Position | None) -> None:
-        if facts.log != log or (isinstance(position, FilePosition) and position.at.offset in self.lost):
-            raise fail(Reason.POSITION_LOST, f"the log is {facts.log}, or it lacks {position}")
+    def _verify(self, _: Any, facts: Any, lineage: Lineage, position: Position | None) -> None:
+        if facts.lineage != lineage or (isinstance(position, FilePosition) and position.at.offset in self.lost):
+            raise fail(Reason.POSITION_LOST, f"the log is {facts.lineage}, or it lacks {position}")
 
     def _plan(self, _: Any, table: Table, *__: Any) -> Iterator[Split]:
         raise self.unplanned[table.id.name]
@@ -116,7 +117,7 @@ class World:
     fakes: Fakes
     sink: MemorySink = field(default_factory=MemorySink)
     epoch: int = 1
-    log: str = LOG
+    lineage: Lineage = LINEAGE
 
     def run(self, tables: dict[str, int], *, nonces: dict[str, int] | None = None, parallelism: int = 2) -> RunContext:
         """One run over tables with that many splits each; the planner's shards continue what the
@@ -160,7 +161,7 @@ class World:
                 )
             ),
             source=None,
-            facts=SimpleNamespace(log=self.log),
+            facts=SimpleNamespace(lineage=self.lineage),
             sink=self.sink,
             sync="default/shop",
             reporter=Reporter("run", -1),
@@ -379,7 +380,7 @@ def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: Wor
 
 def test_another_server_behind_the_same_name_is_noticed_before_a_wave(world: World) -> None:
     """Rule R6: every connection proves that it reaches the same log, with what it says itself."""
-    world.fakes.log = "mariadb:2"
+    world.fakes.lineage = Lineage.of("mariadb:2")
     context = world.run({"orders": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
     assert world.fakes.waves == []
@@ -389,7 +390,7 @@ def test_another_server_behind_the_same_name_is_noticed_after_a_wave(world: Worl
     """A HIGH of another log would make the table consistent too early."""
 
     def fail_over() -> None:
-        world.fakes.log = "mariadb:2"
+        world.fakes.lineage = Lineage.of("mariadb:2")
 
     world.fakes.before_commit = fail_over
     with pytest.raises(PermanentError):
@@ -453,11 +454,11 @@ def test_a_table_is_read_again_from_another_server(world: World) -> None:
     """Rule R6: then its content, its identity and its position are of the new log, and the next run
     goes on from there."""
     world.run({"orders": 3})
-    world.log = world.fakes.log = "mariadb:2"
+    world.lineage = world.fakes.lineage = Lineage.of("mariadb:2")
     world.run({"orders": 3}, nonces={"orders": 1})
     main = world.target("orders")
     assert main.state is not None
-    assert (main.state.identity.log, main.state.resnapshot_nonce) == ("mariadb:2", 1)
+    assert (main.state.identity.lineage, main.state.resnapshot_nonce) == (Lineage.of("mariadb:2"), 1)
     assert main.state.position == main.state.low
     assert len(main.files) == 3
     assert world.run({"orders": 3}, nonces={"orders": 1}).failed == {}
@@ -466,7 +467,7 @@ def test_a_table_is_read_again_from_another_server(world: World) -> None:
 def test_the_content_of_another_servers_log_is_not_continued(world: World) -> None:
     """Rule R6, and the remedy is the one that works."""
     world.run({"orders": 3})
-    world.log = world.fakes.log = "mariadb:2"
+    world.lineage = world.fakes.lineage = Lineage.of("mariadb:2")
     refused = world.run({"orders": 3}).failed["shop.orders"]
     assert refused.reason is Reason.SINK_CONFLICT
     assert "spec.resnapshot: [{table: shop.orders" in refused.remedy
@@ -475,18 +476,18 @@ def test_the_content_of_another_servers_log_is_not_continued(world: World) -> No
 @pytest.mark.parametrize(
     ("change", "identity", "follows"),
     [
-        (Replace(()), {"log": "mariadb:2"}, True),
-        (AdvancePosition(), {"log": "mariadb:2"}, False),
-        (Append(()), {"log": "mariadb:2"}, False),
+        (Replace(()), {"lineage": Lineage.of("mariadb:2")}, True),
+        (AdvancePosition(), {"lineage": Lineage.of("mariadb:2")}, False),
+        (Append(()), {"lineage": Lineage.of("mariadb:2")}, False),
         (Replace(()), {"sync": "default/other"}, False),
         (Replace(()), {"table": "shop.items"}, False),
     ],
 )
 def test_only_a_table_that_is_replaced_whole_may_come_from_another_log(
-    change: Change, identity: dict[str, str], follows: bool
+    change: Change, identity: dict[str, Any], follows: bool
 ) -> None:
     """Rules R4 and R6."""
-    found = TableState(Identity("default/shop", LOG, "shop.orders"), definition("orders"), epoch=4, commit_number=7)
+    found = TableState(Identity("default/shop", LINEAGE, "shop.orders"), definition("orders"), epoch=4, commit_number=7)
     commit = Commit(replace(found, commit_number=8, identity=replace(found.identity, **identity)), change)
     with nullcontext() if follows else pytest.raises(TransientError, match="does not follow"):
         check_successor(found, commit, 4)

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
@@ -47,7 +48,7 @@ class World:
 
     def _made(self, table: Table) -> StreamTable:
         at = _place(100)
-        state = TableState(Identity(SYNC, "mariadb:1", str(table.id)), table, epoch=1)
+        state = TableState(Identity(SYNC, Lineage.of("mariadb:1"), str(table.id)), table, epoch=1)
         target = self.sink.target(table.id)
         found = target.prepare(
             replace(state, finished=Intervals((Split(),)), low=at, high=at.at, position=at, splits=1)

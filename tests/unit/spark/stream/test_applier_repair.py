@@ -13,6 +13,8 @@ import pytest
 from cdcsync_core.change import fold
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
@@ -28,7 +30,7 @@ from cdcsync_spark.wire.binlog.facts import FileLeft
 CRASHED, NEXT = "binlog.000001", "binlog.000002"
 LEFT = FileLeft(CRASHED, NEXT)
 BEFORE = FilePosition(LogOffset(CRASHED, 500))
-BEHIND = FilePosition(LogOffset(NEXT, 4), "0-1-7", 1700)
+BEHIND = FilePosition(LogOffset(NEXT, 4), MariaDbGtidPos.parse("0-1-7"), 1700)
 HIGH = LogOffset(NEXT, 900)
 
 
@@ -83,7 +85,7 @@ class World:
     def _made(self, name: str, position: FilePosition) -> StreamTable:
         table = _table(name)
         target = self.sink.target(table.id)
-        target.prepare(TableState(Identity("default/shop", "mariadb:1", str(table.id)), table, epoch=1))
+        target.prepare(TableState(Identity("default/shop", Lineage.of("mariadb:1"), str(table.id)), table, epoch=1))
         files = target.stage(table, _rows(table, {1: 1, 2: 2, 3: 3}).to_batches(), "rows")
 
         def whole(found: TableState) -> Commit:

@@ -14,6 +14,7 @@ from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import PermanentError, Reason, TransientError, fail
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
@@ -47,7 +48,7 @@ def gtid(ranges: str, offset: int) -> GtidPosition:
 
 
 def state(name: str, position: Position, *, epoch: int = 1, nonce: int = 0, high: int = 4) -> TableState:
-    identity = Identity("default/shop", f"mysql:{UUID}", f"shop.{name}")
+    identity = Identity("default/shop", Lineage.of(f"mysql:{UUID}"), f"shop.{name}")
     done = Intervals().add(WHOLE)
     return TableState(
         identity,

@@ -11,6 +11,7 @@ import pytest
 
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import CdcSync, replica_id
@@ -67,7 +68,7 @@ def at(offset: int) -> FilePosition:
 def stream_table(name: str) -> StreamTable:
     """Read as of offset 100, consistent there."""
     table = Table(TableId("shop", name), (Column("id", SourceType.parse("int"), False),), ("id",))
-    identity, done = Identity("shops/shop", "mariadb:1", str(table.id)), Intervals().add(WHOLE)
+    identity, done = Identity("shops/shop", Lineage.of("mariadb:1"), str(table.id)), Intervals().add(WHOLE)
     state = TableState(identity, table, 1, finished=done, low=at(100), high=at(100).at, position=at(100))
     return StreamTable(str(table.id), MemoryTarget(state), state, committed=0.0)  # type: ignore[arg-type]
 

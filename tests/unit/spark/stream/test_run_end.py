@@ -13,6 +13,7 @@ import pytest
 
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition
 from cdcsync_core.run import RunKind
 from cdcsync_core.state import Identity, TableState
@@ -55,7 +56,7 @@ def warming() -> StreamTable:
     table = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
     start = FilePosition(at(100))
     whole = {"finished": Intervals().add(WHOLE), "low": start, "high": start.at, "position": start}
-    state = TableState(Identity("default/shop", "log", "shop.orders"), table, 1, **cast(Any, whole))
+    state = TableState(Identity("default/shop", Lineage.of("log"), "shop.orders"), table, 1, **cast(Any, whole))
     return StreamTable("shop.orders", cast(Any, Warming(state)), state, committed=0.0)
 
 

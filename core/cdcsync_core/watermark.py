@@ -1,0 +1,40 @@
+"""What a reader must have passed before rows that a SELECT saw are consistent (rule R2).
+
+Three kinds, because the servers say it in three ways: a place in one server's binlog, a GTID set
+(MySQL) or a GTID position (MariaDB in strict mode), which hold on any server of the history.
+`cdcsync_mysql.watermark.high` makes places only: a transaction is visible before `gtid_executed`
+has it, so that set is a safe LOW and no HIGH.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cdcsync_core.gtid import GtidSet
+from cdcsync_core.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.position import LogOffset, Watermark, other_kind
+
+
+def join(a: Watermark, b: Watermark) -> Watermark:
+    """What is reached where both are reached; raises PositionLost for two kinds."""
+    if isinstance(a, LogOffset) and isinstance(b, LogOffset):
+        return a if a.covers(b) else b
+    if isinstance(a, GtidSet) and isinstance(b, GtidSet):
+        return a.union(b)
+    if isinstance(a, MariaDbGtidPos) and isinstance(b, MariaDbGtidPos):
+        return a.union(b)
+    raise other_kind()
+
+
+def watermark_to_dict(watermark: Watermark) -> dict[str, Any]:
+    """As states and `status` have it; a place looks as it did in state version 1."""
+    if isinstance(watermark, LogOffset):
+        return watermark.to_dict()
+    return {"gtidSet": str(watermark)} | ({"exact": True} if isinstance(watermark, GtidSet) else {})
+
+
+def watermark_from_dict(data: dict[str, Any]) -> Watermark:
+    """The inverse of `watermark_to_dict`."""
+    if "file" in data:
+        return LogOffset.from_dict(data)
+    return (GtidSet if data.get("exact") else MariaDbGtidPos).parse(data["gtidSet"])
