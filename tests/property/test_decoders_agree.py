@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.change import fold
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent
 from cdcsync_spark.wire.binlog.rows import Decoded, decode
 from support.images import KINDS, Kind, image, rows_event, table_of
@@ -123,6 +124,6 @@ def test_what_is_left_out_folds_away(data: st.DataObject) -> None:
     assert found is not None
     assert whole is not None
     assert found.images == whole.images == whole.batch.num_rows
-    folded, expected = (fold(pa.Table.from_batches([d.batch]), table.key) for d in (found, whole))
+    folded, expected = (fold(Changelog(pa.Table.from_batches([d.batch])), table.key) for d in (found, whole))
     assert folded.upserts.equals(expected.upserts)
     assert folded.deletes.equals(expected.deletes)

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.change import ChangeKind, changes_schema, fold
+from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import fold
 
 #: key columns: Arrow type and a few values of which some look alike
 KEYS: dict[str, tuple[list[pa.DataType], list[tuple[Any, ...]]]] = {
@@ -100,7 +102,7 @@ def test_fold_then_apply_is_the_table_after_all_changes(name: str, data: st.Data
     wins."""
     types, keys = KEYS[name]
     before, changes, after = data.draw(histories(keys))
-    folded = fold(arrow(types, changes, data.draw(st.integers(1, 3))), [f"k{i}" for i in range(len(types))])
+    folded = fold(Changelog(arrow(types, changes, data.draw(st.integers(1, 3)))), [f"k{i}" for i in range(len(types))])
     assert _applied(before, folded, len(types)) == after
 
 
@@ -111,7 +113,7 @@ def test_a_folded_batch_names_each_key_once(name: str, data: st.DataObject) -> N
     """A merge with a key twice in its source is not defined."""
     types, keys = KEYS[name]
     _, changes, _ = data.draw(histories(keys))
-    folded = fold(arrow(types, changes), [f"k{i}" for i in range(len(types))])
+    folded = fold(Changelog(arrow(types, changes)), [f"k{i}" for i in range(len(types))])
     named = [r[: len(types)] for r in (*rows(folded.upserts), *rows(folded.deletes))]
     assert len(named) == len(set(named))
     assert set(named) == {c[2][: len(types)] for c in changes}
@@ -124,8 +126,8 @@ def test_folding_twice_over_what_is_already_there_changes_nothing(data: st.DataO
     types, keys = KEYS["two columns"]
     before, changes, after = data.draw(histories(keys))
     early = data.draw(st.integers(0, len(changes)))
-    between = _applied(before, fold(arrow(types, changes[:early]), ["k0", "k1"]), 2)
-    assert _applied(between, fold(arrow(types, changes), ["k0", "k1"]), 2) == after
+    between = _applied(before, fold(Changelog(arrow(types, changes[:early])), ["k0", "k1"]), 2)
+    assert _applied(between, fold(Changelog(arrow(types, changes)), ["k0", "k1"]), 2) == after
 
 
 def _applied(before: dict[Row, Row], folded: Any, width: int) -> dict[Row, Row]:

@@ -9,8 +9,9 @@ the same thing.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.gtid import Gtid
@@ -56,7 +57,7 @@ class BinlogBatch:
     """The log between the positions `start` and `end`: whole transactions, in order.
 
     `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats
-    came. `transactions` is a JSON file with the `[end, gtid]` of each (see `read_transactions`), ""
+    came. `transactions` is a JSON file with the columns of each (see `read_transactions`), ""
     where there are none. `fatal` ends the run. `full` batches are those of a reader that is behind:
     another one may wait. `left` is the file before the batch whose end was not seen: what it holds
     at its end may be lost on the source. `changes` counts the transactions that change or stop a
@@ -108,14 +109,23 @@ class BinlogBatch:
         )
 
 
-def write_transactions(path: str, transactions: list[TransactionId]) -> None:
+class Transactions(NamedTuple):
+    """Columns with one row a transaction: its place and GTID, and when it was committed (seconds
+    since 1970, None where the binlog does not say)."""
+
+    ids: Sequence[TransactionId] = ()
+    committed_at: Sequence[float | None] = ()
+
+
+def write_transactions(path: str, transactions: Transactions) -> None:
+    ids = [[str(t.end), str(t.gtid) if t.gtid else None] for t in transactions.ids]
     with open(path, "w") as file:
-        file.write(json.dumps([[str(t.end), str(t.gtid) if t.gtid else None] for t in transactions]))
+        file.write(json.dumps({"ids": ids, "committedAt": transactions.committed_at}))
 
 
-def read_transactions(path: str) -> list[TransactionId]:
+def read_transactions(path: str) -> Transactions:
     """The transactions that the `TRANSACTION` column of the batch's files counts."""
     with open(path) as file:
-        return [
-            TransactionId(LogOffset.parse(end), Gtid.parse(gtid) if gtid else None) for end, gtid in json.load(file)
-        ]
+        data = json.load(file)
+    ids = [TransactionId(LogOffset.parse(end), Gtid.parse(gtid) if gtid else None) for end, gtid in data["ids"]]
+    return Transactions(ids, data["committedAt"])

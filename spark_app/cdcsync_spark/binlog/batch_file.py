@@ -20,7 +20,7 @@ from cdcsync_core.position import TransactionId
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.spool import Spooled, disk_error
 from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.binlog.facts import RowsEvent
@@ -53,7 +53,7 @@ class BatchWriter:
         try:
             if sealed.transactions:
                 transactions = str(self.folder / f"{number}.transactions.json")
-                write_transactions(transactions, sealed.transactions)
+                write_transactions(transactions, Transactions(sealed.transactions, sealed.committed_at))
             for index, table in enumerate(sorted(sealed.rows.keys() | sealed.stops.keys())):
                 path = self.folder / f"{number}-{index}.arrow"
                 batches.append(self._table(table, sealed, path))

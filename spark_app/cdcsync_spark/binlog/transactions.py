@@ -62,14 +62,15 @@ class SealedTransactions:
     """Whole transactions between two positions. `rows` holds per table (index into `transactions`,
     event).
 
-    `transactions` lists only those with rows that are kept. `left` is the file before the first of
-    them, whose end was not seen.
+    `transactions` lists only those with rows that are kept, `committed_at` their seconds. `left` is
+    the file before the first of them, whose end was not seen.
     """
 
     start: Position
     end: Position
     timestamp: float | None
     transactions: list[TransactionId]
+    committed_at: list[float | None]
     rows: dict[TableId, list[tuple[int, Spooled]]]
     stops: dict[TableId, Stop]
     left: facts.FileLeft | None = None
@@ -129,6 +130,7 @@ class TransactionAssembler:
         self._joined = GtidSet()
         self._timestamp: float | None = None
         self._transactions: list[TransactionId] = []
+        self._committed_at: list[float | None] = []
         self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
         self._stops: dict[TableId, Stop] = {}
         self._left: facts.FileLeft | None = None
@@ -168,7 +170,14 @@ class TransactionAssembler:
         """All complete transactions; one that is still being read goes to a later batch."""
         end = self.position
         sealed = SealedTransactions(
-            self._sealed_at, end, self._timestamp, self._transactions, self._rows, self._stops, self._left
+            self._sealed_at,
+            end,
+            self._timestamp,
+            self._transactions,
+            self._committed_at,
+            self._rows,
+            self._stops,
+            self._left,
         )
         self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}
         self._sealed_at = end
@@ -215,7 +224,7 @@ class TransactionAssembler:
         self._check_reach(self._open, end.id)
         done, self._open = self._open, OpenTransaction()
         if done.prepared is None:
-            self._commit(done, end.id)
+            self._commit(done, end.id, end.timestamp)
         else:
             self._hold(done.prepared, done)
         if end.id.gtid:
@@ -223,7 +232,7 @@ class TransactionAssembler:
         self._progress(end.id.end, end.timestamp)
         self._mark = end.mark
 
-    def _commit(self, done: OpenTransaction, transaction: TransactionId) -> None:
+    def _commit(self, done: OpenTransaction, transaction: TransactionId, committed_at: float | None) -> None:
         """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""
         prepared = [part for end in done.ended for part in self._end_prepared(end, transaction)]
         self.size += sum(part.size for part in prepared)
@@ -231,7 +240,7 @@ class TransactionAssembler:
             self._reach = {d: f for d, f in self._reach.items() if not may_change_reach(statement.sql, d)}
         self._stop_tables([s for p in prepared for s in p.statements], transaction)
         self._stop_tables([s for s in done.statements if self._fault(s) != ""], transaction)
-        self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction)
+        self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction, committed_at)
 
     def _rollback(self, rollback: facts.TransactionRollback) -> None:
         self._open = OpenTransaction()
@@ -277,7 +286,7 @@ class TransactionAssembler:
         if len(self._gtids) >= self._gtids_at_once:
             self._joined, self._gtids = self._joined.with_gtids(self._gtids), []
 
-    def _keep_rows(self, rows: list[Spooled], transaction: TransactionId) -> None:
+    def _keep_rows(self, rows: list[Spooled], transaction: TransactionId, committed_at: float | None) -> None:
         index = len(self._transactions)
         kept: TableId | None = None
         for item in rows:
@@ -292,6 +301,7 @@ class TransactionAssembler:
             found.append((index, item))
         if kept is not None:
             self._transactions.append(transaction)
+            self._committed_at.append(committed_at)
             self.size += TRANSACTION_BYTES
             self.changes += 1
 

@@ -227,7 +227,7 @@ def _rows(batch: BinlogBatch, until: Position | None = None) -> list[pa.RecordBa
 
 
 def _described(changes: pa.Table, batch: BinlogBatch, until: Position | None) -> pa.Table:
-    transactions = read_transactions(batch.transactions)
+    transactions = read_transactions(batch.transactions).ids
     if until is not None:
         wanted = pa.array([i for i, t in enumerate(transactions) if until.covers(t)], pa.int32())
         changes = changes.filter(pc.is_in(changes[TRANSACTION], wanted))

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 
-from cdcsync_core.change import TRANSACTION, fold
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.state import TableState
 from cdcsync_core.watermark import join
-from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
+from cdcsync_spark.delivery.changelog import Changelog, open_changelog
+from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
@@ -188,10 +188,10 @@ class Applier:
         if not self._continues(table, state):
             return None
         assert state.position is not None
-        folded = fold(piece.changes, state.table.key)
+        folded = fold(Changelog(piece.changes), state.table.key)
         high = join(state.high, piece.high) if state.high else piece.high
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
-        self._merging = folded.upserts.num_rows + folded.deletes.num_rows
+        self._merging = folded.num_rows
         return Commit(replace(after, high=high, epoch=self.epoch), Upsert(folded.upserts, folded.deletes))
 
     def _idle_commit(self, table: StreamTable, state: TableState) -> Commit | None:
@@ -203,9 +203,8 @@ class Applier:
 
     def _apply_table(self, table: StreamTable, part: TableBatch, batch: BinlogBatch) -> None:
         if part.file:
-            with pa.memory_map(part.file) as source:
-                changes = pa.ipc.open_file(source).read_all()
-                self._commit(table, lambda state: self._merge(table, state, part, batch, changes))
+            with open_changelog(part, batch) as changes:
+                self._commit(table, lambda state: self._merge(table, state, part, changes))
         elif part.stop is not None:
             self._commit(table, lambda state: self._stop_commit(table, state, part, batch))
         if part.stop is not None and table.error is None and not table.handed_over:
@@ -221,18 +220,15 @@ class Applier:
             self.commits += 1
             self.rows += self._merging
 
-    def _merge(
-        self, table: StreamTable, state: TableState, part: TableBatch, batch: BinlogBatch, changes: pa.Table
-    ) -> Commit | None:
+    def _merge(self, table: StreamTable, state: TableState, part: TableBatch, changes: Changelog) -> Commit | None:
         if not self._continues(table, state):
             return None
         assert state.position is not None
         if state.position.includes(part.upto):
             return None
-        missing = _missing(changes, state.position, batch)
-        folded = fold(missing, state.table.key)
+        folded = fold(changes.without(state.position), state.table.key)
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
-        self._merging = folded.upserts.num_rows + folded.deletes.num_rows
+        self._merging = folded.num_rows
         return Commit(after, Upsert(folded.upserts, folded.deletes))
 
     def _stop_commit(
@@ -279,12 +275,3 @@ def _was_resnapshot(table: StreamTable) -> bool:
     except PermanentError:
         return False
     return found is not None and found.resnapshot_nonce > table.state.resnapshot_nonce
-
-
-def _missing(changes: pa.Table, position: Position, batch: BinlogBatch) -> pa.Table:
-    """The changes of transactions that `position` does not cover."""
-    transactions = read_transactions(batch.transactions)
-    covered = [i for i, t in enumerate(transactions) if position.covers(t)]
-    if not covered:
-        return changes
-    return changes.filter(pc.invert(pc.is_in(changes[TRANSACTION], pa.array(covered, pa.int32()))))

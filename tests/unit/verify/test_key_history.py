@@ -12,7 +12,7 @@ from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import TableBatch, Transactions, write_transactions
 from cdcsync_spark.verify.confirm import explained
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 from cdcsync_spark.verify.key_history import Watched
@@ -51,7 +51,7 @@ def history(tmp_path: Path, target_at: int, changes: list[tuple[int, ChangeKind,
         for entry in data:  # a batch each: a transaction may span batches
             writer.write_batch(pa.RecordBatch.from_pylist([entry], schema))
     ends = [LogOffset("binlog.000001", 100 * (n + 1)) for n in range(1 + max(c[0] for c in changes))]
-    write_transactions(str(transactions), [TransactionId(e) for e in ends])
+    write_transactions(str(transactions), Transactions([TransactionId(e) for e in ends], [None] * len(ends)))
     watched.take(TableBatch("d.t", str(file), len(data), 0, position(10_000)), str(transactions))
     return watched
 

@@ -16,7 +16,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import FilePosition, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.spool import Spool, Spooled
 from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
@@ -57,10 +57,11 @@ def event(
 def sealed(
     rows: dict[TableId, list[tuple[int, RowsEvent]]], stops: dict[TableId, Stop] | None = None
 ) -> SealedTransactions:
-    transactions = [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))]
+    transactions = [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))] if rows else []
+    committed_at: list[float | None] = [6.25, None] if rows else []
     spooled = {t: [(i, Spooled(e)) for i, e in found] for t, found in rows.items()}
     return SealedTransactions(
-        FilePosition(at(100)), FilePosition(at(300)), 7.5, transactions if rows else [], spooled, stops or {}
+        FilePosition(at(100)), FilePosition(at(300)), 7.5, transactions, committed_at, spooled, stops or {}
     )
 
 
@@ -97,7 +98,8 @@ def test_each_table_gets_its_rows_with_kind_and_transaction(writer: BatchWriter)
     assert content(part(batch, ITEMS)) == [(0, 1, 7, 70)]
     assert part(batch, ORDERS).rows == 5
     assert part(batch, ORDERS).upto == batch.end
-    assert read_transactions(batch.transactions) == [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))]
+    ids = [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))]
+    assert read_transactions(batch.transactions) == Transactions(ids, [6.25, None])
 
 
 def test_a_before_image_that_folds_away_is_read_and_not_written(writer: BatchWriter) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import fold
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.crash_tail import FileScan, Mark, Tail, Timed, scan_file, suspicious
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.stream.crash_repair import as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft, Progress, TransactionEnd
 
@@ -79,7 +80,7 @@ def test_keys_are_deleted_unless_the_source_has_them_byte_for_byte() -> None:
     table = Table(TableId("shop", "t"), columns, ("k",))
     rows = pa.table({"k": ["A", "c", "A"], "v": [1, 3, 1]}, schema=arrow_schema(table))
 
-    folded = fold(as_changes(table, pa.table({"k": ["a", "A", "b", "c"]}), rows), table.key)
+    folded = fold(Changelog(as_changes(table, pa.table({"k": ["a", "A", "b", "c"]}), rows)), table.key)
 
     assert sorted(folded.upserts.to_pylist(), key=str) == [{"k": "A", "v": 1}, {"k": "c", "v": 3}]
     assert sorted(folded.deletes["k"].to_pylist()) == ["a", "b"]

@@ -214,7 +214,7 @@ def keys_of(batch: BinlogBatch) -> list[int]:
             with pa.memory_map(part.file) as source:
                 rows = pa.ipc.open_file(source).read_all()
                 keys += rows["id"].to_pylist()
-                assert max(rows["_cdc_transaction"].to_pylist()) < len(read_transactions(batch.transactions))
+                assert max(rows["_cdc_transaction"].to_pylist()) < len(read_transactions(batch.transactions).ids)
     return keys
 
 

@@ -116,6 +116,15 @@ def test_rows_know_their_transaction(reader: Reader) -> None:
     assert bodies(sealed, ITEMS) == [(0, b"a"), (1, b"b"), (1, b"c")]
 
 
+def test_transactions_with_rows_keep_their_commit_times(reader: Reader) -> None:
+    reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), reader.pen.commit(10.5))
+    reader.feed(reader.pen.begin(), reader.pen.commit(11.5))
+    reader.feed(reader.pen.begin(), rows(ITEMS, b"a"), reader.pen.commit(12.5))
+    sealed = reader.seal()
+    assert (len(sealed.transactions), sealed.committed_at) == (2, [10.5, 12.5])
+    assert reader.seal().committed_at == []
+
+
 def test_a_batch_says_the_commit_time_of_its_last_transaction(reader: Reader) -> None:
     for timestamp in (10.5, 11.5):
         reader.feed(reader.pen.begin(), reader.pen.commit(timestamp))

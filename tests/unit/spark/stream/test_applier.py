@@ -18,7 +18,7 @@ from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.sinks.base import AdvancePosition, Commit, Replace
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
@@ -58,7 +58,7 @@ class World:
     def batch(self, start: int, end: int, rows: dict[str, list[tuple[ChangeKind, int, int]]]) -> BinlogBatch:
         """One transaction that ends at `end`, with (kind, id, v) for each table's name."""
         transactions = str(self.folder / f"{start}.json")
-        write_transactions(transactions, [TransactionId(LogOffset("binlog.000001", end))])
+        write_transactions(transactions, Transactions([TransactionId(LogOffset("binlog.000001", end))], [None]))
         parts = tuple(self._part(name, changes, start, end) for name, changes in sorted(rows.items()))
         return BinlogBatch(_place(start), _place(end), None, transactions, parts)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import fold
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.lineage import Lineage
@@ -20,6 +19,8 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import BinlogBatch
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.sinks.base import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
@@ -169,6 +170,7 @@ def test_a_source_that_is_lost_meanwhile_ends_the_run_before_the_place_is_passed
 
 def test_pieces_fold_as_a_batch_does() -> None:
     table = _table("a")
-    folded = fold(as_changes(table, pa.table({"id": pa.array([1, 2], pa.int32())}), _rows(table, {1: 10})), ("id",))
+    changes = as_changes(table, pa.table({"id": pa.array([1, 2], pa.int32())}), _rows(table, {1: 10}))
+    folded = fold(Changelog(changes), ("id",))
     assert folded.upserts.to_pylist() == [{"id": 1, "v": 10}]
     assert folded.deletes.to_pylist() == [{"id": 2}]

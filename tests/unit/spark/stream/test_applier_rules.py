@@ -19,7 +19,7 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, write_transactions
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.sinks.base import AdvancePosition
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from support.memory_target import MemoryTarget
@@ -98,7 +98,7 @@ class World:
         path = ""
         if transactions:
             path = str(self.folder / f"{self.number}.json")
-            write_transactions(path, [t for t, _ in transactions])
+            write_transactions(path, Transactions([t for t, _ in transactions], [None] * len(transactions)))
         return BinlogBatch.from_json(BinlogBatch(start, end, 1.0, path, tuple(parts)).to_json())
 
     def _part(

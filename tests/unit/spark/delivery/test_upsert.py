@@ -5,8 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import ChangeKind, changes_schema, fold
+from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.errors import PermanentError
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import fold
 
 SCHEMA = changes_schema(pa.schema([("id", pa.string()), ("v", pa.int32())]))
 INSERT, BEFORE, AFTER, DELETE = ChangeKind
@@ -48,7 +50,7 @@ def test_the_last_image_of_a_key_wins(
     images: list[tuple[ChangeKind, str, int]], upserts: list[tuple[str, int]], deletes: list[str]
 ) -> None:
     """Rule R2."""
-    folded = fold(changes(*images), ["id"])
+    folded = fold(Changelog(changes(*images)), ["id"])
     assert sorted((r["id"], r["v"]) for r in folded.upserts.to_pylist()) == upserts
     assert folded.deletes["id"].to_pylist() == deletes
 
@@ -56,7 +58,7 @@ def test_the_last_image_of_a_key_wins(
 def test_the_results_have_the_targets_columns() -> None:
     """Also where a batch folds to nothing."""
     for images in ([], [(INSERT, "a", 1)]):
-        folded = fold(changes(*images), ["id"])
+        folded = fold(Changelog(changes(*images)), ["id"])
         assert folded.upserts.schema == pa.schema([("id", pa.string()), ("v", pa.int32())])
         assert folded.deletes.schema == pa.schema([("id", pa.string())])
 
@@ -65,7 +67,7 @@ def test_a_null_in_a_key_stops_the_table() -> None:
     """A zero date in a key became NULL: it would match no row of the target and be inserted at
     every replay."""
     with pytest.raises(PermanentError, match="key"):
-        fold(changes((INSERT, None, 1)), ["id"])
+        fold(Changelog(changes((INSERT, None, 1))), ["id"])
 
 
 def test_a_batch_whose_texts_exceed_an_array_is_folded() -> None:
@@ -80,5 +82,5 @@ def test_a_batch_whose_texts_exceed_an_array_is_folded() -> None:
         )
         for n in range(55)
     ]
-    folded = fold(pa.concat_tables(pieces), ["id"])
+    folded = fold(Changelog(pa.concat_tables(pieces)), ["id"])
     assert sorted(folded.upserts["id"].to_pylist()) == [0, 1, 2]

@@ -1,0 +1,42 @@
+"""A table's part of a batch as a value: what was changed, by which transactions.
+
+Why it exists: a sink that upserts needs the last image of a key only, one that keeps events needs
+all images in order with the transactions that they belong to. Both begin here, and no sink reads
+the files of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdcsync_core.change import TRANSACTION
+from cdcsync_core.position import Position
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
+
+
+class Changelog(NamedTuple):
+    """`images` in the order of the binlog (`change.changes_schema`); their `TRANSACTION` counts the
+    rows of `transactions`."""
+
+    images: pa.Table
+    transactions: Transactions = Transactions()
+
+    def without(self, position: Position) -> Changelog:
+        """The changes of transactions that `position` does not cover."""
+        covered = [i for i, t in enumerate(self.transactions.ids) if position.covers(t)]
+        if not covered:
+            return self
+        left_out = pc.is_in(self.images[TRANSACTION], pa.array(covered, pa.int32()))
+        return self._replace(images=self.images.filter(pc.invert(left_out)))
+
+
+@contextmanager
+def open_changelog(part: TableBatch, batch: BinlogBatch) -> Iterator[Changelog]:
+    """Of a part that has rows. The images are in a mapped file, and good inside only."""
+    with pa.memory_map(part.file) as source:
+        yield Changelog(pa.ipc.open_file(source).read_all(), read_transactions(batch.transactions))
