@@ -37,7 +37,8 @@ _LIST_EVERY = 60.0
 @dataclass
 class KubeOperator:
     """`start` it, report changes by `changed`, `stop` it. `lost` is called when the lease or a
-    thread is lost: the process must end."""
+    thread is lost: the process must end. `list_every` and `after_error` are seconds to the next
+    list of all syncs, and to the next reconciliation after a fault."""
 
     api: Api
     settings: OperatorSettings
@@ -45,6 +46,8 @@ class KubeOperator:
     lost: Callable[[], None]
     metrics: Metrics = field(default_factory=Metrics)
     rooms: Rooms = field(default_factory=Rooms)
+    list_every: float = _LIST_EVERY
+    after_error: float = _AFTER_ERROR
     leading: bool = False
     _controllers: dict[Key, KubeController] = field(default_factory=dict)
     _working: dict[str, float] = field(default_factory=dict)
@@ -142,7 +145,7 @@ class KubeOperator:
                     self.queue.add(key)
             except ApiError as error:
                 _log.warning("the syncs could not be listed", error=str(error))
-            self._stopping.wait(_LIST_EVERY)
+            self._stopping.wait(self.list_every)
 
     def _work(self) -> None:
         me = threading.current_thread().name
@@ -161,7 +164,7 @@ class KubeOperator:
         except Exception:  # noqa: BLE001 (a fault of one sync must not end the others)
             self._reset(key)
             _log.exception("a reconciliation failed", sync="/".join(key))
-            again, failed = _AFTER_ERROR, True
+            again, failed = self.after_error, True
         self.metrics.reconciled(time.monotonic() - began, failed=failed)
         return again
 

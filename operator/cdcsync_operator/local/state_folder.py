@@ -70,12 +70,12 @@ class StateFolder:
             folder.mkdir(mode=0o700, exist_ok=True)
         self.folder.chmod(0o700)
 
-    def lock(self) -> IO[str]:
+    def lock(self, tries: int = _LOCK_TRIES) -> IO[str]:
         """The held lock; it is released when the file is closed. Raises SinkConflict, naming the
         holder's pid."""
         self.create()
         file = self.lock_file.open("a+", encoding="utf-8")
-        if not _locked(file):
+        if not _locked(file, tries):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             file.close()
@@ -102,9 +102,9 @@ class StateFolder:
             return False
 
 
-def _locked(file: IO[str]) -> bool:
+def _locked(file: IO[str], tries: int) -> bool:
     """Tried for a moment: a command that only reads holds the lock for as long as that takes."""
-    for _ in range(_LOCK_TRIES):
+    for _ in range(tries):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -31,7 +31,8 @@ class Cluster:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.lost = threading.Event()
-        self.operator = KubeOperator(self.api, OperatorSettings(Image("x"), namespaces=("lake",)), CALLS, self.lost.set)
+        settings = OperatorSettings(Image("x"), namespaces=("lake",))
+        self.operator = KubeOperator(self.api, settings, CALLS, self.lost.set, list_every=0.05, after_error=0.05)
 
     def add(self, name: str) -> None:
         paused: CdcSync = resource(state="paused")
@@ -48,9 +49,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.setattr(kube_operator, "_LIST_EVERY", 0.05)
-    monkeypatch.setattr(kube_operator, "_AFTER_ERROR", 0.05)
+def cluster() -> Iterator[Cluster]:
     made = Cluster()
     yield made
     made.operator.stop()

@@ -6,24 +6,18 @@ import fcntl
 import threading
 from pathlib import Path
 
-import pytest
-
-from cdcsync_operator.local import state_folder
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.files import write_atomically
 from unit.local.harness import LocalHarness
 
 
-def test_a_command_that_only_reads_keeps_no_controller_from_starting(
-    local: LocalHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_only_reads_keeps_no_controller_from_starting(local: LocalHarness) -> None:
     """`lock` raises where another controller holds it."""
-    monkeypatch.setattr(state_folder, "_LOCK_TRIES", 600)
     local.state.lock().close()
     with local.state.lock_file.open() as reader:
         fcntl.flock(reader, fcntl.LOCK_SH)
         threading.Timer(0.1, fcntl.flock, (reader, fcntl.LOCK_UN)).start()
-        local.state.lock().close()
+        local.state.lock(tries=600).close()
 
 
 def test_the_state_of_a_sync_is_for_its_user_only(tmp_path: Path) -> None:
