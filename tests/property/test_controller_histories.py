@@ -35,8 +35,8 @@ from cdcsync_operator.decision.observed import (
     StartRun,
     StopRun,
 )
-from unit.controller.imagined_drivers import Driver, Lake, Reader, Snapshot
-from unit.controller.world import resource
+from unit.controller.harness import resource
+from unit.controller.simulated_drivers import Driver, Lake, Reader, Snapshot
 
 NAMES = ("shop.a", "shop.b", "shop.c", "shop.d")
 #: what the source does not have at first

@@ -2,7 +2,7 @@
 targets end as the source.
 
 The pieces are the real ones from facts to targets: assembler, spool, batch files, fold, applier.
-The server, Spark and the lake are imagined: a log of transactions over two tables, of which each
+The server, Spark and the lake are simulated: a log of transactions over two tables, of which each
 target has another prefix when the first run begins; some are prepared (XA) and end in a later
 transaction or never. After every commit the target equals the source as of the position that the
 commit carries (the promise, rules R2, R4, R5, R8, R9).

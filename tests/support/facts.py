@@ -1,4 +1,4 @@
-"""Facts of an imagined log, as the parser would say them: a pen that knows file, offset and
+"""Facts of a simulated binlog, as the parser would return them: a pen that knows file, offset and
 GTID."""
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from unit.cluster.fake_api import FakeApi
-from unit.controller.world import World, place, resource
+from unit.controller.harness import ControllerHarness, place, resource
 
 SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"
 SYNC = f"{SYNCS}/shop"
@@ -140,7 +140,7 @@ def reconcile_until(controller: KubeController, what: Callable[[], object]) -> N
 
 def streaming(**spec: Any) -> Status:
     """Of a sync whose stream is to be begun."""
-    world = World(resource=resource(**spec), now=time.time() - 100)
+    world = ControllerHarness(resource=resource(**spec), now=time.time() - 100)
     world.to_streaming()
     return world.status.with_(runs=type(world.status.runs)())
 

@@ -13,7 +13,7 @@ from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_temp
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_spark.app import pod as spark_pod
 from cdcsync_spark.run import pod_report as podreport
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 IMAGE = Image("registry/cdcsync:1", "Always", ("pull",))
 

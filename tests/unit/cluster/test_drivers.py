@@ -18,7 +18,7 @@ from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from unit.cluster.fake_api import FakeApi
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 BASE = "/api/v1/namespaces/lake"
 RUN = "shop-ab12-1"

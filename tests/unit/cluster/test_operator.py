@@ -19,7 +19,7 @@ from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.reconcile.preflight import SourceCalls
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 from unit.cluster.fake_api import FakeApi
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"
 CALLS = SourceCalls(None, None, None)  # type: ignore[arg-type]

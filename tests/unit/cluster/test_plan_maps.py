@@ -26,7 +26,7 @@ from cdcsync_operator.cluster.run_objects import PLANNED
 from cdcsync_operator.decision.observed import ForgetRun, StartRun
 from unit.cluster.fake_api import FakeApi
 from unit.cluster.test_drivers import BASE, _table
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 RUN = "shop-ab12-1"
 _MAP = 2**20

@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy, violations
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 OURS = Image("registry.example/cdcsync-spark:1")
 PARTS = {"driver": "driver", "executors": "executor"}

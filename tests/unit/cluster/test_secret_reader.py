@@ -12,7 +12,7 @@ from cdcsync_core.manifest import Secrets
 from cdcsync_operator.cluster.room import Bounds, Room
 from cdcsync_operator.cluster.secret_reader import MOST_BYTES, MOST_KEYS, SecretReader
 from unit.cluster.fake_api import FakeApi
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 SECRETS = "/api/v1/namespaces/lake/secrets"
 LOGIN = {"username": "cdc", "password": "pw"}

@@ -9,7 +9,7 @@ from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy, violations
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 REQUIRED = {"CDCSYNC_DRIVER_IMAGE": "x"}
 

@@ -11,13 +11,13 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Runs, Status
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunPreflight, RunState, StartRun, StopRun
-from unit.controller.world import WHOLE, World, place, resource
+from unit.controller.harness import WHOLE, ControllerHarness, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 
 
 def test_an_unseen_resource_gets_a_preflight_and_every_condition() -> None:
-    world = World()
+    world = ControllerHarness()
     decision = world.step()
     assert decision.actions == (RunPreflight(1),)
     assert world.status.phase is Phase.PENDING
@@ -29,7 +29,7 @@ def test_an_unseen_resource_gets_a_preflight_and_every_condition() -> None:
 
 
 def test_tables_are_recorded_then_read_then_flow() -> None:
-    world = World()
+    world = ControllerHarness()
     world.steps(2)
     assert [t.name for t in world.status.table_status] == ["shop.a", "shop.b"]
     start = world.started()[0]
@@ -59,7 +59,7 @@ def test_tables_are_recorded_then_read_then_flow() -> None:
 
 def test_a_first_snapshot_of_an_idle_source_is_waited_for() -> None:
     """Low and high watermark are equal there, so a table is consistent as soon as it is read."""
-    world = World()
+    world = ControllerHarness()
     world.steps()
     same = {"low": place(100), "high": {"file": "binlog.000001", "offset": 100}, "position": place(100)}
     world.say(SNAPSHOT, tables=[{"name": "shop.a", "phase": "CatchingUp", "finished": WHOLE, **same}])
@@ -68,7 +68,7 @@ def test_a_first_snapshot_of_an_idle_source_is_waited_for() -> None:
 
 
 def test_with_status_lost_a_new_table_does_not_hold_back_the_old_ones() -> None:
-    world = World()
+    world = ControllerHarness()
     world.steps()
     past = {"low": place(100), "high": {"file": "binlog.000001", "offset": 200}, "position": place(900)}
     world.say(SNAPSHOT, tables=[{"name": "shop.a", "phase": "CatchingUp", "finished": WHOLE, **past}])
@@ -77,13 +77,13 @@ def test_with_status_lost_a_new_table_does_not_hold_back_the_old_ones() -> None:
 
 
 def test_nothing_is_decided_twice() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     assert [world.step(5).actions for _ in range(5)] == [()] * 5
 
 
 def test_ready_and_lag_age_with_the_reports() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.flow("shop.a", "shop.b")
     world.step()
@@ -96,7 +96,7 @@ def test_ready_and_lag_age_with_the_reports() -> None:
 
 def test_lost_status_reads_all_tables_and_learns_from_the_targets() -> None:
     """R4: the snapshot run asks the targets and says at once that they are complete."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.status = Status()
     world.runs.clear()
@@ -110,7 +110,7 @@ def test_lost_status_reads_all_tables_and_learns_from_the_targets() -> None:
 
 def test_an_unnamed_run_is_stopped_and_forgotten() -> None:
     """R8: what the status does not name must not write."""
-    world = World()
+    world = ControllerHarness()
     world.runs["zombie"] = ObservedRun(STREAM, "zombie", (("shop.a", 0),), "x", RunState.RUNNING, world.now)
     assert StopRun(STREAM, "zombie") in world.step().actions
     zombie = world.runs["zombie"]
@@ -119,7 +119,7 @@ def test_an_unnamed_run_is_stopped_and_forgotten() -> None:
 
 
 def test_all_failures_of_a_preflight_are_shown_and_only_the_user_can_help() -> None:
-    world = World(errors=(
+    world = ControllerHarness(errors=(
         fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED", needed="ROW"),
         fail(Reason.PRIVILEGE_MISSING, "no REPLICATION SLAVE", remedy="GRANT REPLICATION SLAVE"),
     ))  # fmt: skip
@@ -135,7 +135,7 @@ def test_all_failures_of_a_preflight_are_shown_and_only_the_user_can_help() -> N
 
 
 def test_a_cured_source_goes_on_by_itself() -> None:
-    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
+    world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     world.steps()
     world.errors = ()
     world.step(40)
@@ -145,7 +145,7 @@ def test_a_cured_source_goes_on_by_itself() -> None:
 
 
 def test_an_unreachable_source_is_tried_again_with_growing_pauses() -> None:
-    world = World(errors=(fail(Reason.SOURCE_UNREACHABLE, "connection refused"),))
+    world = ControllerHarness(errors=(fail(Reason.SOURCE_UNREACHABLE, "connection refused"),))
     looks = []
     for _ in range(200):
         before = len(world.log)
@@ -165,7 +165,7 @@ def test_an_unreachable_source_is_tried_again_with_growing_pauses() -> None:
 
 def test_a_refused_table_is_shown_and_holds_nobody_back() -> None:
     error = fail(Reason.NO_PRIMARY_KEY, "found no primary key", table="shop.b")
-    world = World(table_errors={"shop.b": error})
+    world = ControllerHarness(table_errors={"shop.b": error})
     world.steps()
     assert world.live(SNAPSHOT).names == {"shop.a"}
     assert world.condition("Stalled") == ("True", "NoPrimaryKey")
@@ -180,7 +180,9 @@ def test_a_refused_table_is_shown_and_holds_nobody_back() -> None:
 
 
 def test_a_sync_whose_tables_all_failed_has_failed() -> None:
-    world = World(tables=("shop.a",), table_errors={"shop.a": fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.a")})
+    world = ControllerHarness(
+        tables=("shop.a",), table_errors={"shop.a": fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.a")}
+    )
     world.steps()
     assert world.status.phase is Phase.FAILED
     assert world.kinds() == set()
@@ -188,7 +190,7 @@ def test_a_sync_whose_tables_all_failed_has_failed() -> None:
 
 def test_a_sync_whose_tables_all_failed_is_not_judged_before_a_change_is_taken_in() -> None:
     """Who runs it with an edited manifest would be told of the old failure."""
-    world = World(tables=("shop.a",))
+    world = ControllerHarness(tables=("shop.a",))
     world.to_streaming()
     world.say(STREAM, tables=[{"name": "shop.a", "phase": "Failed", "reason": "PositionLost", "message": "reset"}])
     world.end(STREAM)
@@ -204,7 +206,7 @@ def test_a_sync_whose_tables_all_failed_is_not_judged_before_a_change_is_taken_i
 
 
 def test_a_table_that_stops_in_the_stream_is_left_out_of_the_next_run() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.say(
         STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "ALTER"}]
@@ -219,7 +221,7 @@ def test_a_table_that_stops_in_the_stream_is_left_out_of_the_next_run() -> None:
 
 
 def test_pause_drains_and_keeps_and_resume_goes_on() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(state="paused")
     world.step()
@@ -239,7 +241,7 @@ def test_pause_drains_and_keeps_and_resume_goes_on() -> None:
 
 @pytest.mark.parametrize("spec", [{"restartNonce": 1}, {"stream": {"interval": "5s"}}, {"driver": {"memory": "4Gi"}}])
 def test_a_changed_nonce_or_setting_drains_and_starts_a_new_run(spec: dict[str, object]) -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     first = world.live(STREAM)
     world.change(**spec)
@@ -257,7 +259,7 @@ def test_a_changed_nonce_or_setting_drains_and_starts_a_new_run(spec: dict[str, 
 
 @pytest.mark.parametrize("spec", [{"snapshot": {"chunkSize": 10}}, {"autoRestart": {"maxRestarts": 3}}])
 def test_what_does_not_concern_the_stream_leaves_it_alone(spec: dict[str, object]) -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(**spec)
     world.steps()
@@ -267,7 +269,7 @@ def test_what_does_not_concern_the_stream_leaves_it_alone(spec: dict[str, object
 
 def test_resnapshot_runs_beside_the_stream_then_catches_up_then_is_handed_over() -> None:
     """R5: the others flow all the time."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
     world.steps()
@@ -297,7 +299,7 @@ def test_resnapshot_runs_beside_the_stream_then_catches_up_then_is_handed_over()
 
 
 def test_what_the_old_stream_says_of_a_table_that_is_read_again_is_no_news() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
     world.steps()
@@ -310,7 +312,7 @@ def test_what_the_old_stream_says_of_a_table_that_is_read_again_is_no_news() -> 
 
 
 def test_a_failed_table_comes_back_by_its_nonce() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "PositionLost", "message": "purged"}])
     world.steps()
@@ -321,7 +323,7 @@ def test_a_failed_table_comes_back_by_its_nonce() -> None:
 
 
 def test_snapshot_only_completes_after_the_stream_is_consistent() -> None:
-    world = World(resource=resource(snapshot={"only": True}))
+    world = ControllerHarness(resource=resource(snapshot={"only": True}))
     world.steps()
     world.read("shop.a", "shop.b")
     world.end(SNAPSHOT)
@@ -339,7 +341,7 @@ def test_snapshot_only_completes_after_the_stream_is_consistent() -> None:
 
 
 def test_a_transient_end_backs_off_and_a_stable_run_is_forgiven() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.end(STREAM, 1, "SourceUnreachable", "lost connection")
     world.step()
@@ -357,7 +359,7 @@ def test_a_transient_end_backs_off_and_a_stable_run_is_forgiven() -> None:
 
 
 def test_a_driver_that_vanished_is_a_transient_failure() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     heard = world.status.runs.stream
     assert heard is not None
@@ -372,7 +374,7 @@ def test_a_driver_that_vanished_is_a_transient_failure() -> None:
 def test_a_run_that_was_named_and_never_made_is_begun_anew(kind: RunKind) -> None:
     """Who named it died before it made anything. Nothing has failed, also where a failure would be
     the last word."""
-    world = World(resource=resource(autoRestart={"enabled": False}))
+    world = ControllerHarness(resource=resource(autoRestart={"enabled": False}))
     if kind is SNAPSHOT:
         world.steps()
     else:
@@ -387,7 +389,7 @@ def test_a_run_that_was_named_and_never_made_is_begun_anew(kind: RunKind) -> Non
     assert world.condition("Stalled")[0] == "False"
 
 
-def _asked(world: World, seconds: int) -> int:
+def _asked(world: ControllerHarness, seconds: int) -> int:
     """How often the source is looked at in that time."""
     before = len([a for a in world.log if isinstance(a, RunPreflight)])
     for _ in range(seconds):
@@ -399,7 +401,7 @@ UNREACHABLE = (fail(Reason.SOURCE_UNREACHABLE, "Too many connections (1040)"),)
 
 
 def test_a_source_that_refuses_the_operator_while_a_stream_flows_is_asked_twice_a_minute() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.errors = UNREACHABLE
     world.step(400)
@@ -410,7 +412,7 @@ def test_a_source_that_refuses_the_operator_while_a_stream_flows_is_asked_twice_
 def test_a_source_that_was_unfit_and_is_away_is_tried_again_as_any_that_is_away() -> None:
     """As a server is that restarts for its cure: what is retried is not called failed, nor
     stalled."""
-    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
+    world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     world.steps()
     assert (world.status.phase, world.condition("Stalled")) == (Phase.PENDING, ("True", "BinlogDisabled"))
     world.errors = UNREACHABLE
@@ -421,7 +423,7 @@ def test_a_source_that_was_unfit_and_is_away_is_tried_again_as_any_that_is_away(
 
 def test_what_was_tried_as_often_as_the_user_said_waits_for_the_user() -> None:
     """Also when the source is back."""
-    world = World(resource=resource(autoRestart={"enabled": False}))
+    world = ControllerHarness(resource=resource(autoRestart={"enabled": False}))
     world.to_streaming()
     world.errors = UNREACHABLE
     world.end(STREAM, 1, "SourceUnreachable", "gone")
@@ -436,7 +438,7 @@ def test_what_was_tried_as_often_as_the_user_said_waits_for_the_user() -> None:
 
 
 def test_a_driver_that_ends_too_early_does_not_spin() -> None:
-    world = World()
+    world = ControllerHarness()
     for _ in range(30):
         world.step()
         if world.kinds():
@@ -449,7 +451,7 @@ def test_a_driver_that_ends_too_early_does_not_spin() -> None:
     ("policy", "starts"), [({"enabled": False}, 1), ({"maxRestarts": 2, "backoff": {"initial": "1s", "max": "1s"}}, 3)]
 )
 def test_restarts_end_where_the_user_said(policy: dict[str, object], starts: int) -> None:
-    world = World(resource=resource(autoRestart=policy))
+    world = ControllerHarness(resource=resource(autoRestart=policy))
     for _ in range(40):
         world.step()
         if world.kinds():
@@ -460,7 +462,7 @@ def test_restarts_end_where_the_user_said(policy: dict[str, object], starts: int
 
 
 def test_a_permanent_end_stops_the_sync_until_the_spec_changes() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.end(STREAM, 3, "PositionLost", "binlog.000001 was purged; remedy: resnapshot")
     for _ in range(400):
@@ -475,7 +477,7 @@ def test_a_permanent_end_stops_the_sync_until_the_spec_changes() -> None:
 
 
 def test_a_permanent_end_of_a_second_snapshot_stops_its_tables_only() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
     world.steps()
@@ -489,7 +491,7 @@ def test_a_permanent_end_of_a_second_snapshot_stops_its_tables_only() -> None:
 
 
 def test_a_closing_controller_drains_and_starts_nothing() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.closing = True
     world.step()
@@ -516,7 +518,7 @@ def test_a_secret_that_goes_missing_stops_nothing() -> None:
     from cdcsync_operator.decision.decide import decide
     from cdcsync_operator.decision.observed import Observed
 
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     seen = Observed(
         world.status, tuple(world.runs.values()), world.preflight, missing_secrets=("found no Secret login",)
@@ -529,7 +531,7 @@ def test_a_secret_that_goes_missing_stops_nothing() -> None:
 
 
 def test_a_driver_with_an_old_password_gets_a_successor_and_one_with_a_wrong_one_stalls() -> None:
-    world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
+    world = ControllerHarness(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
     world.to_streaming()
     for attempt in range(4):
         assert world.condition("Stalled")[0] == "False", attempt
@@ -541,7 +543,7 @@ def test_a_driver_with_an_old_password_gets_a_successor_and_one_with_a_wrong_one
     assert world.kinds() == set()
 
 
-def _lose_rights(world: World) -> None:
+def _lose_rights(world: ControllerHarness) -> None:
     """The next look at the source is due, and misses what the driver missed."""
     world.errors = (fail(Reason.PRIVILEGE_MISSING, "no REPLICATION SLAVE"),)
     world.end(STREAM, 3, "PrivilegeMissing", "you need the REPLICATION SLAVE privilege")
@@ -551,7 +553,7 @@ def _lose_rights(world: World) -> None:
 def test_rights_that_were_lost_are_waited_for_though_a_look_misses_them_too() -> None:
     """Revoked for a moment: the driver ends, the preflight before its successor finds the same, and
     then they are back."""
-    world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
+    world = ControllerHarness(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
     world.to_streaming()
     _lose_rights(world)
     world.steps(8)
@@ -565,7 +567,7 @@ def test_rights_that_were_lost_are_waited_for_though_a_look_misses_them_too() ->
 
 
 def test_rights_that_stay_away_stall() -> None:
-    world = World(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
+    world = ControllerHarness(resource=resource(autoRestart={"backoff": {"initial": "1s", "max": "1s"}}))
     world.to_streaming()
     _lose_rights(world)
     world.steps(200)
@@ -573,7 +575,7 @@ def test_rights_that_stay_away_stall() -> None:
 
 
 def test_the_starts_of_a_step_have_ids_of_their_own() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}], restartNonce=2)
     world.steps()

@@ -16,7 +16,7 @@ from cdcsync_core.run import RunKind
 from cdcsync_core.sink_spec import SinkKind
 from cdcsync_core.spec import Spec
 from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
-from unit.controller.world import World, resource
+from unit.controller.harness import ControllerHarness, resource
 
 NOTHING: frozenset[RunKind] = frozenset()
 READERS = frozenset({RunKind.SNAPSHOT})
@@ -113,7 +113,7 @@ def test_a_run_of_an_older_version_is_not_replaced_for_a_field_that_it_did_not_k
 
 
 def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     first = world.live(RunKind.STREAM)
     world.change(executors={"instances": 9}, snapshot={"chunkSize": 7})

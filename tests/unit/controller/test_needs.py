@@ -10,7 +10,7 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import POSITIONED, TableStatus, only_tables
 from cdcsync_operator.decision.needs import NEEDS, Content, Need, content, need, needs
 from cdcsync_operator.decision.runs import RUNS
-from unit.controller.world import World
+from unit.controller.harness import ControllerHarness
 
 RESTING = {TablePhase.FAILED, TablePhase.UNASSIGNED}
 
@@ -45,7 +45,7 @@ def test_content_is_what_the_resource_asks_for_and_the_stream_has(
 
 def test_no_table_changes_what_another_one_needs() -> None:
     """R5: the needs of all tables are those of each alone."""
-    world = World()
+    world = ControllerHarness()
     tables = [TableStatus(name=f"shop.{p.value}", phase=p) for p in TablePhase]
     together = needs(world.resource.spec, only_tables(world.status, tables), {})
     alone = [

@@ -13,20 +13,20 @@ from cdcsync_core.run import ExitCode, RunKind
 from cdcsync_core.status import TableStatus
 from cdcsync_operator.decision.observed import RunPreflight
 from cdcsync_operator.decision.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
-from unit.controller.world import World, place, resource
+from unit.controller.harness import ControllerHarness, place, resource
 
 LITERAL = {"tables": {"include": ["shop.a", "shop.b", "shop.gone"]}}
 GONE = fail(Reason.NO_SUCH_TABLE, "no table matches", table="shop.gone")
 NO_KEY = fail(Reason.NO_PRIMARY_KEY, "no primary key and no unique index", table="shop.c")
 
 
-def entry(world: World, name: str) -> TableStatus:
+def entry(world: ControllerHarness, name: str) -> TableStatus:
     found = world.status.table(name)
     assert found is not None
     return found
 
 
-def look_again(world: World, **parts: Any) -> None:
+def look_again(world: ControllerHarness, **parts: Any) -> None:
     """The next regular preflight finds this."""
     for name, value in parts.items():
         setattr(world, name, value)
@@ -37,7 +37,7 @@ def look_again(world: World, **parts: Any) -> None:
     world.steps()
 
 
-def preflights(world: World) -> int:
+def preflights(world: ControllerHarness) -> int:
     return sum(isinstance(a, RunPreflight) for a in world.log)
 
 
@@ -46,7 +46,7 @@ def preflights(world: World) -> int:
 
 def test_a_new_table_is_read_beside_the_stream_and_joins_it() -> None:
     """R5: the others flow all the time, and no change of the spec is needed."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     stream = world.live(RunKind.STREAM).id
     look_again(world, tables=("shop.a", "shop.b", "shop.c"))
@@ -66,7 +66,7 @@ def test_a_new_table_is_read_beside_the_stream_and_joins_it() -> None:
 
 
 def test_a_new_table_that_is_to_be_ignored_is_shown_and_taken_when_the_spec_changes() -> None:
-    world = World(resource=resource(tables={"include": [r"shop\..*"], "newTables": "ignore"}))
+    world = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"], "newTables": "ignore"}))
     world.to_streaming()
     look_again(world, tables=("shop.a", "shop.b", "shop.c"))
     assert world.status.tables.unassigned == 1
@@ -81,7 +81,7 @@ def test_a_new_table_that_is_to_be_ignored_is_shown_and_taken_when_the_spec_chan
 
 def test_new_tables_hold_back_no_first_snapshot() -> None:
     """The stream of those that were there waits for no table that appears meanwhile."""
-    world = World()
+    world = ControllerHarness()
     world.steps()
     look_again(world, tables=("shop.a", "shop.b", "shop.c"))
     assert world.status.tables.unassigned == 1
@@ -96,7 +96,7 @@ def test_new_tables_hold_back_no_first_snapshot() -> None:
 
 
 def test_who_runs_a_snapshot_again_gets_the_tables_that_are_new() -> None:
-    world = World()
+    world = ControllerHarness()
     world.steps()
     world.read("shop.a", "shop.b")
     world.end(RunKind.SNAPSHOT)
@@ -108,7 +108,7 @@ def test_who_runs_a_snapshot_again_gets_the_tables_that_are_new() -> None:
 
 
 def test_a_new_table_that_cannot_be_captured_is_shown_with_its_reason_and_stalls_nothing() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     look_again(world, tables=("shop.a", "shop.b", "shop.c"), table_errors={"shop.c": NO_KEY})
     assert (entry(world, "shop.c").phase, entry(world, "shop.c").reason) == ("Unassigned", "NoPrimaryKey")
@@ -127,7 +127,7 @@ def test_a_new_table_that_cannot_be_captured_is_shown_with_its_reason_and_stalls
 
 
 def test_a_table_that_the_user_asks_for_and_that_cannot_be_captured_has_failed() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.tables, world.table_errors = ("shop.a", "shop.b", "shop.c"), {"shop.c": NO_KEY}
     world.change(restartNonce=1)
@@ -138,7 +138,7 @@ def test_a_table_that_the_user_asks_for_and_that_cannot_be_captured_has_failed()
 
 def test_a_table_whose_fault_is_cured_is_captured() -> None:
     """Of the source; a fault that a run found waits for the user."""
-    world = World(table_errors={"shop.b": fail(Reason.NO_PRIMARY_KEY, "none", table="shop.b")})
+    world = ControllerHarness(table_errors={"shop.b": fail(Reason.NO_PRIMARY_KEY, "none", table="shop.b")})
     world.steps()
     world.read("shop.a")
     world.end(RunKind.SNAPSHOT)
@@ -156,7 +156,7 @@ def test_a_table_whose_fault_is_cured_is_captured() -> None:
 
 @pytest.mark.parametrize("new_tables", ["capture", "ignore"])
 def test_a_table_that_appears_in_the_binlog_is_looked_for_at_once(new_tables: str) -> None:
-    world = World(resource=resource(tables={"include": [r"shop\..*"], "newTables": new_tables}))
+    world = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"], "newTables": new_tables}))
     world.to_streaming()
     before = preflights(world)
     run = world.live(RunKind.STREAM)
@@ -174,7 +174,7 @@ def test_a_table_that_appears_in_the_binlog_is_looked_for_at_once(new_tables: st
 
 
 def test_a_named_table_that_is_not_there_is_reported_at_its_name() -> None:
-    world = World(
+    world = ControllerHarness(
         tables=("shop.a", "shop.b", "shop.gone"), resource=resource(**LITERAL), table_errors={"shop.gone": GONE}
     )
     world.steps()
@@ -190,7 +190,7 @@ def test_a_named_table_that_is_not_there_is_reported_at_its_name() -> None:
     assert world.live(RunKind.SNAPSHOT).names == {"shop.gone"}, "it was created meanwhile"
 
 
-def drop(world: World, name: str) -> None:
+def drop(world: ControllerHarness, name: str) -> None:
     """The stream has met its DROP TABLE; the catalog does not have it any more."""
     words = {"reason": "SchemaChangeRefused", "message": f"{name}: DROP TABLE {name}"}
     world.say(RunKind.STREAM, tables=[{"name": name, "phase": "Failed", **words}], position=place(400))
@@ -198,7 +198,7 @@ def drop(world: World, name: str) -> None:
 
 
 def test_a_dropped_table_leaves_the_sync_at_once_and_its_copy_is_shown() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     stream = world.live(RunKind.STREAM).id
     drop(world, "shop.b")
@@ -216,7 +216,7 @@ def test_a_dropped_table_leaves_the_sync_at_once_and_its_copy_is_shown() -> None
 
 def test_a_dropped_table_that_is_named_stays_failed() -> None:
     """The user counts on it."""
-    world = World(resource=resource(tables={"include": ["shop.a", "shop.b"]}))
+    world = ControllerHarness(resource=resource(tables={"include": ["shop.a", "shop.b"]}))
     world.to_streaming()
     drop(world, "shop.b")
     world.step(PROMPTED_EVERY)
@@ -228,7 +228,7 @@ def test_a_dropped_table_that_is_named_stays_failed() -> None:
 
 def test_a_dropped_table_that_is_made_again_goes_on_from_its_target() -> None:
     """The target knows where it stood, and the binlog what happened there (R4, R9)."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     drop(world, "shop.b")
     world.step(PROMPTED_EVERY)
@@ -240,7 +240,7 @@ def test_a_dropped_table_that_is_made_again_goes_on_from_its_target() -> None:
 
 def test_the_last_table_of_a_stream_that_is_dropped_fails_no_other() -> None:
     """Its stream ends with its error, while another table is being read beside it."""
-    world = World(tables=("shop.a",))
+    world = ControllerHarness(tables=("shop.a",))
     world.to_streaming()
     look_again(world, tables=("shop.a", "shop.b"))
     assert world.live(RunKind.SNAPSHOT).names == {"shop.b"}

@@ -10,7 +10,7 @@ from cdcsync_core.spec import AutoRestart, Backoff
 from cdcsync_core.status import Restarts
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.decision.restart import after_failure, delay, exhausted, floored, is_stable, wait_left
-from unit.controller.world import resource
+from unit.controller.harness import resource
 
 POLICY = AutoRestart(backoff=Backoff(initial=5.0, max=600.0))
 

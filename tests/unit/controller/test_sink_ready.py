@@ -11,14 +11,14 @@ from cdcsync_core.status import Phase
 from cdcsync_operator.decision.observed import RunPreflight
 from cdcsync_operator.decision.preflights import PREFLIGHT_RETRY
 from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
-from unit.controller.world import World, resource
+from unit.controller.harness import ControllerHarness, resource
 
 NO_BUCKET = fail(Reason.NO_SUCH_BUCKET, "no bucket lake", remedy="create the bucket")
 NO_ANSWER = fail(Reason.SINK_UNREACHABLE, "no answer", remedy="see to it")
 
 
 def test_a_missing_bucket_starts_nothing_and_is_found_again_when_it_is_made() -> None:
-    world = World(sink_errors=(NO_BUCKET,))
+    world = ControllerHarness(sink_errors=(NO_BUCKET,))
     world.steps()
     assert world.status.phase is Phase.PENDING, "it is checked again"
     assert world.condition("Stalled") == ("True", "NoSuchBucket")
@@ -35,7 +35,7 @@ def test_a_missing_bucket_starts_nothing_and_is_found_again_when_it_is_made() ->
 
 def test_another_controller_checks_a_failed_sink_again() -> None:
     """What the last one found is in the status only."""
-    world = World(sink_errors=(NO_BUCKET,))
+    world = ControllerHarness(sink_errors=(NO_BUCKET,))
     world.steps()
     world.preflight, world.sink_errors = None, ()
     world.steps()
@@ -43,7 +43,7 @@ def test_another_controller_checks_a_failed_sink_again() -> None:
 
 
 def test_a_sink_that_does_not_answer_is_retried() -> None:
-    world = World(sink_errors=(NO_ANSWER,))
+    world = ControllerHarness(sink_errors=(NO_ANSWER,))
     world.steps()
     assert world.condition("Stalled")[0] == "False"
     assert world.condition("SinkReady") == ("False", "SinkUnreachable")
@@ -52,7 +52,7 @@ def test_a_sink_that_does_not_answer_is_retried() -> None:
 
 
 def test_faults_of_source_and_sink_are_reported_at_once() -> None:
-    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),), sink_errors=(NO_BUCKET,))
+    world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),), sink_errors=(NO_BUCKET,))
     world.steps()
     message = world.status.condition("Stalled").message
     assert "log_bin is OFF" in message
@@ -60,7 +60,7 @@ def test_faults_of_source_and_sink_are_reported_at_once() -> None:
 
 
 def test_a_live_stream_goes_on_and_the_condition_reports_the_sink() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.sink_errors = (NO_ANSWER,)
     world.step(400)
@@ -72,7 +72,7 @@ def test_a_live_stream_goes_on_and_the_condition_reports_the_sink() -> None:
 
 def test_a_bucket_that_is_removed_while_a_driver_writes_becomes_permanent() -> None:
     """The driver's retry is preceded by a preflight that is not as old as 300 seconds."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.sink_errors = (NO_BUCKET,)
     for _ in range(20):
@@ -87,7 +87,7 @@ def test_what_only_the_driver_can_check_is_not_claimed(tmp_path: Path) -> None:
     assert (unchecked.errors, "credentialsSecretRef" in unchecked.unchecked) == ((), True)
     folder = check_sink_from_cluster(resource(sink={"delta": {"path": "/lake"}}), tmp_path)
     assert folder.unchecked
-    world = World(sink_unchecked=unchecked.unchecked)
+    world = ControllerHarness(sink_unchecked=unchecked.unchecked)
     world.steps()
     assert world.condition("SinkReady") == ("Unknown", "CheckedByDriver")
     assert world.started() != []
@@ -112,7 +112,7 @@ def test_a_path_that_is_no_lake_is_an_error_of_the_sink(tmp_path: Path) -> None:
 
 
 def test_the_preflight_is_asked_for_once() -> None:
-    world = World(sink_errors=(NO_BUCKET,))
+    world = ControllerHarness(sink_errors=(NO_BUCKET,))
     world.steps()
     before = len([a for a in world.log if isinstance(a, RunPreflight)])
     world.steps(5)

@@ -14,7 +14,7 @@ from cdcsync_core.status import Phase
 from cdcsync_operator.cluster.events import replaced
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.observed import Observed
-from unit.controller.world import WHOLE, World, place, resource
+from unit.controller.harness import WHOLE, ControllerHarness, place, resource
 
 SOURCE = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "login"}}
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
@@ -25,7 +25,7 @@ SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 
 def test_a_snapshot_that_failed_before_any_table_was_read_is_not_complete() -> None:
     """As of a second sync on the same path."""
-    world = World()
+    world = ControllerHarness()
     world.steps()
     refused = [{"name": n, "phase": "Failed", "reason": "SinkConflict", "message": f"{n}: taken"} for n in world.tables]
     world.say(SNAPSHOT, tables=refused)
@@ -37,7 +37,7 @@ def test_a_snapshot_that_failed_before_any_table_was_read_is_not_complete() -> N
 
 
 def test_a_table_that_failed_before_it_was_read_is_not_read() -> None:
-    world = World(table_errors={"shop.b": fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.b")})
+    world = ControllerHarness(table_errors={"shop.b": fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.b")})
     world.steps()
     world.read("shop.a")
     world.end(SNAPSHOT)
@@ -48,7 +48,7 @@ def test_a_table_that_failed_before_it_was_read_is_not_read() -> None:
 
 
 def test_a_table_that_stopped_after_it_was_read_is_read() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "DDL"}])
     world.steps()
@@ -57,7 +57,7 @@ def test_a_table_that_stopped_after_it_was_read_is_read() -> None:
 
 def test_content_that_was_staged_and_not_published_is_not_read() -> None:
     """All of it is beside the table, and the log does not lead on from it any more."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
     world.steps()
@@ -74,7 +74,7 @@ def test_content_that_was_staged_and_not_published_is_not_read() -> None:
 
 
 def test_after_a_reset_no_table_is_called_streaming() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.end(STREAM, 3, "PositionLost", "the log was reset; remedy: resnapshot")
     world.steps()
@@ -86,7 +86,7 @@ def test_after_a_reset_no_table_is_called_streaming() -> None:
 
 
 def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.end(STREAM, 3, "PositionLost", "the log was reset; remedy: resnapshot")
     world.steps()
@@ -98,7 +98,7 @@ def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
 # ---- Ready follows the data
 
 
-def reporting(world: World, **flow: Any) -> tuple[str, str]:
+def reporting(world: ControllerHarness, **flow: Any) -> tuple[str, str]:
     """The stream's driver reports how data flows, and its tables and position as ever; Ready
     then."""
     run = world.live(STREAM)
@@ -109,7 +109,7 @@ def reporting(world: World, **flow: Any) -> tuple[str, str]:
 
 
 def test_a_run_is_not_ready_before_it_received_anything() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     assert reporting(world) == ("False", "Starting")
     assert reporting(world, silence=59.0) == ("False", "Starting")
@@ -118,7 +118,7 @@ def test_a_run_is_not_ready_before_it_received_anything() -> None:
 
 
 def test_ready_falls_when_two_heartbeats_are_missing() -> None:
-    world = World(resource=resource(source=SOURCE | {"heartbeatInterval": "30s"}))
+    world = ControllerHarness(resource=resource(source=SOURCE | {"heartbeatInterval": "30s"}))
     world.to_streaming()
     assert reporting(world, heard=True, silence=60.0) == ("True", "Streaming")
     assert reporting(world, heard=True, silence=60.1) == ("False", "SourceSilent")
@@ -127,14 +127,14 @@ def test_ready_falls_when_two_heartbeats_are_missing() -> None:
 
 
 def test_ready_falls_when_received_changes_wait_for_their_commit() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     assert reporting(world, heard=True, silence=0.0, waiting=61.0) == ("True", "Streaming")
     assert reporting(world, heard=True, silence=90.0, waiting=61.1) == ("False", "SinkSlow")
 
 
 def test_a_driver_that_is_lost_ages_although_its_last_report_was_good() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     assert reporting(world, heard=True, silence=0.0) == ("True", "Streaming")
     world.step(60)
@@ -144,7 +144,7 @@ def test_a_driver_that_is_lost_ages_although_its_last_report_was_good() -> None:
 
 
 def test_consistency_is_claimed_as_of_a_time() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     reporting(world, heard=True, silence=0.0)
     known = (world.status.position or {})["timestamp"]
@@ -169,7 +169,7 @@ def test_a_change_is_rolled_out_when_the_old_run_has_ended_and_the_new_one_flows
 ) -> None:
     """`kubectl wait`, Helm and Flux return when the generation is observed, Ready is True and
     Reconciling False."""
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     old = world.live(STREAM).id
     world.change(**spec)
@@ -190,7 +190,7 @@ def test_a_change_is_rolled_out_when_the_old_run_has_ended_and_the_new_one_flows
 
 
 def test_who_reads_the_events_learns_which_field_replaced_a_run() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(stream={"interval": "5s"}, tables={"include": [r"shop\.a"]})
     decision = world.step()
@@ -200,7 +200,7 @@ def test_who_reads_the_events_learns_which_field_replaced_a_run() -> None:
 
 
 def test_a_table_that_left_is_told_as_the_reason() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.tables = ("shop.a",)
     world.change(tables={"include": [r"shop\.a"]})
@@ -209,7 +209,7 @@ def test_a_table_that_left_is_told_as_the_reason() -> None:
 
 
 def test_what_a_change_does_not_concern_stays_ready() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.change(snapshot={"chunkSize": 10})
     for _ in range(3):
@@ -224,7 +224,7 @@ def test_what_a_change_does_not_concern_stays_ready() -> None:
 def test_what_a_preflight_finds_is_retried_and_not_called_failed() -> None:
     """It goes on by itself once it is cured; a new controller does not forget what stalls it before
     it has checked."""
-    world = World(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
+    world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     for _ in range(100):
         world.step()
         assert world.status.phase is Phase.PENDING
@@ -240,7 +240,7 @@ def test_what_a_preflight_finds_is_retried_and_not_called_failed() -> None:
 
 
 def test_a_sync_that_flowed_and_whose_source_is_unfit_has_not_failed_either() -> None:
-    world = World()
+    world = ControllerHarness()
     world.to_streaming()
     world.errors = (fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),)
     world.change(restartNonce=1)

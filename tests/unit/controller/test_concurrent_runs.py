@@ -12,26 +12,26 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, TableStatus
 from cdcsync_operator.decision.observed import RunPreflight, RunState, StopRun
-from unit.controller.world import World, place
+from unit.controller.harness import ControllerHarness, place
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 AGAIN = [{"table": "shop.b", "nonce": 1}]
 FAILED = {"name": "shop.b", "phase": "Failed", "reason": "TypeUnsupported", "message": "bad"}
 
 
-def table(world: World, name: str = "shop.b") -> TableStatus:
+def table(world: ControllerHarness, name: str = "shop.b") -> TableStatus:
     found = world.status.table(name)
     assert found is not None
     return found
 
 
-def flowing() -> World:
-    world = World()
+def flowing() -> ControllerHarness:
+    world = ControllerHarness()
     world.to_streaming()
     return world
 
 
-def reading_again() -> World:
+def reading_again() -> ControllerHarness:
     """A snapshot of shop.b beside the stream that has not said anything yet."""
     world = flowing()
     world.change(resnapshot=AGAIN)
@@ -40,7 +40,7 @@ def reading_again() -> World:
     return world
 
 
-def catching_up() -> World:
+def catching_up() -> ControllerHarness:
     world = reading_again()
     world.read("shop.b", nonce=1)
     world.end(SNAPSHOT)
@@ -77,7 +77,7 @@ def test_a_permanent_end_of_a_reading_that_had_not_begun_stops_its_tables_for_go
 
 
 def test_a_table_that_was_read_to_the_end_does_not_fail_with_its_run() -> None:
-    world = World(tables=("shop.a", "shop.b", "shop.c"))
+    world = ControllerHarness(tables=("shop.a", "shop.b", "shop.c"))
     world.to_streaming()
     world.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 1}])
     world.steps()
@@ -121,7 +121,7 @@ def test_a_run_beside_the_stream_is_forgiven_when_it_lasted_too() -> None:
 
 
 def test_a_stream_that_is_handed_over_does_not_wait_for_what_failed_beside_it() -> None:
-    world = World(tables=("shop.a", "shop.b", "shop.c"))
+    world = ControllerHarness(tables=("shop.a", "shop.b", "shop.c"))
     world.to_streaming()
     world.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 1}])
     world.steps()
@@ -232,7 +232,7 @@ def test_no_change_leaves_a_failed_table_and_its_stream_alone() -> None:
 def test_a_stream_is_heard_while_the_snapshot_before_it_takes_its_time_to_end() -> None:
     """What it says then it does not say again: on a silent source the tables would catch up for
     ever."""
-    world = World()
+    world = ControllerHarness()
     world.steps()
     world.read("shop.a", "shop.b")
     world.steps()
@@ -331,7 +331,7 @@ def test_a_nonce_that_is_taken_back_while_its_table_catches_up_is_handed_over_al
 
 
 def test_a_new_controller_looks_again_at_a_source_that_was_unfit() -> None:
-    world = World(errors=(fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),))
+    world = ControllerHarness(errors=(fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),))
     world.steps()
     assert world.status.phase is Phase.PENDING
     world.preflight, world.errors = None, ()

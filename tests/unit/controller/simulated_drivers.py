@@ -1,4 +1,4 @@
-"""Drivers that are imagined: they do to imagined targets what the real ones do, step by step, and
+"""Simulated drivers: they do to simulated targets what the real ones do, step by step, and
 say what those would say.
 
 Where each says and does what: `stream` and `applier` for a stream and a catch-up, `snapshot`,
@@ -15,7 +15,7 @@ from typing import Any
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind, TablePhase
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState, StartRun
-from unit.controller.world import WHOLE, place
+from unit.controller.harness import WHOLE, place
 
 STREAM, CATCH_UP = RunKind.STREAM, RunKind.CATCH_UP
 #: splits of a table

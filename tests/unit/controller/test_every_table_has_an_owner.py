@@ -1,5 +1,5 @@
-"""No table is called consistent that no run captures, and none is left to nobody, whatever ends or
-is taken back meanwhile (R5)."""
+"""No table is called consistent that no run captures, and none is left without a run, whatever ends
+or is taken back meanwhile (R5)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Status, utc
-from unit.controller.test_runs_beside_each_other import AGAIN, reading_again, table
-from unit.controller.world import WHOLE, World, place, resource
+from unit.controller.harness import WHOLE, ControllerHarness, place, resource
+from unit.controller.test_concurrent_runs import AGAIN, reading_again, table
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 STOPPED = {"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "ALTER", "nonce": 0}
 WIDER: dict[str, Any] = {"tables": {"include": [r"shop\..*"], "exclude": ["none"]}}
 
 
-def flowing(*tables: str, **spec: Any) -> World:
-    world = World(tables=tables or ("shop.a", "shop.b"), resource=resource(**spec))
+def flowing(*tables: str, **spec: Any) -> ControllerHarness:
+    world = ControllerHarness(tables=tables or ("shop.a", "shop.b"), resource=resource(**spec))
     world.to_streaming()
     return world
 
 
-def idle(world: World, looks: int = 50) -> None:
+def idle(world: ControllerHarness, looks: int = 50) -> None:
     """The stream's reader goes on, and there is no news of any table."""
     for _ in range(looks):
         if "stream" in world.kinds():
@@ -32,7 +32,7 @@ def idle(world: World, looks: int = 50) -> None:
         world.step(10)
 
 
-def first_words(world: World) -> None:
+def first_words(world: ControllerHarness) -> None:
     """What a stream says when it begins: its tables with the content that it finds."""
     entries = [
         {"name": name, "phase": "Streaming", "nonce": nonce, "position": place(300)}
@@ -41,7 +41,7 @@ def first_words(world: World) -> None:
     world.say(STREAM, tables=entries, position=place(300) | {"timestamp": utc(world.now)}, lag_seconds=0.5)
 
 
-def widened(*tables: str) -> World:
+def widened(*tables: str) -> ControllerHarness:
     """Of a flowing sync: more tables, which a snapshot beside the stream reads."""
     world = flowing("shop.a", "shop.b")
     world.tables = ("shop.a", "shop.b", *tables)
@@ -88,7 +88,7 @@ def test_a_table_waits_visibly_while_its_second_reading_cannot_start_and_the_str
 
 
 def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_back() -> None:
-    world = World(tables=("shop.a", "shop.b", "shop.c"))
+    world = ControllerHarness(tables=("shop.a", "shop.b", "shop.c"))
     world.to_streaming()
     world.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 1}])
     world.steps()
@@ -311,7 +311,7 @@ def test_a_failed_catch_up_is_not_begun_again_by_the_snapshot_beside_it() -> Non
 
 
 def test_a_snapshot_that_is_lost_when_it_has_read_all_has_failed_nothing() -> None:
-    world = World(resource=resource(autoRestart={"enabled": False}))
+    world = ControllerHarness(resource=resource(autoRestart={"enabled": False}))
     world.steps()
     world.read("shop.a", "shop.b")
     world.steps()

@@ -1,5 +1,5 @@
-"""A pretended world for `decide`: it does what is decided and says what drivers would say, in steps
-and without time of its own."""
+"""A simulated cluster for `decide`: it does what is decided and reports what drivers would, in
+steps and without time of its own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def place(offset: int) -> dict[str, Any]:
 
 
 @dataclass
-class World:
+class ControllerHarness:
     """`tables` exist on the source; `preflights` are handed out in turn, the last one for ever."""
 
     tables: tuple[str, ...] = ("shop.a", "shop.b")
