@@ -15,6 +15,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.report import ExitReport, PositionJson, SnapshotReport, TableReport
 from cdcsync_core.table import Table
 
 #: `RunConfig.stop_at` in JSON, which drivers of other versions read
@@ -180,10 +181,9 @@ class Flow:
 
 @dataclass(frozen=True)
 class Report:
-    """News from a driver; every part is optional and replaces what was known.
+    """A report of a driver; every part is optional and replaces what was known.
 
-    `tables` are changed entries of `status.tableStatus` (name, phase, splitsTotal, splitsFinished,
-    finished, low, high, rows, position, reason, message); `snapshot` is `status.snapshot`;
+    `tables` are changed parts of entries of `status.tableStatus`; `snapshot` is `status.snapshot`;
     `position` and `lag_seconds` are the reader's, and come together: None is a lag that the driver
     does not know; `flow` is a stream's `Flow`; `epoch` is the epoch that the driver really uses;
     `done` is the run's work so far (commits, rows); `maintenance` is what the upkeep of its tables
@@ -193,13 +193,13 @@ class Report:
     """
 
     run: str
-    tables: list[dict[str, Any]] = field(default_factory=list)
-    snapshot: dict[str, Any] | None = None
-    position: dict[str, Any] | None = None
+    tables: list[TableReport] = field(default_factory=list)
+    snapshot: SnapshotReport | None = None
+    position: PositionJson | None = None
     lag_seconds: float | None = None
     epoch: int | None = None
     done: dict[str, int] | None = None
-    exit: dict[str, Any] | None = None
+    exit: ExitReport | None = None
     maintenance: dict[str, float] | None = None
     flow: dict[str, Any] | None = None
     appeared: int | None = None

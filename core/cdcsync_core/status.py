@@ -24,6 +24,7 @@ from pydantic.alias_generators import to_camel
 from cdcsync_core.chunk import WHOLE
 from cdcsync_core.position import position_from_dict
 from cdcsync_core.quoting import visible
+from cdcsync_core.report import PositionJson, TableReport
 from cdcsync_core.run import Report, RunKind, TablePhase
 from cdcsync_core.watermark import watermark_from_dict
 
@@ -304,7 +305,7 @@ def merge_report(
     return status if report.position is None else _with_reader_position(status, report.position, report.lag_seconds)
 
 
-def _with_reader_position(status: Status, position: dict[str, Any], lag: float | None) -> Status:
+def _with_reader_position(status: Status, position: PositionJson, lag: float | None) -> Status:
     """With the reader's place and the lag there.
 
     A place without a time is where a run begins, before it has applied anything: the time that is
@@ -321,13 +322,18 @@ def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: fro
     is no news either."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
-        TableStatus.model_validate(
-            table.model_dump(by_alias=True) | entry | {"run": report.run} | _sticky_failure(table)
-        )
+        _with_entry(table, entry, report.run)
         for entry in report.tables
         if (table := known.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)
     ]
+
+
+def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:
+    """With the parts that the entry has, each checked."""
+    reported = TableStatus.model_validate(entry)
+    parts = {name: getattr(reported, name) for name in reported.model_fields_set}
+    return table.model_copy(update=parts | {"run": run} | _sticky_failure(table))
 
 
 def _sticky_failure(table: TableStatus) -> dict[str, Any]:

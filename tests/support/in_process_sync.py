@@ -11,6 +11,7 @@ from typing import Any
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
+from cdcsync_core.report import TableParts, TableReport
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
@@ -141,12 +142,12 @@ class InProcessSync:
         return self.reporters[ref.id]
 
     def read(self, driver: PodReporter, *names: str) -> None:
-        more = {"finished": WHOLE, "low": place(100), "high": {"file": "binlog.000001", "offset": 200}}
-        entries = [{"name": n, "phase": "CatchingUp", "position": place(100), **more} for n in names]
+        more: TableParts = {"finished": WHOLE, "low": place(100), "high": {"file": "binlog.000001", "offset": 200}}
+        entries = [TableReport(name=n, phase="CatchingUp", position=place(100), **more) for n in names]
         driver.report(epoch=1, tables=entries, snapshot={"splitsTotal": 4, "splitsFinished": 4, "rows": 10})
 
     def flow(self, driver: PodReporter, offset: int = 300) -> None:
-        entries = [{"name": n, "phase": "Streaming", "position": place(offset)} for n in self.tables]
+        entries = [TableReport(name=n, phase="Streaming", position=place(offset)) for n in self.tables]
         position = place(offset) | {"timestamp": "2026-01-01T00:00:00+00:00"}
         driver.report(epoch=2, tables=entries, position=position, lag_seconds=0.5)
 

@@ -25,6 +25,7 @@ from secrets import token_hex
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
+from cdcsync_core.report import TableReport, failed_table
 from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
@@ -266,17 +267,16 @@ class KubeDrivers:
             self._calls.create(path, run_objects.network_policy(resource, action.id))
         return account
 
-    def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[Object]]:
+    def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[TableReport]]:
         """The tables with their definitions, and entries, in the driver's stead, of those without
         one."""
         known: list[TableAssignment] = []
-        unknown: list[Object] = []
+        unknown: list[TableReport] = []
         for name, nonce in action.tables:
             try:
                 known.append(TableAssignment(self.table(name), nonce))
             except CdcError as error:
-                entry = {"name": name, "phase": "Failed", "reason": error.reason.value, "message": error.message}
-                unknown.append(entry)
+                unknown.append(failed_table(name, error))
         return tuple(known), unknown
 
     def _config(self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...]) -> str:

@@ -21,6 +21,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from cdcsync_core.report import TableReport
 from cdcsync_core.run import PlanShard, RunKind
 from cdcsync_core.spec import API_VERSION, GROUP, KIND, CdcSync
 from cdcsync_operator.decision.observed import StartRun
@@ -78,7 +79,7 @@ def report_names(run: str, tables: int) -> list[str]:
     return [f"{run}-report-{n}" for n in range(max(1, -(-tables // LEAST_REPORT_TABLES)))]
 
 
-def reports(resource: CdcSync, action: StartRun, unknown: list[Object]) -> list[Object]:
+def reports(resource: CdcSync, action: StartRun, unknown: list[TableReport]) -> list[Object]:
     """`unknown`: entries of the tables that it is started without."""
     about = {
         "kind": action.kind.value,

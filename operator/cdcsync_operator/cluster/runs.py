@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
@@ -49,7 +50,7 @@ class FoundRun:
         return _json(self.reports[0], "run") if self.reports else {}
 
     @property
-    def unknown(self) -> list[Object]:
+    def unknown(self) -> list[TableReport]:
         """Entries of the tables that it was started without."""
         return list(self.about.get("unknown", []))
 
@@ -139,7 +140,7 @@ class FoundRun:
         if head.get("number", 0) <= since:
             return None
         tables = [
-            {k: v for k, v in entry.items() if k != "number"}
+            table_report(entry)
             for shard in self.reports
             for entry in _json(shard, "tables").get("entries", [])
             if entry["number"] > since

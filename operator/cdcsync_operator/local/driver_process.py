@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.report import ExitReport
 from cdcsync_core.run import ExitCode, Report
 from cdcsync_operator.decision.observed import Exit
 
@@ -69,7 +70,7 @@ class DriverProcess:
         on_change: Callable[[], None],
     ) -> None:
         self._files, self._on_report, self._on_change = files, on_report, on_change
-        self._exit_report: dict[str, object] | None = None
+        self._exit_report: ExitReport | None = None
         self._kills_before = _oom_kills()
         self.exit: Exit | None = None
         read_end, write_end = os.pipe()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.report import failed_table
 from cdcsync_core.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
@@ -188,8 +189,7 @@ class LocalDrivers:
             try:
                 yield TableAssignment(self.table(name), nonce)
             except CdcError as error:
-                entry = {"name": name, "phase": "Failed", "reason": error.reason.value, "message": error.message}
-                inbox.put(Report(action.id, tables=[entry]))
+                inbox.put(Report(action.id, tables=[failed_table(name, error)]))
 
     def _supervise(self, run: _Run) -> None:
         if run.process.exit is not None:

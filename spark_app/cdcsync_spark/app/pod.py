@@ -16,7 +16,9 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
+from cdcsync_core.report import ReportParts
 from cdcsync_core.run import ExitCode, RunConfig, RunKind
 from cdcsync_kube.access import in_pod
 from cdcsync_kube.client import Api
@@ -78,7 +80,7 @@ class _Words:
     def __init__(self, reporter: PodReporter, plan: PlanMirror | None) -> None:
         self._reporter, self._plan = reporter, plan
 
-    def report(self, **parts: object) -> None:
+    def report(self, **parts: Unpack[ReportParts]) -> None:
         if "exit" in parts:
             with suppress(OSError):
                 _TERMINATION_LOG.write_text(json.dumps(parts["exit"])[:4096])

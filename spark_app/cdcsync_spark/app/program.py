@@ -8,6 +8,7 @@ import threading
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.report import ExitReport
 from cdcsync_core.run import ExitCode, RunConfig
 from cdcsync_spark.run.metrics import shown
 from cdcsync_spark.run.progress import ControllerGone, Reports
@@ -50,7 +51,7 @@ def exit_code(error: CdcError | None) -> ExitCode:
     return ExitCode.RETRY if isinstance(error, TransientError) else ExitCode.USER_MUST_ACT
 
 
-def _exit_report(error: CdcError | None) -> dict[str, object]:
+def _exit_report(error: CdcError | None) -> ExitReport:
     if error is None:
         return {"code": int(ExitCode.DONE), "reason": "", "message": "", "remedy": ""}
     return {

@@ -14,8 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
+from cdcsync_core.report import ReportParts
 from cdcsync_core.run import RunConfig, TablePhase
 from cdcsync_core.status import unix_time
 from cdcsync_kube.pages import exposition, family, serve
@@ -109,7 +110,7 @@ class Shown:
     reporter: Reports
     metrics: DriverMetrics
 
-    def report(self, **parts: Any) -> None:
+    def report(self, **parts: Unpack[ReportParts]) -> None:
         self.metrics.take(parts, time.time())
         self.reporter.report(**parts)
 

@@ -22,9 +22,10 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.report import ReportParts
 from cdcsync_core.run import ExitCode
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_spark.run.progress import ControllerGone
@@ -38,7 +39,7 @@ SHARD_BYTES = 2**19
 LEAST_TABLES = 62
 _TOO_LARGE = (http.client.REQUEST_ENTITY_TOO_LARGE, http.client.UNPROCESSABLE_ENTITY)
 #: what of a table's entry is more than progress
-_ESSENCE = ("phase", "reason", "nonce")
+_SIGNIFICANT = ("phase", "reason", "nonce")
 
 
 class PodReporter:
@@ -74,7 +75,7 @@ class PodReporter:
         self._refused_since: float | None = None
         self._too_large: CdcError | None = None
 
-    def report(self, **parts: Any) -> None:
+    def report(self, **parts: Unpack[ReportParts]) -> None:
         """The parts of `Report`; raises ControllerGone, and SpecInvalid where they are too large
         for the API server."""
         with self._lock:
@@ -82,7 +83,7 @@ class PodReporter:
             if self._urgent or self._clock() - self._written_at >= PROGRESS_SECONDS:
                 self._write(patient="exit" in parts)
 
-    def _take(self, parts: dict[str, Any]) -> None:
+    def _take(self, parts: ReportParts) -> None:
         number = self._head["number"] + 1
         # a lag of None says that the log is silent; of another part it says nothing
         self._head |= {k: v for k, v in parts.items() if k != "tables" and (v is not None or k == "lag_seconds")}
@@ -91,7 +92,7 @@ class PodReporter:
         for entry in parts.get("tables", []):
             name = entry["name"]
             before = self._entries.get(name, {})
-            self._urgent |= any(entry.get(k, before.get(k)) != before.get(k) for k in _ESSENCE)
+            self._urgent |= any(entry.get(k, before.get(k)) != before.get(k) for k in _SIGNIFICANT)
             self._entries[name] = before | entry | {"number": number}
             self._changed.add(name)
 

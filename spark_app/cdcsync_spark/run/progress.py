@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol, Unpack
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import Position
+from cdcsync_core.report import PositionJson, ReportParts, TableParts, TableReport
 from cdcsync_core.run import Report, TablePhase
 from cdcsync_core.state import TableState
 from cdcsync_core.watermark import watermark_to_dict
@@ -25,7 +26,7 @@ class ControllerGone(Exception):
 class Reports(Protocol):
     """Where an application's news go."""
 
-    def report(self, **parts: Any) -> None:
+    def report(self, **parts: Unpack[ReportParts]) -> None:
         """The parts of `Report`; raises ControllerGone. Thread safe."""
 
 
@@ -37,7 +38,7 @@ class Reporter:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def report(self, **parts: Any) -> None:
+    def report(self, **parts: Unpack[ReportParts]) -> None:
         """The parts of `Report`; raises ControllerGone."""
         if self._fd < 0:
             return
@@ -50,29 +51,37 @@ class Reporter:
             raise ControllerGone("the controller no longer reads this run's reports") from e
 
 
-def table_entry(name: str, phase: TablePhase, state: TableState | None, **more: Any) -> dict[str, Any]:
-    """An entry of `status.tableStatus`. `more` adds splitsTotal and splitsFinished, or replaces the
-    position."""
-    entry: dict[str, Any] = {"name": name, "phase": phase.value, "reason": "", "message": ""}
+def table_entry(name: str, phase: TablePhase, state: TableState | None, **more: Unpack[TableParts]) -> TableReport:
+    """A table's report. `more` adds parts, or replaces those of the state."""
+    entry = TableReport(name=name, phase=phase.value, reason="", message="")
     if state is not None:
-        entry |= {
-            "finished": state.finished.to_list(),
-            "low": state.low.to_dict() if state.low else None,
-            "high": watermark_to_dict(state.high) if state.high else None,
-            "rows": state.rows,
-            "nulledDates": state.nulled_dates,
-            "nonce": state.resnapshot_nonce,
-            "position": state.position.to_dict() if state.position else None,
-        }
-    return entry | more
+        entry.update(_parts_of(state))
+    entry.update(more)
+    return entry
 
 
-def failed_entry(name: str, error: CdcError, state: TableState | None = None) -> dict[str, Any]:
-    """The entry of a table that was stopped."""
-    return table_entry(name, TablePhase.FAILED, state) | {"reason": error.reason.value, "message": error.message}
+def _parts_of(state: TableState) -> TableParts:
+    return {
+        "finished": state.finished.to_list(),
+        "low": state.low.to_dict() if state.low else None,
+        "high": watermark_to_dict(state.high) if state.high else None,
+        "rows": state.rows,
+        "nulledDates": state.nulled_dates,
+        "nonce": state.resnapshot_nonce,
+        "position": state.position.to_dict() if state.position else None,
+    }
 
 
-def position_entry(position: Position, timestamp: float | None) -> dict[str, Any]:
+def failed_entry(
+    name: str, error: CdcError, state: TableState | None = None, **more: Unpack[TableParts]
+) -> TableReport:
+    """The report of a table that was stopped."""
+    entry = table_entry(name, TablePhase.FAILED, state, **more)
+    entry.update({"reason": error.reason.value, "message": error.message})
+    return entry
+
+
+def position_entry(position: Position, timestamp: float | None) -> PositionJson:
     """`status.position`: the reader's place; `timestamp` comes in unix seconds and goes out as RFC
     3339."""
     text = "" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")

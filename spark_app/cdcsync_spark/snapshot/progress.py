@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from cdcsync_core.errors import CdcError
+from cdcsync_core.report import SnapshotReport, TableParts, TableReport
 from cdcsync_core.run import TablePhase
 from cdcsync_spark.run.progress import Reports, failed_entry, table_entry
 from cdcsync_spark.snapshot.table import SnapshotTable
@@ -43,26 +43,27 @@ class SnapshotProgress:
         self.reporter.report(tables=self._entries({}), snapshot=self._total({}), done=self._done())
 
     def finished(self) -> None:
-        total = self._total({}) | {"finishedAt": _rfc3339(self.clock())}
+        total = self._total({})
+        total["finishedAt"] = _rfc3339(self.clock())
         self.reporter.report(tables=self._entries({}), snapshot=total, done=self._done())
 
     def failed(self, table: SnapshotTable, error: CdcError) -> None:
         """Content that was not published has no position, however complete it is."""
         self._failed.add(table.name)
-        unpublished = {} if table.published else {"position": None}
-        self.reporter.report(tables=[failed_entry(table.name, error, table.state) | unpublished])
+        unpublished: TableParts = {} if table.published else {"position": None}
+        self.reporter.report(tables=[failed_entry(table.name, error, table.state, **unpublished)])
 
     def _done(self) -> dict[str, int]:
         return {"commits": self.commits, "rows": sum(t.state.rows for t in self.tables) - self._rows_before}
 
-    def _entries(self, counts: Counts, only: set[int] | None = None) -> list[dict[str, Any]]:
+    def _entries(self, counts: Counts, only: set[int] | None = None) -> list[TableReport]:
         return [
             _entry(table, counts.get(number, (0, 0)))
             for number, table in enumerate(self.tables)
             if table.name not in self._failed and (only is None or number in only)
         ]
 
-    def _total(self, counts: Counts) -> dict[str, Any]:
+    def _total(self, counts: Counts) -> SnapshotReport:
         rows = sum(t.state.rows for t in self.tables) + sum(rows for _, rows in counts.values())
         seconds = max(self.clock() - self._started, 0.001)
         return {
@@ -75,7 +76,7 @@ class SnapshotProgress:
         }
 
 
-def _entry(table: SnapshotTable, running: tuple[int, int]) -> dict[str, Any]:
+def _entry(table: SnapshotTable, running: tuple[int, int]) -> TableReport:
     done = table.state.snapshot_complete and table.published
     return table_entry(
         table.name,

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, meet_all
+from cdcsync_core.report import TableReport
 from cdcsync_core.run import RunKind, TableAssignment, TablePhase
 from cdcsync_core.spec import CdcSync, replica_ids
 from cdcsync_core.state import Identity
@@ -277,14 +278,15 @@ class StreamRun:
         """Tables with a commit or another phase since, or all of them; the reader's position and
         the lag always.
 
-        What the reader passed, an idle table has (`Status.passed`), which needs no entry. So the
-        reader is looked at first: a table that stops meanwhile does so beyond that place.
+        What the reader passed, an idle table has (`Status.covered_positions`), which needs no
+        entry. So the reader is read first: a table that stops meanwhile does so beyond that
+        position.
         """
         reader = self._applier.reader
         received, waiting = self._observe()
         timestamp, lag = self._lag(received)
         phases = {t.name: self._phase(t) for t in self.tables if not t.handed_over}
-        changed = [t for t in self.tables if t.name in phases and (everything or self._news(t, phases[t.name]))]
+        changed = [t for t in self.tables if t.name in phases and (everything or self._is_changed(t, phases[t.name]))]
         self._reported = {**self._reported, **{t.name: self._key(t, phases[t.name]) for t in changed}}
         self.context.reporter.report(
             epoch=self.epoch,
@@ -305,16 +307,16 @@ class StreamRun:
             return TablePhase.CATCHING_UP  # it will not flow here
         return TablePhase.STREAMING if self._applier.consistent(table) else TablePhase.CATCHING_UP
 
-    def _news(self, table: StreamTable, phase: TablePhase) -> bool:
+    def _is_changed(self, table: StreamTable, phase: TablePhase) -> bool:
         return self._reported.get(table.name) != self._key(table, phase)
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
         return f"{phase} {table.state.commit_number} {table.target.fallback}"
 
-    def _entry(self, table: StreamTable, phase: TablePhase) -> dict[str, object]:
+    def _entry(self, table: StreamTable, phase: TablePhase) -> TableReport:
         position = self._applier.position(table).to_dict()
         if table.error is not None:
-            return failed_entry(table.name, table.error, table.state) | {"position": position}
+            return failed_entry(table.name, table.error, table.state, position=position)
         return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.fallback)
 
     def _observe(self) -> tuple[Received | None, float]:
