@@ -1,6 +1,6 @@
 """Numbers of one driver for Prometheus: what it reports to its controller, shown as it is said.
 
-Names are an interface: see docs/operator.md. Why it is right: nothing is counted here, so what is
+Names are an interface: see docs/reference/metrics.md. Why it is right: nothing is counted here, so what is
 shown and what is reported cannot differ; a metric of which nothing was said yet is left out. A page
 that cannot be served costs the run nothing.
 """
@@ -50,7 +50,7 @@ def _ago(said: Mapping[str, Any], name: str) -> float | None:
 
 OF_RUN = (
     Metric("cdcsync_driver_epoch", "gauge", "the run's epoch: each start of a driver has a higher one", lambda s: s.get("epoch")),
-    Metric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver last had news", lambda s: s.get("at")),
+    Metric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver reported last", lambda s: s.get("at")),
     Metric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source", lambda s: s.get("lag_seconds")),
     Metric(
         "cdcsync_driver_received_timestamp_seconds", "gauge", "when an event or heartbeat of the source came last",
@@ -66,10 +66,10 @@ OF_RUN = (
     Metric("cdcsync_driver_commits_total", "counter", "commits to targets", _of("done", "commits")),
     Metric("cdcsync_driver_snapshot_splits", "gauge", "splits of the snapshot as far as planned", _of("snapshot", "splitsTotal")),
     Metric("cdcsync_driver_snapshot_splits_finished", "gauge", "splits read", _of("snapshot", "splitsFinished")),
-    Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of upkeep of the targets", _of("maintenance", "steps")),
-    Metric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on upkeep", _of("maintenance", "seconds")),
-    Metric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by upkeep", _of("maintenance", "bytes")),
-    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "dead files removed by upkeep", _of("maintenance", "filesRemoved")),
+    Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of maintenance of the targets", _of("maintenance", "steps")),
+    Metric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on maintenance", _of("maintenance", "seconds")),
+    Metric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by maintenance", _of("maintenance", "bytes")),
+    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "unused files removed by maintenance", _of("maintenance", "filesRemoved")),
 )  # fmt: skip
 
 
