@@ -1,8 +1,8 @@
 """Numbers of one driver for Prometheus: what it reports to its controller, shown as it is said.
 
-Names are an interface: see docs/reference/metrics.md. Why it is right: nothing is counted here, so what is
-shown and what is reported cannot differ; a metric of which nothing was said yet is left out. A page
-that cannot be served costs the run nothing.
+Names are an interface (docs/reference/metrics.md). Why it is right: nothing is counted here, so
+what is shown and what is reported cannot differ; a metric of which nothing was said yet is left
+out. A page that cannot be served costs the run nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ OF_RUN = (
     Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of maintenance of the targets", _of("maintenance", "steps")),
     Metric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on maintenance", _of("maintenance", "seconds")),
     Metric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by maintenance", _of("maintenance", "bytes")),
-    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "unused files removed by maintenance", _of("maintenance", "filesRemoved")),
+    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "files removed by maintenance", _of("maintenance", "filesRemoved")),
 )  # fmt: skip
 
 
