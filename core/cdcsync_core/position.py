@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 
 _FILE = re.compile(r".+\.(\d+)")
 
@@ -226,7 +227,7 @@ def other_kind() -> CdcError:
         Reason.POSITION_LOST,
         "transactions with GTIDs meet transactions without: gtid_mode was changed on the source",
         needed="the gtid_mode with which the tables were read",
-        remedy="set gtid_mode as it was, or read the tables again (spec.resnapshot)",
+        remedy=f"set gtid_mode as it was, or {RESNAPSHOT_ALL}",
     )
 
 

@@ -17,6 +17,7 @@ import pymysql
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.table import TableId, quote
 
 #: who is to be granted something where the error does not say
@@ -169,7 +170,7 @@ def _changed(found: str, _text: str) -> CdcError:
         Reason.SCHEMA_CHANGE_REFUSED,
         found,
         needed="the definition of the plan",
-        remedy="read the table again: spec.resnapshot",
+        remedy=RESNAPSHOT,
     )
 
 

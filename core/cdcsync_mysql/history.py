@@ -24,6 +24,7 @@ from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.connection import Connection, SourceConnection, fetch
 from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
@@ -165,5 +166,5 @@ def _lost(found: str, needed: str) -> CdcError:
         Reason.POSITION_LOST,
         found,
         needed=needed,
-        remedy="point spec.source at the server that the position was taken on, or read the tables again (spec.resnapshot)",
+        remedy=f"point spec.source at the server that the position was taken on, or {RESNAPSHOT_ALL}",
     )

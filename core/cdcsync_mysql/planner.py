@@ -22,6 +22,7 @@ from typing import Any
 
 from cdcsync_core.chunk import Bound, KeyValue, Split
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.table import INTEGERS, Table, TableId, quote
 from cdcsync_mysql.catalog import read_indexes, read_table
 from cdcsync_mysql.connection import Connection, fetch
@@ -116,7 +117,7 @@ def _index_name(connection: Connection, table: Table) -> str:
         Reason.SCHEMA_CHANGE_REFUSED,
         f"no unique index over {', '.join(table.key)} any more",
         needed="the definition of the plan",
-        remedy="read the table again: spec.resnapshot",
+        remedy=RESNAPSHOT,
         table=str(table.id),
     )
 

@@ -25,6 +25,7 @@ from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, f
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_spark.wire.binlog.compression import MAX_EVENT
 from cdcsync_spark.wire.binlog.parser import Flavor
 
@@ -328,7 +329,7 @@ def _explained(number: int, text: str, start: Position) -> CdcError:
             Reason.POSITION_LOST,
             f"{said}, starting from {_place(start)}",
             needed="a binlog that still holds that position",
-            remedy="read the tables again (spec.resnapshot); keep binlogs longer (binlog_expire_logs_seconds)",
+            remedy=f"{RESNAPSHOT_ALL}; keep binlogs longer (binlog_expire_logs_seconds)",
         )
     return fail(Reason.SOURCE_UNREACHABLE, said, needed="a running dump")
 

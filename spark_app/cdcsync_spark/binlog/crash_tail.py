@@ -28,6 +28,7 @@ import pyarrow as pa
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source, connect, fetch
@@ -151,7 +152,7 @@ class TailReader:
                 f"the binlog file {left.file} was purged before its end was seen, and {name} is {value}: if the server"
                 " crashed meanwhile, its last transactions may be lost",
                 needed=f"the file, or {name} = 1",
-                remedy="resnapshot the tables (spec.resnapshot)",
+                remedy=RESNAPSHOT_ALL,
             )
 
     def _collected(
@@ -179,7 +180,7 @@ class TailReader:
                 Reason.XA_UNSUPPORTED,
                 f"an XA COMMIT ({xid}) before a crash of the source, whose XA PREPARE is in no binlog file",
                 needed="the binlog with the XA PREPARE",
-                remedy="resnapshot the tables (spec.resnapshot); keep the binlog longer",
+                remedy=f"{RESNAPSHOT_ALL}; keep the binlog longer",
             )
         return (item.event() for item in found.rows)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.text import Statement
@@ -50,7 +51,7 @@ class OpenTransaction:
                 Reason.LOG_INCOMPLETE,
                 f"ROLLBACK TO SAVEPOINT {name} after the savepoints {', '.join(known) or '(none)'}",
                 needed="one of them, by a name of ASCII letters where there are several",
-                remedy="resnapshot the tables: spec.resnapshot",
+                remedy=RESNAPSHOT_ALL,
             )
         self.barrier = known[name.lower()]
         del self.rows[self.barrier :]

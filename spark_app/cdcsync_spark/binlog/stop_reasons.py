@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.table import TableId
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.text import Statement
@@ -15,14 +16,14 @@ def statement_error(statement: Statement, table: TableId, why: str | None = None
             Reason.LOG_INCOMPLETE,
             f"a change in statement format: {shown}" + (f" ({why})" if why else ""),
             needed="row format in every session (binlog_format=ROW)",
-            remedy=f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+            remedy=resnapshot(table),
             table=str(table),
         )
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"a statement that may change the table: {shown}",
         needed="no DDL on a captured table (schemaChange.behavior: fail)",
-        remedy=f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        remedy=resnapshot(table),
         table=str(table),
     )
 
@@ -32,6 +33,6 @@ def xa_error(xid: str, why: str, table: TableId) -> CdcError:
         Reason.XA_UNSUPPORTED,
         f"an XA COMMIT ({xid}) whose XA PREPARE {why}",
         needed="binlog files that go back to the XA PREPARE of every transaction that is still to be committed",
-        remedy=f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]",
+        remedy=resnapshot(table),
         table=str(table),
     )

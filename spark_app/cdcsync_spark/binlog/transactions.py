@@ -34,6 +34,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.binlog.dml_check import may_change_reach
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
@@ -215,7 +216,7 @@ class TransactionAssembler:
             Reason.LOG_INCOMPLETE,
             f"the server reports an incident in its binlog: {incident.text}",
             needed="a binlog that holds every change",
-            remedy="resnapshot all tables: spec.resnapshot",
+            remedy=RESNAPSHOT_ALL,
         )
 
     def _end(self, end: facts.TransactionEnd) -> None:

@@ -24,6 +24,7 @@ from enum import Enum, auto
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.table import TableId
 from cdcsync_mysql.connection import Source, connect, fetch
 from cdcsync_mysql.history import verify_resumable
@@ -154,7 +155,7 @@ class XaSearch:
             Reason.POSITION_LOST,
             f"no transaction of the binlog from {place.begin} on ends at {place.end}",
             needed="the binlog in which it was just found",
-            remedy="resnapshot the tables (spec.resnapshot)",
+            remedy=RESNAPSHOT_ALL,
         )
 
     def _files(self, upto: LogOffset) -> Sequence[str]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.delivery.changelog import Changelog
 
 
@@ -57,5 +58,5 @@ def _null_key(column: str) -> CdcError:
         Reason.TYPE_UNSUPPORTED,
         f"a row whose key column {column} holds a zero or partial date",
         needed="dates of the calendar in the key",
-        remedy="correct the row on the source, then resnapshot the table (spec.resnapshot)",
+        remedy=f"correct the row on the source, then {RESNAPSHOT}",
     )

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Table, TableId
 
@@ -305,7 +306,7 @@ def _continuation(found: Identity, wanted: Identity) -> str:
         return f"create this sync again with another sink path: the table is the sync {found.sync}'s"
     if found.table != wanted.table:
         return f"leave one out (tables.exclude): {found.table} and {wanted.table} have one folder in this store"
-    return f"resnapshot the table: spec.resnapshot: [{{table: {wanted.table}, nonce: N+1}}]"
+    return resnapshot(wanted.table)
 
 
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:

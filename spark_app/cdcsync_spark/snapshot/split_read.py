@@ -23,6 +23,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import Decoder
 from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import same_definition
@@ -88,7 +89,7 @@ class SplitReader:
                 Reason.SCHEMA_CHANGE_REFUSED,
                 "the table's definition changed while it was read",
                 needed="the definition of the plan",
-                remedy=f"read the table again: spec.resnapshot: [{{table: {self.table.id}, nonce: N+1}}]",
+                remedy=resnapshot(self.table.id),
                 table=str(self.table.id),
             )
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
@@ -51,7 +52,7 @@ def refuse_other_definition(connection: Connection, table: Table) -> None:
             Reason.SCHEMA_CHANGE_REFUSED,
             "the source's table has another definition than the target's copy",
             needed="the definition that was copied",
-            remedy=f"read the table again: spec.resnapshot: [{{table: {table.id}, nonce: N+1}}]",
+            remedy=resnapshot(table.id),
             table=str(table.id),
         )
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Upsert
@@ -117,7 +118,7 @@ def _not_once(found: str, table: Table) -> CdcError:
         Reason.SINK_CONFLICT,
         found,
         needed="each key once in the target: nobody else writes rows there",
-        remedy="stop the other writer, then resnapshot the table (spec.resnapshot)",
+        remedy=STOP_OTHER_WRITER,
         table=str(table.id),
     )
 

@@ -10,6 +10,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import StagedFile
@@ -138,7 +139,7 @@ class TablePath:
                 Reason.SINK_CONFLICT,
                 f"the target's column {changed[0]!r} is missing or has another type",
                 needed="the columns that the table was made with",
-                remedy=f"resnapshot the table (spec.resnapshot); or undo the change of the target table, {RUN_AGAIN}",
+                remedy=f"{RESNAPSHOT}; or undo the change of the target table, {RUN_AGAIN}",
                 table=str(self.table),
             )
         self._refuse_not_null(view, table)
@@ -150,7 +151,7 @@ class TablePath:
                 Reason.SINK_CONFLICT,
                 f"the target's column {full[0]!r} was made NOT NULL",
                 needed="columns that take NULL, except for the key: a zero date of the source is one, whatever it declares",
-                remedy=f"resnapshot the table (spec.resnapshot); or ALTER COLUMN {full[0]} DROP NOT NULL there, {RUN_AGAIN}",
+                remedy=f"{RESNAPSHOT}; or ALTER COLUMN {full[0]} DROP NOT NULL there, {RUN_AGAIN}",
                 table=str(self.table),
             )
 

@@ -28,6 +28,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 
 #: reads `size` bytes at `offset` of the file at a path relative to the table
 ReadRange = Callable[[str, int, int], bytes]
@@ -177,5 +178,5 @@ def _unreadable(descriptor: Descriptor, found: str) -> CdcError:
         Reason.SINK_CONFLICT,
         f"the deletion vector {descriptor.to_dict()} has {found}",
         needed="a whole vector beside the table",
-        remedy=f"resnapshot the table (spec.resnapshot); or restore the file, {RUN_AGAIN}",
+        remedy=f"{RESNAPSHOT}; or restore the file, {RUN_AGAIN}",
     )

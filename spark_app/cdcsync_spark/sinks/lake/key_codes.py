@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.table import Column, Table
 from cdcsync_core.typemap import arrow_type
 
@@ -102,7 +103,7 @@ class KeyCodec:
             Reason.SINK_CONFLICT,
             f"the target holds {found}",
             needed="rows of the source only: nobody else writes there",
-            remedy="stop the other writer, then resnapshot the table (spec.resnapshot)",
+            remedy=STOP_OTHER_WRITER,
             table=self.table,
         )
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.table import Table
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
 from cdcsync_spark.sinks.lake.key_runs import Hits, Rows, Run, Scratch, joined, merged, run_of_file
@@ -223,7 +224,7 @@ class KeyIndex:
                 Reason.SINK_CONFLICT,
                 f"the target holds {twice} more rows of changed keys than keys",
                 needed="each key once in the target: nobody else writes rows there",
-                remedy="stop the other writer, then resnapshot the table (spec.resnapshot)",
+                remedy=STOP_OTHER_WRITER,
                 table=str(self.table.id),
             )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_lake.failures import brief, store_error
 
 
@@ -21,7 +22,7 @@ def sink_error(error: Exception, text: str, doing: str, table: str) -> CdcError:
             Reason.SINK_CONFLICT,
             f"{doing} failed: {brief(text)}",
             needed="the table as it was made",
-            remedy=f"resnapshot the table (spec.resnapshot); or undo the change of the target table, {RUN_AGAIN}",
+            remedy=f"{RESNAPSHOT}; or undo the change of the target table, {RUN_AGAIN}",
             table=table,
         )
     return of_the_run(known)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType, Table
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
@@ -83,7 +84,7 @@ def _changed(table: Table, found: str, needed: str) -> CdcError:
         Reason.SCHEMA_CHANGE_REFUSED,
         f"{found}, without a statement in the log that changed them",
         needed=f"the planned definition: {needed}",
-        remedy="read the table again by spec.resnapshot",
+        remedy=RESNAPSHOT,
         table=str(table.id),
     )
 
@@ -93,7 +94,7 @@ def _metadata_missing(table: Table) -> CdcError:
         Reason.ROW_METADATA_NOT_FULL,
         "rows whose TABLE_MAP event does not name and describe the columns",
         needed="binlog_row_metadata=FULL",
-        remedy="SET GLOBAL binlog_row_metadata = 'FULL'; then read the table again by spec.resnapshot",
+        remedy=f"SET GLOBAL binlog_row_metadata = 'FULL'; then {RESNAPSHOT}",
         table=str(table.id),
     )
 

@@ -33,6 +33,7 @@ from typing import Literal
 from cdcsync_core.errors import DecodeError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.table import TableId
 from cdcsync_spark.wire.binlog import events, sql_forms
 from cdcsync_spark.wire.binlog.compression import unpack_payload
@@ -143,7 +144,7 @@ class EventParser:
                 Reason.POSITION_LOST,
                 f"no event of the binlog ends at {known}: the next one ends at {here}",
                 needed="the binlog that the tables were read from",
-                remedy="resnapshot the tables (spec.resnapshot)",
+                remedy=RESNAPSHOT_ALL,
             )
         return ()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.table import TableId
 from cdcsync_spark.wire.binlog.compression import unpack_mariadb
 from cdcsync_spark.wire.binlog.event_type import EventType
@@ -173,7 +174,7 @@ def _incomplete_image(table: str) -> CdcError:
         Reason.ROW_IMAGE_NOT_FULL,
         "a row image without all columns in the log",
         needed="binlog_row_image=FULL in every session that writes",
-        remedy="SET GLOBAL binlog_row_image = 'FULL'; then read the table again",
+        remedy=f"SET GLOBAL binlog_row_image = 'FULL'; then {RESNAPSHOT}",
         table=table,
     )
 

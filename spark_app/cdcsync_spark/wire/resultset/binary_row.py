@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.table import INTEGERS, LABELLED, Column, Table
 from cdcsync_core.typemap import arrow_schema, arrow_type
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
@@ -196,6 +197,6 @@ def _changed(table: Table, found: str) -> CdcError:
         Reason.SCHEMA_CHANGE_REFUSED,
         f"the result has {found}",
         needed="the definition of the plan",
-        remedy=f"read the table again: spec.resnapshot: [{{table: {table.id}, nonce: N+1}}]",
+        remedy=resnapshot(table.id),
         table=str(table.id),
     )

@@ -1,0 +1,13 @@
+"""Remedies that several errors share, in one wording each."""
+
+from __future__ import annotations
+
+#: where the error names the table already, and where all tables are concerned
+RESNAPSHOT = "resnapshot the table (spec.resnapshot)"
+RESNAPSHOT_ALL = "resnapshot the tables (spec.resnapshot)"
+STOP_OTHER_WRITER = f"stop the other writer, then {RESNAPSHOT}"
+
+
+def resnapshot(table: object) -> str:
+    """With the field as it is written in a manifest."""
+    return f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]"
