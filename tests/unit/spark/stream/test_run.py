@@ -1,4 +1,4 @@
-"""What a stream says of itself: how far behind it is, to its controller; who it is, to the
+"""What a stream reports to its controller: how far behind it is; and its replica ids at the
 server."""
 
 from __future__ import annotations
@@ -87,38 +87,40 @@ class Reported:
         reporter = SimpleNamespace(report=lambda **parts: self.reports.append(parts))
         config = SimpleNamespace(kind=self.kind)
         context: Any = SimpleNamespace(resource=resource("shop"), reporter=reporter, config=config)
-        spark: Any = None
-        self.run = StreamRun(context, spark, self.tables, 1, 3600.0, lambda: self.now, lambda: self.wall)
+        begin: Any = None
+        self.run = StreamRun(context, self.tables, 1, begin, 3600.0, lambda: self.now, lambda: self.wall)
 
-    def hear(self, start: int, end: int, timestamp: float | None, changes: int = 0) -> None:
-        self.run._apply(BinlogBatch(at(start), at(end), timestamp, "", (), changes=changes))
+    def apply(self, start: int, end: int, timestamp: float | None, changes: int = 0) -> None:
+        self.run.apply(BinlogBatch(at(start), at(end), timestamp, "", (), changes=changes))
 
     def receive(self, **parts: Any) -> None:
-        """What the reader notes."""
+        """What the reader has noted."""
         received = Received(since=0.0, **parts)
-        self.run._received = SimpleNamespace(read=lambda: received)  # type: ignore[assignment]
+        self.run.reports.received = SimpleNamespace(read=lambda: received)  # type: ignore[assignment]
 
-    def say(self, *, everything: bool = False) -> dict[str, Any]:
-        self.run._report(everything=everything)
+    def report(self, *, everything: bool = False) -> dict[str, Any]:
+        self.run.reports.report(everything=everything)
         return self.reports[-1]
 
 
-def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
-    """It is a number, and later everybody can see how old that is."""
+def test_a_silent_binlog_is_known_as_of_its_last_heartbeat() -> None:
+    """It is a time, whose age grows visibly."""
     stream = Reported([stream_table("a")])
-    said = stream.say(everything=True)
-    assert (said["position"]["timestamp"], said["lag_seconds"]) == ("", None), "not known before anything was applied"
-    stream.hear(100, 200, 998.0)
-    said = stream.say()
-    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (998.0, 2.0)
+    report = stream.report(everything=True)
+    assert (report["position"]["timestamp"], report["lag_seconds"]) == ("", None), (
+        "not known before anything was applied"
+    )
+    stream.apply(100, 200, 998.0)
+    report = stream.report()
+    assert (unix_time(report["position"]["timestamp"]), report["lag_seconds"]) == (998.0, 2.0)
     stream.wall, stream.now = 1060.0, 60.0
-    assert stream.say()["lag_seconds"] == 62.0, "what was committed since is not known"
+    assert stream.report()["lag_seconds"] == 62.0, "what was committed since is not known"
     stream.receive(last=58.0, end=58.0)
-    said = stream.say()
-    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1058.0, 0.0)
+    report = stream.report()
+    assert (unix_time(report["position"]["timestamp"]), report["lag_seconds"]) == (1058.0, 0.0)
     stream.wall, stream.now = 1119.0, 119.0
-    said = stream.say()
-    assert (unix_time(said["position"]["timestamp"]), said["lag_seconds"]) == (1058.0, 61.0), (
+    report = stream.report()
+    assert (unix_time(report["position"]["timestamp"]), report["lag_seconds"]) == (1058.0, 61.0), (
         "two heartbeats are missing"
     )
 
@@ -126,90 +128,90 @@ def test_a_silent_log_is_known_as_of_its_last_heartbeat() -> None:
 def test_a_driver_whose_sink_hangs_reports_since_when() -> None:
     stream = Reported([stream_table("a")])
     stream.receive(last=0.0, changes=3)
-    stream.hear(100, 200, 999.0, changes=3)
-    assert stream.say()["flow"] == {"heard": True, "silence": 0.0, "waiting": 0.0, "commit": None}
+    stream.apply(100, 200, 999.0, changes=3)
+    assert stream.report()["flow"] == {"heard": True, "silence": 0.0, "waiting": 0.0, "commit": None}
     stream.now = 10.0
     stream.receive(last=10.0, end=10.0, changes=5)
-    stream.run._observe()
+    stream.run.reports.observe()
     stream.now, stream.wall = 95.0, 1095.0
     stream.receive(last=94.0, end=94.0, changes=5)
-    said = stream.say()
-    assert (said["flow"]["silence"], said["flow"]["waiting"], said["lag_seconds"]) == (1.0, 85.0, 96.0)
-    stream.hear(200, 300, 1010.0, changes=5)
-    said = stream.say()
-    assert (said["flow"]["waiting"], said["lag_seconds"]) == (0.0, 0.0)
+    report = stream.report()
+    assert (report["flow"]["silence"], report["flow"]["waiting"], report["lag_seconds"]) == (1.0, 85.0, 96.0)
+    stream.apply(200, 300, 1010.0, changes=5)
+    report = stream.report()
+    assert (report["flow"]["waiting"], report["lag_seconds"]) == (0.0, 0.0)
 
 
 def test_a_table_flows_in_a_stream_and_not_where_it_is_brought_there() -> None:
-    said = {kind: Reported([stream_table("a")], kind).say(everything=True)["tables"] for kind in RunKind}
-    assert said[RunKind.STREAM][0]["phase"] == "Streaming"
-    assert said[RunKind.CATCH_UP][0]["phase"] == "CatchingUp"
+    report = {kind: Reported([stream_table("a")], kind).report(everything=True)["tables"] for kind in RunKind}
+    assert report[RunKind.STREAM][0]["phase"] == "Streaming"
+    assert report[RunKind.CATCH_UP][0]["phase"] == "CatchingUp"
 
 
 def test_a_source_whose_clock_is_ahead_is_not_ahead() -> None:
     stream = Reported([stream_table("a")])
-    stream.hear(100, 200, 1003.0)
-    assert stream.say()["lag_seconds"] == 0.0
+    stream.apply(100, 200, 1003.0)
+    assert stream.report()["lag_seconds"] == 0.0
 
 
-def test_what_another_table_does_makes_no_news_of_an_idle_one() -> None:
-    """Thousands of idle tables would be told of again and again, for a position that is the
+def test_changes_of_another_table_do_not_report_an_idle_one() -> None:
+    """Thousands of idle tables would be reported repeatedly, for a position that is the
     reader's."""
     stream = Reported([stream_table("a"), stream_table("b")])
-    assert [t["name"] for t in stream.say(everything=True)["tables"]] == ["shop.a", "shop.b"]
-    stream.hear(100, 200, 999.0)
-    said = stream.say()
-    assert (said["tables"], said["position"]["offset"]) == ([], 200)
+    assert [t["name"] for t in stream.report(everything=True)["tables"]] == ["shop.a", "shop.b"]
+    stream.apply(100, 200, 999.0)
+    report = stream.report()
+    assert (report["tables"], report["position"]["offset"]) == ([], 200)
     stream.tables[1].committed = -3601.0
-    stream.hear(200, 300, 999.0)
-    assert [(t["name"], t["position"]["offset"]) for t in stream.say()["tables"]] == [("shop.b", 300)]
+    stream.apply(200, 300, 999.0)
+    assert [(t["name"], t["position"]["offset"]) for t in stream.report()["tables"]] == [("shop.b", 300)]
     stream.tables[0].error = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
-    stream.hear(300, 400, 999.0)
-    assert [(t["name"], t["position"]["offset"]) for t in stream.say()["tables"]] == [("shop.a", 100)]
-    assert [t["position"]["offset"] for t in stream.say(everything=True)["tables"]] == [100, 400]
+    stream.apply(300, 400, 999.0)
+    assert [(t["name"], t["position"]["offset"]) for t in stream.report()["tables"]] == [("shop.a", 100)]
+    assert [t["position"]["offset"] for t in stream.report(everything=True)["tables"]] == [100, 400]
 
 
-def test_a_table_that_stops_while_a_report_is_made_is_not_said_to_have_passed_that_place(
+def test_a_table_that_stops_while_a_report_is_made_is_not_reported_beyond_its_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Batches are applied in another thread: the place that is told with a flowing table must be
-    one that it has."""
+    """Batches are applied in another thread: the position that is reported with a flowing table
+    must be one that it has."""
     stream = Reported([stream_table("a")])
-    phase = stream.run._phase
+    phase = stream.run.reports._phase
 
     def stopping(table: StreamTable) -> TablePhase:
         found = phase(table)
         if table.error is None:
             table.error = fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE a", table="shop.a")
-            stream.hear(100, 200, 999.0)
+            stream.apply(100, 200, 999.0)
         return found
 
-    monkeypatch.setattr(stream.run, "_phase", stopping)
-    assert stream.say()["position"]["offset"] == 100
-    said = stream.say()
-    assert (said["tables"][0]["phase"], said["position"]["offset"]) == ("Failed", 200)
+    monkeypatch.setattr(stream.run.reports, "_phase", stopping)
+    assert stream.report()["position"]["offset"] == 100
+    report = stream.report()
+    assert (report["tables"][0]["phase"], report["position"]["offset"]) == ("Failed", 200)
 
 
-def test_the_first_batch_stamps_idle_tables_on_a_machine_that_has_just_started_too() -> None:
-    """Rule R4: nobody knows how old their last commits are."""
+def test_the_first_batch_checkpoints_idle_tables_also_on_a_machine_that_has_just_started() -> None:
+    """Rule R4: the age of their last commits is not known."""
     table = stream_table("a")
     stream = Reported([StreamTable(table.name, table.target, table.state)])
-    stream.hear(100, 200, 1000.0)
+    stream.apply(100, 200, 1000.0)
     assert stream.tables[0].state.position == at(200)
 
 
-def test_a_clock_that_is_set_back_stops_no_report_and_no_stamp() -> None:
+def test_a_clock_that_is_set_back_stops_no_report_and_no_checkpoint() -> None:
     """A node's clock was an hour ahead: what is due is due after the seconds that passed."""
     stream = Reported([stream_table("a")])
-    stream.say(everything=True)
-    stream.hear(100, 200, 1000.0)
+    stream.report(everything=True)
+    stream.apply(100, 200, 1000.0)
     stream.wall -= 3600
     stream.now += 1.9
-    stream.run._report_if_due()
+    stream.run.reports.report_if_due()
     assert len(stream.reports) == 1
     stream.now += 0.1
-    stream.run._report_if_due()
+    stream.run.reports.report_if_due()
     assert len(stream.reports) == 2
     stream.now += 3600
-    stream.hear(200, 300, 1000.0)
+    stream.apply(200, 300, 1000.0)
     assert stream.tables[0].state.position == at(300)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,9 +19,8 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.sinks.base import Build, Closed
-from cdcsync_spark.stream import run as stream
 from cdcsync_spark.stream.applier import StreamTable
-from cdcsync_spark.stream.run import StreamRun, run_stream
+from cdcsync_spark.stream.run import StreamRun, follow
 from support.facts import at
 from support.memory_target import MemoryTarget
 from unit.spark.stream.test_run import resource
@@ -82,7 +80,7 @@ class Query:
     [(["failed"], 1), ([NOT_CONNECTED] * 3 + ["failed"], 4), ([NOT_CONNECTED] * 9, 5)],
 )
 def test_a_source_whose_process_came_too_late_is_started_again(
-    warming: StreamTable, monkeypatch: pytest.MonkeyPatch, errors: list[str], starts: int
+    warming: StreamTable, errors: list[str], starts: int
 ) -> None:
     """Spark waits for ten seconds, which a busy machine takes; then nothing has been read yet."""
     context = SimpleNamespace(
@@ -92,47 +90,48 @@ def test_a_source_whose_process_came_too_late_is_started_again(
         stopping=SimpleNamespace(is_set=lambda: False, wait=lambda _: None),
         failed={},
     )
-    run = StreamRun(cast(Any, context), cast(Any, None), [warming], 1, 3600.0)
-    begun: list[str] = []
+    begun: list[int] = []
 
-    def start_query() -> Query:
-        run._starts += 1
-        begun.append(errors[len(begun)])
-        return Query(begun[-1])
+    def begin(_: object, number: int) -> Query:
+        begun.append(number)
+        return Query(errors[len(begun) - 1])
 
-    monkeypatch.setattr(run, "_start_query", start_query)
+    run = StreamRun(cast(Any, context), [warming], 1, cast(Any, begin), 3600.0)
     with pytest.raises(Exception, match="Spark ended the stream"):
         run.run()
-    assert len(begun) == starts
+    assert begun == list(range(1, starts + 1))
 
 
-def test_a_run_that_ends_early_builds_no_index_to_its_end(
-    warming: StreamTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process would live on for as long as that takes, and nobody would know why."""
+def test_a_run_that_ends_early_builds_no_index_to_its_end(warming: StreamTable) -> None:
+    """Its process would live on for as long as that takes."""
     starting: Future[Any] = Future()
     starting.set_exception(fail(Reason.INTERNAL_ERROR, "no Spark"))
-    config = SimpleNamespace(tables=[None], epoch=1)
-    monkeypatch.setattr(stream, "connect", lambda _: nullcontext())
-    monkeypatch.setattr(stream, "log_retention_seconds", lambda _: None)
-    monkeypatch.setattr(stream, "_open", lambda *_: warming)
+    context = SimpleNamespace(config=SimpleNamespace(epoch=1), starting=starting)
     with pytest.raises(Exception, match="no Spark"):
-        run_stream(cast(Any, SimpleNamespace(config=config, source=None, starting=starting)))
+        follow(cast(Any, context), [warming], None)
     assert cast(Warming, warming.target).closed.is_set()
 
 
 def test_a_drain_gives_up_a_batch_that_waits_for_an_index(warming: StreamTable) -> None:
     """It has half a minute, an index may take longer; the next run reads the batch again (R5)."""
-    context = SimpleNamespace(resource=resource("shop"), failed={})
-    run = StreamRun(cast(Any, context), cast(Any, None), [warming], 1, 3600.0)
+    config = SimpleNamespace(kind=RunKind.STREAM)
+    context = SimpleNamespace(resource=resource("shop"), config=config, reporter=None, failed={})
+    handed: list[Any] = []
+
+    def begin(on_batch: Any, _: int) -> Any:
+        handed.append(on_batch)
+        return Query()
+
+    run = StreamRun(cast(Any, context), [warming], 1, begin, 3600.0)
+    run.query.start()
     stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "a statement")
     after = FilePosition(at(200))
     batch = BinlogBatch(FilePosition(at(100)), after, None, "", (TableBatch("shop.orders", "", 0, 0, after, stop),))
     rows = SimpleNamespace(collect=lambda: [{"batch": batch.to_json()}])
-    applying = threading.Thread(target=run._on_batch, args=(rows, 0))
+    applying = threading.Thread(target=handed[0], args=(rows, 0))
     applying.start()
     assert cast(Warming, warming.target).waits.wait(SECONDS)
-    run._close(cast(Any, SimpleNamespace(stop=lambda: None)))
+    run.close()
     applying.join(SECONDS)
     assert not applying.is_alive()
-    assert (run._error, warming.error, run._applier.reader) == (None, None, FilePosition(at(100)))
+    assert (run.query.error, warming.error, run.applier.reader) == (None, None, FilePosition(at(100)))

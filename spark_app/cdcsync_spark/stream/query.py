@@ -1,0 +1,112 @@
+"""The stream's query in Spark: starts it, hands its batches over, and ends it between two of them.
+
+Why it is right: batches are applied under a lock that `close` takes as well, so Spark interrupts
+none in the middle. What a closed query does not apply is read again by the next run (R5).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_spark.binlog.batch import BinlogBatch
+from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.sinks.base import Closed
+from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
+
+#: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
+_MOST_STARTS = 5
+_NOT_CONNECTED = "Python worker failed to connect back"
+
+OnBatch: TypeAlias = "Callable[[DataFrame, int], None]"
+#: starts the query for the nth time
+Begin: TypeAlias = "Callable[[OnBatch, int], StreamingQuery]"
+
+
+def begin_in_spark(spark: SparkSession, scratch: Path, settings: ReaderSettings) -> Begin:
+    """Each start has a checkpoint of its own in `scratch`."""
+
+    def begin(on_batch: OnBatch, number: int) -> StreamingQuery:
+        settings.folder.mkdir(exist_ok=True)
+        save_settings(settings, scratch / "reader.pickle")
+        spark.dataSource.register(BinlogSource)
+        rows = spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle")).load()
+        return (
+            rows.writeStream.foreachBatch(on_batch)
+            .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))
+            .trigger(processingTime="0 seconds")  # the reader keeps the interval
+            .start()
+        )
+
+    return begin
+
+
+class StreamQuery:
+    """`apply` is called in Spark's stream thread; its first error ends the query and is `error`."""
+
+    def __init__(self, begin: Begin, apply: Callable[[list[BinlogBatch]], None]) -> None:
+        self._begin = begin
+        self._apply = apply
+        self._query: StreamingQuery | None = None
+        self._starts = 0
+        self._has_read = False
+        self._applying = threading.Lock()
+        self._closing = False
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        self._starts += 1
+        self._query = self._begin(self._on_batch, self._starts)
+
+    def start_again_if_unread(self) -> None:
+        if self._is_unread():
+            self.start()
+
+    @property
+    def ended(self) -> bool:
+        """By itself or by an error, and not to be started again."""
+        return self.error is not None or not (self._started.isActive or self._is_unread())
+
+    def failure(self) -> CdcError | None:
+        """Spark's own error."""
+        found = self._started.exception()
+        return fail(Reason.INTERNAL_ERROR, f"Spark ended the stream: {str(found)[:500]}") if found else None
+
+    def close(self) -> None:
+        """Waits for the batch that is being applied: Spark would interrupt it in the middle."""
+        with self._applying:
+            self._closing = True
+        self._started.stop()
+
+    @property
+    def _started(self) -> StreamingQuery:
+        assert self._query is not None, "started before"
+        return self._query
+
+    def _is_unread(self) -> bool:
+        """Whether the query ended because the machine was too busy to start its source, so that
+        nothing was read."""
+        if self._has_read or self._starts >= _MOST_STARTS or self._started.isActive:
+            return False
+        return _NOT_CONNECTED in str(self._started.exception())
+
+    def _on_batch(self, rows: DataFrame, _: int) -> None:
+        """An error is kept as it is, because Spark turns it into a text."""
+        with self._applying:
+            if self._closing:
+                return
+            try:
+                batches = [BinlogBatch.from_json(row["batch"]) for row in rows.collect()]
+                self._has_read = self._has_read or bool(batches)
+                self._apply(batches)
+            except Closed:
+                return
+            except BaseException as e:
+                self.error = self.error or e
+                raise
