@@ -103,6 +103,8 @@ class SourceConnection(pymysql.connections.Connection):
     before the login, and within a question no answer beyond its limits."""
 
     source: Source
+    #: positions whose history was verified on it (see `history`)
+    verified_positions: set[object]
     _held = 0
     _logged_in = False
     #: of the packet, and of the answer, that is being read
@@ -210,6 +212,7 @@ def connect(
             defer_connect=True,
         )
         connection.source = source
+        connection.verified_positions = set()
         _open(connection, max_seconds)
     except (pymysql.MySQLError, OSError) as e:
         raise _mapped(source, e, doing) from e

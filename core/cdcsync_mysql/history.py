@@ -17,7 +17,7 @@ any error. So every connection proves its position first:
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
@@ -49,7 +49,7 @@ def verify_resumable(connection: Connection, facts: ServerFacts, lineage: Lineag
         raise _lost(f"the server's binlog is {facts.log}", f"{lineage.newest}, where the position was taken")
     if position is None:
         return
-    proved: set[Position] = cast(Any, connection).__dict__.setdefault("proved_positions", set())
+    proved = _verified_positions(connection)
     if position in proved:
         return
     if isinstance(position, GtidPosition):
@@ -57,6 +57,11 @@ def verify_resumable(connection: Connection, facts: ServerFacts, lineage: Lineag
     else:
         _verify_offset(connection, facts, position)
     proved.add(position)
+
+
+def _verified_positions(connection: Connection) -> set[object]:
+    """Of this connection, whose server and binlog stay the same; another kind keeps none."""
+    return connection.verified_positions if isinstance(connection, SourceConnection) else set()
 
 
 def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:

@@ -13,13 +13,13 @@ ends no other dump for it. Sources: MySQL source documentation, "COM_BINLOG_DUMP
 from __future__ import annotations
 
 import struct
-from typing import Any, cast
 
 import pymysql
 from pymysql.constants import COMMAND
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_mysql.connection import Source, connect, map_error
+from cdcsync_mysql.protocol import drop, read_payload, send_command
 
 _NON_BLOCKING = 1
 _FIRST_EVENT = 4
@@ -33,20 +33,19 @@ def file_created_at(source: Source, file: str) -> int:
     PrivilegeMissing."""
     doing = f"reading the head of {file}"
     with connect(source) as connection:
-        dump = cast(Any, connection)
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE'")
                 cursor.execute("SET @mariadb_slave_capability = 4")
             request = struct.pack("<IHI", _FIRST_EVENT, _NON_BLOCKING, 0) + file.encode()
-            dump._execute_command(COMMAND.COM_BINLOG_DUMP, request)
+            send_command(connection, COMMAND.COM_BINLOG_DUMP, request)
             for _ in range(3):
-                timestamp, kind = _EVENT_HEAD.unpack_from(dump._read_packet().get_all_data())
+                timestamp, kind = _EVENT_HEAD.unpack_from(read_payload(connection))
                 if kind == _FORMAT_DESCRIPTION:
                     return int(timestamp)
         except (pymysql.MySQLError, OSError, struct.error) as e:
             raise map_error(e, doing) from e
         finally:
             # the dump goes on until the socket is closed
-            dump._force_close()
+            drop(connection)
     raise fail(Reason.POSITION_LOST, f"{doing}: it has no format description", needed="a binlog file")

@@ -26,6 +26,7 @@ from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
+from cdcsync_mysql.protocol import interrupt, send_command, skip_packet, socket_of
 from cdcsync_spark.wire.binlog.compression import MAX_EVENT
 from cdcsync_spark.wire.binlog.parser import Flavor
 
@@ -64,7 +65,7 @@ def dump_begin(at: LogOffset) -> LogOffset:
     return at if at.offset < _ADDRESSABLE else LogOffset(at.file, 4)
 
 
-def patience(heartbeat_seconds: float) -> float:
+def silence_timeout(heartbeat_seconds: float) -> float:
     """How long a source that sends heartbeats may be silent before it is lost: three of them, at
     least ten seconds more than one."""
     return max(3 * heartbeat_seconds, heartbeat_seconds + 10)
@@ -77,7 +78,7 @@ class BinlogClient:
     where: a `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set).
     `replica_id` is the same for successive runs; with 0 the dump is of no replica: it ends no other
     one and no other one ends it. With `nonblocking` the stream ends at the end of the log. A
-    connection that is silent for `silence_seconds` (by default the `patience`) is lost; one whose
+    connection that is silent for `silence_seconds` (default: `silence_timeout`) is lost; one whose
     first packet takes longer than `begin_seconds` (by default as long) has not begun.
     """
 
@@ -99,7 +100,7 @@ class BinlogClient:
         self._replica_id = replica_id
         self._heartbeat = heartbeat_seconds
         self._nonblocking = nonblocking
-        self._silence = patience(heartbeat_seconds) if silence_seconds is None else silence_seconds
+        self._silence = silence_timeout(heartbeat_seconds) if silence_seconds is None else silence_seconds
         self._begin = self._silence if begin_seconds is None else min(begin_seconds, self._silence)
         self._closed = False
 
@@ -135,13 +136,7 @@ class BinlogClient:
     def close(self) -> None:
         """Ends the dump, also from another thread while it waits; may be called again."""
         self._closed = True
-        sock = self._connection._sock  # type: ignore[attr-defined]
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                sock = None  # the server was faster
-        self._connection._force_close()  # type: ignore[attr-defined]
+        interrupt(self._connection)
 
     def _ask(self) -> None:
         period = int(self._heartbeat * 1e9)
@@ -151,15 +146,15 @@ class BinlogClient:
             cursor.execute("SET @mariadb_slave_capability = 4")
             if self._replica_id:
                 self._register(cursor)
-        self._connection._execute_command(*self._dump())  # type: ignore[attr-defined]
+        send_command(self._connection, *self._dump())
 
     def _register(self, cursor: Cursor) -> None:
         identity = str(uuid.uuid5(_IDENTITY, str(self._replica_id)))
         cursor.execute("SET @slave_uuid = %s, @replica_uuid = %s", (identity, identity))
         host = b"cdcsync"
         register = struct.pack("<IB", self._replica_id, len(host)) + host + struct.pack("<BBHII", 0, 0, 0, 0, 0)
-        self._connection._execute_command(_COM_REGISTER_REPLICA, register)  # type: ignore[attr-defined]
-        self._connection._read_packet()
+        send_command(self._connection, _COM_REGISTER_REPLICA, register)
+        skip_packet(self._connection)
 
     def _dump(self) -> tuple[int, bytes]:
         flags = (_NON_BLOCKING if self._nonblocking else 0) | (_HEARTBEAT_V2 if self._flavor == "mysql" else 0)
@@ -170,7 +165,9 @@ class BinlogClient:
         return _COM_BINLOG_DUMP, struct.pack("<IHI", at.offset, flags, self._replica_id) + at.file.encode()
 
     def _received(self) -> Iterator[list[memoryview]]:
-        sock = self._connection._sock  # type: ignore[attr-defined]
+        sock = socket_of(self._connection)
+        if sock is None:
+            raise ConnectionError("it is closed")
         sock.settimeout(self._begin)
         packets = _Packets(sock)
         arrived = self._first(packets)

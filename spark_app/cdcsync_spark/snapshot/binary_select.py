@@ -4,13 +4,13 @@ PyMySQL does what is hard to get right (handshake, TLS, authentication, session)
 are read past it, from its socket, because a Python object for each packet and cell costs ten times
 what decoding whole columns costs (`wire.binaryrow`).
 
-Why a short read never passes: rows end with the server's end packet alone. A closed or silent
+Why a short read is never accepted: rows end with the server's end packet alone. A closed or silent
 connection is the same lost connection that PyMySQL would report, an error packet the same error,
 wherever in the result it comes.
 
 Text comes as it is stored: without `character_set_results` the server converts nothing. So bytes
-that are no character are read as they are read from the binlog; converted, they would be question
-marks. The columns' definitions prove it: they name their own character sets. Source: MySQL source
+that are no character are the same as in the binlog; converted, they would be question marks. The
+columns' definitions prove it: they name their own character sets. Source: MySQL source
 documentation, "COM_STMT_PREPARE", "COM_STMT_EXECUTE".
 """
 
@@ -18,20 +18,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Self, cast
+from typing import Self
 
 import pymysql
 from pymysql.constants import CR
 
 from cdcsync_core.table import Table, quote
 from cdcsync_mysql.connection import Connection
+from cdcsync_mysql.protocol import (
+    deprecates_eof,
+    drop,
+    read_payload,
+    read_timeout_of,
+    restore_read_timeout,
+    send_command,
+    skip_packet,
+    socket_of,
+)
 from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
 from cdcsync_spark.wire.resultset.packets import Packets, Payloads
 from cdcsync_spark.wire.resultset.response import Definition, ResultSet
 
 _PREPARE, _EXECUTE, _CLOSE = 0x16, 0x17, 0x19
-_DEPRECATE_EOF = 1 << 24
-#: after this silence what came is looked at: a result's end may be among it
+#: after this silence the received bytes are parsed: a result's end may be among them
 _PAUSE_SECONDS = 0.05
 
 
@@ -48,54 +57,47 @@ def read_select(connection: Connection, table: Table, sql: str) -> Iterator[Deco
     """
     connection.query("SET character_set_results = NULL")
     statement = _prepare(connection, sql)
-    cast(Any, connection)._execute_command(_EXECUTE, struct.pack("<IBI", statement, 0, 1))
+    send_command(connection, _EXECUTE, struct.pack("<IBI", statement, 0, 1))
     with _Response(connection) as response:
         decoder = RowDecoder(table, response.definitions())
         while not response.ended:
             yield from decoder.decode(response.rows())
-    cast(Any, connection)._execute_command(_CLOSE, struct.pack("<I", statement))
+    send_command(connection, _CLOSE, struct.pack("<I", statement))
     connection.query("SET character_set_results = utf8mb4")
 
 
 def _prepare(connection: Connection, sql: str) -> int:
     """The statement's id. The response describes the columns, too; those of the result count, as
     they come with the rows."""
-    pymysql_connection = cast(Any, connection)
-    pymysql_connection._execute_command(_PREPARE, sql)
-    _, statement, columns, parameters = struct.unpack_from("<BIHH", pymysql_connection._read_packet().get_all_data())
+    send_command(connection, _PREPARE, sql)
+    _, statement, columns, parameters = struct.unpack_from("<BIHH", read_payload(connection))
     for count in (parameters, columns):
-        for _ in range(count + (count > 0 and not _deprecates_eof(connection))):
-            pymysql_connection._read_packet()
+        for _ in range(count + (count > 0 and not deprecates_eof(connection))):
+            skip_packet(connection)
     return int(statement)
-
-
-def _deprecates_eof(connection: Connection) -> bool:
-    """Whether both sides agreed on that; PyMySQL does not ask for it."""
-    both = cast(Any, connection)
-    return bool(both.client_flag & both.server_capabilities & _DEPRECATE_EOF)
 
 
 class _Response:
     """A result set from a connection's socket. Use as a context manager."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection: Any = cast(Any, connection)
+        self._connection = connection
+        sock = socket_of(connection)
+        assert sock is not None, "a statement was just prepared on it"
+        self._sock = sock
         self._packets = Packets()
-        self._result = ResultSet(self._packets, deprecate_eof=_deprecates_eof(connection))
-        self._timeout: float = self._connection._read_timeout or float("inf")
+        self._result = ResultSet(self._packets, deprecate_eof=deprecates_eof(connection))
+        self._timeout = read_timeout_of(connection) or float("inf")
         self._silence = 0.0
-        #: bytes came since the result was looked at
-        self._news = False
+        #: bytes arrived since the result was parsed
+        self._has_new = False
 
     def __enter__(self) -> Self:
-        self._connection._sock.settimeout(_PAUSE_SECONDS)
+        self._sock.settimeout(_PAUSE_SECONDS)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._connection._sock is not None:
-            # PyMySQL remembers what it set, to set it once
-            self._connection._sock.settimeout(self._connection._read_timeout)
-            self._connection._current_timeout = self._connection._read_timeout
+        restore_read_timeout(self._connection)
 
     @property
     def ended(self) -> bool:
@@ -109,10 +111,10 @@ class _Response:
 
     def rows(self) -> Payloads:
         """As many as the buffer holds, fewer where the server pauses or has no more."""
-        while not self._packets.full and not (self._news and self._result.may_have_ended):
+        while not self._packets.full and not (self._has_new and self._result.may_have_ended):
             if not self._receive():
                 break
-        self._news = False
+        self._has_new = False
         rows = self._result.rows()
         self._raise_error()
         return rows
@@ -124,7 +126,7 @@ class _Response:
     def _receive(self) -> bool:
         """False after a pause without a byte."""
         try:
-            count = self._connection._sock.recv_into(self._packets.room())
+            count = self._sock.recv_into(self._packets.room())
         except TimeoutError as e:
             self._silence += _PAUSE_SECONDS
             if self._silence < self._timeout:
@@ -134,10 +136,10 @@ class _Response:
             raise self._lost(e) from e
         if not count:
             raise self._lost("the server closed it")
-        self._silence, self._news = 0.0, True
+        self._silence, self._has_new = 0.0, True
         self._packets.filled(count)
         return True
 
     def _lost(self, why: object) -> pymysql.err.OperationalError:
-        self._connection._force_close()
+        drop(self._connection)
         return pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({why})")

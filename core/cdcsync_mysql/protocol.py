@@ -1,0 +1,71 @@
+"""The one owner of what PyMySQL keeps private: commands and packets below its cursors.
+
+Why it exists: PyMySQL has no public interface for dumps of the binlog, prepared statements and raw
+result sets. Its private names are used here, and in the subclass that
+bounds a connection (`connection.SourceConnection`), so a new version of it is checked in two files.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, TypeAlias, cast
+
+import pymysql
+
+Connection: TypeAlias = "pymysql.connections.Connection[Any]"
+_DEPRECATE_EOF = 1 << 24
+
+
+def send_command(connection: Connection, command: int, payload: bytes | str) -> None:
+    cast(Any, connection)._execute_command(command, payload)
+
+
+def read_payload(connection: Connection) -> bytes:
+    """The next packet's; raises pymysql's error for an error packet."""
+    return bytes(cast(Any, connection)._read_packet().get_all_data())
+
+
+def skip_packet(connection: Connection) -> None:
+    """The same, without its bytes."""
+    cast(Any, connection)._read_packet()
+
+
+def socket_of(connection: Connection) -> socket.socket | None:
+    """None: it is closed."""
+    found: socket.socket | None = cast(Any, connection)._sock
+    return found
+
+
+def read_timeout_of(connection: Connection) -> float | None:
+    seconds: float | None = cast(Any, connection)._read_timeout
+    return seconds
+
+
+def restore_read_timeout(connection: Connection) -> None:
+    """After the socket had another one. PyMySQL keeps the one that it set last, to set it once."""
+    sock, pymysql_connection = socket_of(connection), cast(Any, connection)
+    if sock is not None:
+        sock.settimeout(pymysql_connection._read_timeout)
+        pymysql_connection._current_timeout = pymysql_connection._read_timeout
+
+
+def deprecates_eof(connection: Connection) -> bool:
+    """Whether both sides agreed on that; PyMySQL does not ask for it."""
+    both = cast(Any, connection)
+    return bool(both.client_flag & both.server_capabilities & _DEPRECATE_EOF)
+
+
+def drop(connection: Connection) -> None:
+    """Closes the socket without COM_QUIT."""
+    cast(Any, connection)._force_close()
+
+
+def interrupt(connection: Connection) -> None:
+    """Closes it, also while another thread reads; may be called again."""
+    sock = socket_of(connection)
+    if sock is not None:
+        try:
+            sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            sock = None  # the server was faster
+    drop(connection)
