@@ -1,5 +1,5 @@
-"""What the reader of the log hands to the applier: a range of the log, table by table, as files of
-Arrow on local disk.
+"""What the reader of the binlog hands to the applier: a range of the binlog, table by table, as
+files of Arrow on local disk.
 
 Nothing large crosses the JVM: Spark carries one `BinlogBatch` as a line of JSON, the rows lie in
 Arrow IPC files that both processes of the driver see. A transaction that did not fit in memory is
@@ -24,8 +24,8 @@ class TableBatch:
     """Changes of one table (`database.table`).
 
     `file` is an Arrow IPC file of `change.changes_schema`, "" where there are no rows; `rows`
-    counts the row images of the log that it stands for; `upto` is where the reader stood after the
-    last transaction of the batch that counts for this table: the batch's end, or where `stop`
+    counts the row images of the binlog that it stands for; `upto` is where the reader stood after
+    the last transaction of the batch that counts for this table: the batch's end, or where `stop`
     stopped the table.
     """
 
@@ -54,7 +54,7 @@ class TableBatch:
 
 @dataclass(frozen=True)
 class BinlogBatch:
-    """The log between the positions `start` and `end`: whole transactions, in order.
+    """The binlog between the positions `start` and `end`: whole transactions, in order.
 
     `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats
     came. `transactions` is a JSON file with the columns of each (see `read_transactions`), ""

@@ -51,7 +51,7 @@ class DumpNotBegun(TransientError):
 
 
 class DumpTakenOver(TransientError):
-    """Another replica with our id asked for the log, and the server has ended our dump for it."""
+    """Another replica with our id asked for the binlog, so the server has ended our dump."""
 
 
 def dump_begin(at: LogOffset) -> LogOffset:
@@ -77,7 +77,7 @@ class BinlogClient:
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from
     where: a `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set).
     `replica_id` is the same for successive runs; with 0 the dump is of no replica: it ends no other
-    one and no other one ends it. With `nonblocking` the stream ends at the end of the log. A
+    one and no other one ends it. With `nonblocking` the stream ends at the end of the binlog. A
     connection that is silent for `silence_seconds` (default: `silence_timeout`) is lost; one whose
     first packet takes longer than `begin_seconds` (by default as long) has not begun.
     """
@@ -306,11 +306,11 @@ def _refusal(error: Exception, start: Position) -> CdcError:
 
 
 def _explained(number: int, text: str, start: Position) -> CdcError:
-    said = f"the server ended the dump: {text} ({number})"
+    found = f"the server ended the dump: {text} ({number})"
     if number in _ER_PRIVILEGE:
         return fail(
             Reason.PRIVILEGE_MISSING,
-            said,
+            found,
             needed="REPLICATION SLAVE",
             remedy="GRANT REPLICATION SLAVE ON *.* TO the user of spec.source.credentialsSecretRef",
         )
@@ -324,11 +324,11 @@ def _explained(number: int, text: str, start: Position) -> CdcError:
     if number == _ER_FATAL_READING_BINLOG:
         return fail(
             Reason.POSITION_LOST,
-            f"{said}, starting from {_place(start)}",
+            f"{found}, starting from {_place(start)}",
             needed="a binlog that still holds that position",
             remedy=f"{RESNAPSHOT_ALL}; keep binlogs longer (binlog_expire_logs_seconds)",
         )
-    return fail(Reason.SOURCE_UNREACHABLE, said, needed="a running dump")
+    return fail(Reason.SOURCE_UNREACHABLE, found, needed="a running dump")
 
 
 def _place(start: Position) -> str:

@@ -109,7 +109,7 @@ class Stopped(Exception):
 
 @dataclass
 class XaSearch:
-    """Searches the log named `log`. `stopping` is asked while it reads; it then raises
+    """Searches the binlog named `log`. `stopping` is asked while it reads; it then raises
     `Stopped`."""
 
     source: Source
@@ -120,7 +120,7 @@ class XaSearch:
         self._seen: dict[str, FileXa] = {}
 
     def last(self, xid: str, upto: LogOffset) -> PreparePlace | Known | None:
-        """What the log up to `upto` (inclusive) says last of `xid`; None where no file names it.
+        """What the binlog up to `upto` (inclusive) has last of `xid`; None where no file names it.
         Raises CdcError, Stopped."""
         for file in reversed(self._files(upto)):
             found = self._read(file, upto).last.get(xid)

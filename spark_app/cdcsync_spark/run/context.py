@@ -20,7 +20,7 @@ from cdcsync_spark.run.progress import Reports, failed_entry
 from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.base import Sink
 
-#: how long a run that waits says nothing
+#: the longest time without a report in a run that waits
 _SILENT_SECONDS = 5.0
 
 
@@ -54,8 +54,8 @@ class RunContext:
         self.reporter.report(tables=[failed_entry(table, error)])
 
     def wait(self, seconds: float) -> None:
-        """Raises Draining when the run is asked to stop, and what a report raises: who says nothing
-        does not learn that nobody listens."""
+        """Raises Draining when the run is asked to stop, and what a report raises: a
+        run that reports nothing does not notice that its controller is gone."""
         if self.stopping.wait(seconds):
             raise Draining
         if time.monotonic() - self._said_at >= _SILENT_SECONDS:

@@ -1,7 +1,7 @@
-"""Reports of a driver in a pod: what was said so far, in the ConfigMaps that belong to this run
+"""Reports of a driver in a pod: all reports so far, in the ConfigMaps that belong to this run
 alone.
 
-Why it is right: what is written is the whole of what was said (for each table its newest entry,
+Why it is right: what is written is the sum of all reports (for each table its newest entry,
 with the number of the report that it came with), so a write that is lost, late or repeated changes
 nothing in the end. News that a decision hangs on (a phase, an epoch, an error, the end) is written
 at once, mere progress every few seconds. A run that was cleared away has no ConfigMaps and no
@@ -46,7 +46,7 @@ class PodReporter:
     """`tables` are the run's, in order; shard N of the report holds those from N * `per_shard` on,
     or of a half, a quarter of it.
 
-    `clock` counts seconds and measures pauses; `wall` gives unix seconds, to be told.
+    `clock` counts seconds and measures pauses; `wall` gives unix seconds, for reports.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PodReporter:
 
     def _take(self, parts: ReportParts) -> None:
         number = self._head["number"] + 1
-        # a lag of None says that the log is silent; of another part it says nothing
+        # a lag of None means that it is not known; None of another part, that it is unchanged
         self._head |= {k: v for k, v in parts.items() if k != "tables" and (v is not None or k == "lag_seconds")}
         self._head |= {"number": number, "at": self._wall()}
         self._urgent |= bool(parts.keys() & {"epoch", "exit"})
@@ -120,16 +120,15 @@ class PodReporter:
         return self._clock() - self._refused_since >= REFUSED_SECONDS
 
     def _end_by(self, error: ApiError) -> None:
-        """From now on the exit alone is told, which then says so unless it has a reason of its
-        own."""
+        """From now on only the exit is reported, with this error unless it has one of its own."""
         found = f"the API server does not take a report of {len(self._entries)} tables: {error.message}"
         self._too_large = fail(Reason.SPEC_INVALID, found, remedy="capture fewer tables by one CdcSync")
-        said = self._head.get("exit")
-        if said is None:
+        last = self._head.get("exit")
+        if last is None:
             raise self._too_large
-        if said["code"] == ExitCode.DONE:
+        if last["code"] == ExitCode.DONE:
             words = {"reason": self._too_large.reason.value, "message": self._too_large.message}
-            self._head["exit"] = said | words | {"code": int(ExitCode.USER_MUST_ACT), "remedy": self._too_large.remedy}
+            self._head["exit"] = last | words | {"code": int(ExitCode.USER_MUST_ACT), "remedy": self._too_large.remedy}
 
     def _send(self) -> None:
         texts = {} if self._too_large else self._texts()

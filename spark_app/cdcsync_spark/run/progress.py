@@ -1,4 +1,4 @@
-"""What a driver tells its controller while it works: reports, one JSON object a line.
+"""A driver's reports to its controller: one JSON object a line.
 
 The pipe belongs to one run, so a report can never be taken for another run's; when its reader is
 gone the driver has lost its controller and drains.
@@ -20,11 +20,11 @@ from cdcsync_core.watermark import watermark_to_dict
 
 
 class ControllerGone(Exception):
-    """Nobody reads the reports any more."""
+    """The controller no longer reads the reports."""
 
 
 class Reports(Protocol):
-    """Where an application's news go."""
+    """Where an application's reports go."""
 
     def report(self, **parts: Unpack[ReportParts]) -> None:
         """The parts of `Report`; raises ControllerGone. Thread safe."""

@@ -42,7 +42,7 @@ _SETTINGS = {
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
-#: and would wait for them for ever: it ends.
+#: and would wait for them forever: it ends.
 _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
 #: the bytes of a socket's path at most, and of the name that Spark gives it
 _SOCKET_PATH, _SOCKET_NAME = 107, len("/.01234567-0123-0123-0123-0123456789ab.sock")
@@ -80,7 +80,7 @@ def archive_path() -> Path | None:
 def spark_home() -> Path:
     """Where Spark is started from if `cdcsync_spark.session.class_archive` made it: PySpark's
     programs and jars without the zip of its Python part, which comes first on the path of Python's
-    processes otherwise, and each compiles anew what it imports from it."""
+    processes otherwise, and each compiles again what it imports from it."""
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"
 
 

@@ -1,4 +1,4 @@
-"""What became of a run's executors: nobody waits without end for some that cannot come, and a user
+"""What became of a run's executors: no run waits without end for some that cannot start, and a user
 reads why they went.
 
 Why it exists: Spark replaces executors that die and tries tasks again, and when it gives up it says

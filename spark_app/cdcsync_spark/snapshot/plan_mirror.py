@@ -3,7 +3,7 @@
 
 Why it is right: a ConfigMap of a plan never changes and they are numbered, so each is fetched once
 and in order; a file appears whole. When the API server is away the reading goes on with what is
-here. A plan that cannot be read never can: then whoever waits for the rest is told.
+here. A plan that cannot be read never can: then the wait for the rest ends with an error.
 """
 
 from __future__ import annotations

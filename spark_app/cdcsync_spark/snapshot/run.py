@@ -73,7 +73,7 @@ def run_snapshot(context: RunContext) -> None:
 
 
 def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: SnapshotProgress) -> None:
-    """Content that the log no longer leads on from must not replace what flows (R6)."""
+    """Content that the binlog no longer leads on from must not replace what flows (R6)."""
     if table.published or not table.state.snapshot_complete:
         return
     try:
@@ -182,8 +182,8 @@ class SnapshotRun:
         self.executors.look()
 
     def _resumable(self, wave: list[WaveSplit]) -> list[WaveSplit]:
-        """Without the tables whose earlier LOW the log does not reach any more: the wave would be
-        read in vain (R6)."""
+        """Without the tables whose earlier LOW the binlog does not reach any more: the wave would
+        be read in vain (R6)."""
         with connect(self.context.source) as connection:
             facts = read_facts(connection)
             for table in [self.tables[number] for number in sorted({w.table for w in wave})]:

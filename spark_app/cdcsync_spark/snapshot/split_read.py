@@ -1,6 +1,6 @@
 """Reads one split: in a Spark task, on its own connection, in bounded memory.
 
-Why the rows are right: the connection proves that it reaches the log of LOW (R6), the session
+Why the rows are right: the connection proves that it reaches the binlog of LOW (R6), the session
 profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transaction, and before that
 ends the table's definition is read in it again and must say of rows what the planned one says. A
 result without its end packet raises, whichever protocol it came by. The transaction, and with it

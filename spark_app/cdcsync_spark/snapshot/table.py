@@ -1,7 +1,7 @@
 """One table's way through a snapshot run: where its waves go, what is unread, and how a table that
 is read again is published.
 
-A table that is read again is staged beside itself by the same steps and commits, and replaces the
+A resnapshot is written to a staging table by the same steps and commits, and replaces the
 old content in one commit that carries the new state (R5); until then its readers and the stream
 know nothing of it.
 """

@@ -6,7 +6,7 @@
     changes = spark.readStream.format("mysql_binlog").options(**options, startPosition=low).load()
 
 `mysql_snapshot` (batch) reads the table in splits of `chunkSize` rows, one Spark partition each.
-`mysql_binlog` (stream) gives every change after `startPosition` in the order of the log:
+`mysql_binlog` (stream) gives every change after `startPosition` in the order of the binlog:
 `_change_kind` (insert, update_before, update_after, delete), `_position`, then the columns. Rows
 and changes fit together as rule R2 says: take LOW first, read the rows, then per key the last image
 wins. Offsets are positions, so a query goes on from its checkpoint as long as the server has the
@@ -164,7 +164,7 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
         return iter(_rows(batch)), _offset(batch.end)
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """A batch that was read before a restart, once more: the log from `start` to exactly
+        """A batch that was read before a restart, once more: the binlog from `start` to exactly
         `end`."""
         if start == end:
             return

@@ -1,10 +1,10 @@
-"""Applies batches of the log to the targets: exactly once, table by table, whole transactions.
+"""Applies batches of the binlog to the targets: exactly once, table by table, whole transactions.
 
 Why it is right. A commit opens the table and finds its state (R8). What its position covers is
 skipped, by membership or by offset (R5); the rest is folded to the last image per key (R2) and
 committed together with the new position (R4). So a batch that was applied half before a crash, or
 that a run before applied in part, is applied to the end and never twice. A table that does not go
-on from what this run knows of it was read again or taken over by another run: it is left alone,
+on from what this run knows of it was resnapshot or taken over by another run: it is left alone,
 because the gap is not here to be filled.
 """
 
@@ -38,8 +38,8 @@ class StreamTable:
     """A table of the run: the writer of its target, its last known state, whether this run has
     written it, why it stopped.
 
-    `committed` is the time of its last commit on the applier's clock. Nobody knows it at first: the
-    first batch stamps what it leaves idle.
+    `committed` is the time of its last commit on the applier's clock. It is not known at first: the
+    first batch checkpoints what it leaves idle.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Applier:
 
     @contextmanager
     def _stopping_alone(self, table: StreamTable) -> Iterator[None]:
-        """A permanent error stops the table; one that was read again meanwhile has a newer owner
+        """A permanent error stops the table; one that was resnapshot meanwhile has a newer owner
         and is left to it. Where this run has written, a refusal is one of keys that change: it ends
         the run, and stops the table if the next one meets it."""
         try:
@@ -110,7 +110,7 @@ class Applier:
         if not self.reader.includes(batch.start):
             raise fail(
                 Reason.INTERNAL_ERROR,
-                f"the log from {self.reader} to {batch.start} was left out",
+                f"the binlog from {self.reader} to {batch.start} was left out",
                 needed="batches without gaps",
             )
 
@@ -145,8 +145,8 @@ class Applier:
                 table.committed = self.clock()
 
     def maintain(self, until: float) -> None:
-        """One step of upkeep for the tables with commits, in turns, and more steps while the clock
-        is before `until`."""
+        """One step of maintenance for the tables with commits, in turns, and more steps while the
+        clock is before `until`."""
         while self._unmaintained:
             name = next(iter(self._unmaintained))
             table = self._unmaintained.pop(name)
@@ -179,7 +179,7 @@ class Applier:
         the repair again."""
         if isinstance(keys, CdcError):
             raise keys
-        _log.warning("the source crashed: keys are read again", table=table.name, keys=keys.num_rows)
+        _log.warning("the source crashed: keys are reread", table=table.name, keys=keys.num_rows)
         for piece in repair.pieces(table.state.table, keys, passed):
             self._commit(table, partial(self._repaired, table, piece, passed))
             gate("crash-repaired")
@@ -247,7 +247,7 @@ class Applier:
 
         The reader passed nothing of this table between the position known and the batch, so a
         position that includes the known one has no gap before the batch, even where it was
-        committed long ago: an idle table's position is stamped only now and then.
+        committed long ago: an idle table's position is committed only now and then.
         """
         known, position = table.state.position, state.position
         if state.resnapshot_nonce != table.state.resnapshot_nonce:

@@ -1,4 +1,4 @@
-"""The stream's source in Spark: hands over whole batches of the log, one row of JSON each.
+"""The stream's source in Spark: hands over whole batches of the binlog, one row of JSON each.
 
 `spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a
 file of the run's scratch folder. The reader lives in Spark's one long-lived source process; a
@@ -6,7 +6,7 @@ batch's rows stay in files beside it. A run's checkpoint is never read by anothe
 only counts.
 
 Spark imports this module in a process that only makes the source, too, and waits for it; so what
-reads the log is imported where it reads.
+reads the binlog is imported where it reads.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Why it is right. Rows are compared value for value by 128-bit digests of the exact Arrow values that
 both sides have. A key whose rows differ is only a candidate: source and target were read at
-different positions. So candidates are read again from both sides, the target after the stream has
-passed the source's position of then, and what still differs is judged by the log. The source row is
-as of some place between LOW (taken before the read) and HIGH (taken after it, R1), the target row
-as of the target's position. Between the least and the furthest of these places the log holds
+different positions. So candidates are reread from both sides, the target after the stream has
+passed that position of the source, and what still differs is decided by the binlog. The source row
+is as of some place between LOW (taken before the read) and HIGH (taken after it, R1), the target
+row as of the target's position. Between the least and the furthest of these positions the binlog
+holds
 
 - no change of that key: both rows had to be equal, the difference is real;
 - changes: each carries the whole row before and after. The target's row must be the one after the
@@ -15,7 +16,7 @@ as of the target's position. Between the least and the furthest of these places 
 So nothing has to stand still: not even a row that every transaction changes.
 
     plan -> splits -> digests by hash  \\
-                                        compare -> candidate keys -> settle -> keys that differ
+                                        compare -> candidate keys -> confirm -> keys that differ
     target scan    -> digests by hash  /
 
 Keys are never ordered here (R3): both sides are partitioned by the hash of their keys. Memory is

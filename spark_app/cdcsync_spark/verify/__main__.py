@@ -1,4 +1,4 @@
-"""`python -m cdcsync_spark.verify FILE`: compares as the `VerifyConfig` in FILE says, and tells it
+"""`python -m cdcsync_spark.verify FILE`: compares as the `VerifyConfig` in FILE says, and reports
 on standard output, line by line.
 
 Exit codes: 0 equal, 4 differences, 3 the user must act, 1 a retry may cure it (or what differs
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         results = open_comparison(config, _tell).run()
     except CdcError as e:
         return _refuse(e)
-    except Exception as e:  # noqa: BLE001 (the last words name whatever ended it)
+    except Exception as e:  # noqa: BLE001 (the exit report names any error)
         log_traceback()
         return _refuse(fail(Reason.INTERNAL_ERROR, f"{type(e).__name__}: {str(e)[:500]}"))
     for result in results:

@@ -31,7 +31,7 @@ from cdcsync_spark.verify.target_position import Opened, SyncStatus, open_target
 
 _MOST_WORKERS = 8
 _TOO_MANY = "there are too many to look at all of them again"
-Tell = Callable[[Progress | TableResult], None]
+OnReport = Callable[[Progress | TableResult], None]
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Comparison:
     facts: ServerFacts
     sink: Sink
     status: SyncStatus
-    tell: Tell
+    report: OnReport
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     def run(self) -> list[TableResult]:
@@ -69,7 +69,7 @@ class Comparison:
         with start_workers(workers) as pool:
             for number, subject in enumerate(subjects):
                 self._attempt(subject, number, pool, workers)
-        self._confirmation().settle([s.suspect for s in subjects if s.suspect])
+        self._confirmation().confirm([s.suspect for s in subjects if s.suspect])
         return [*(self._finish(s) for s in subjects), *self._gone({str(t) for t in tables})]
 
     def _tables(self) -> list[TableId]:
@@ -116,11 +116,11 @@ class Comparison:
         )
 
         def advance(rows: int, ranges: int) -> None:
-            self.tell(Progress(name, Step.COMPARING, rows, estimate, ranges))
+            self.report(Progress(name, Step.COMPARING, rows, estimate, ranges))
 
         advance(0, 0)
         found = compare_table(pool, workers, work, opened.snapshot, spec.chunk_size, advance)
-        self.tell(
+        self.report(
             Progress(
                 name, Step.COMPARING, found.source_rows, estimate, found.ranges, len(found.digests) + found.uncounted
             )
@@ -156,7 +156,7 @@ class Comparison:
             Path(self.config.scratch_dir),
             self.resource.spec.snapshot.max_split_seconds,
             self.config.patience,
-            lambda name, step: self.tell(Progress(name, step)),
+            lambda name, step: self.report(Progress(name, step)),
         )
 
     # -- results
@@ -204,7 +204,7 @@ def _no_source(name: str) -> CdcError:
     )
 
 
-def open_comparison(config: VerifyConfig, tell: Tell) -> Comparison:
+def open_comparison(config: VerifyConfig, report: OnReport) -> Comparison:
     """Reaches the source once; raises CdcError."""
     resource = CdcSync.model_validate(config.resource)
     secrets_dir = Path(config.secrets_dir)
@@ -213,4 +213,4 @@ def open_comparison(config: VerifyConfig, tell: Tell) -> Comparison:
     with connect(source) as connection:
         facts = read_facts(connection)
     status = SyncStatus(Path(config.status_file), Path(config.lock_file))
-    return Comparison(config, resource, source, facts, sink, status, tell)
+    return Comparison(config, resource, source, facts, sink, status, report)

@@ -2,7 +2,7 @@
 docstring.
 
 LOW -> source rows -> HIGH -> wait for the stream to pass HIGH -> target rows -> keys that differ
-again -> the log between what both sides are as of -> what each key must have on each side
+again -> the binlog between what both sides are as of -> what each key must have on each side
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Suspect:
 
 @dataclass
 class _Reread:
-    """A suspect's rows on both sides, read again."""
+    """A suspect's rows on both sides, reread."""
 
     suspect: Suspect
     source: Rows
@@ -85,7 +85,7 @@ class _Reread:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """`tell` is called with a table's name and what is being done; `patience` in seconds."""
+    """`report` is called with a table and what is being done; waits take `timeout` seconds."""
 
     source: Source
     facts: ServerFacts
@@ -93,10 +93,10 @@ class Confirmation:
     replica_id: int
     scratch: Path
     max_seconds: int
-    patience: float
-    tell: Callable[[str, Step], None]
+    timeout: float
+    report: Callable[[str, Step], None]
 
-    def settle(self, suspects: list[Suspect]) -> None:
+    def confirm(self, suspects: list[Suspect]) -> None:
         """Keeps the keys that really differ. Errors of single tables are in them; raises CdcError
         for the source as a whole."""
         suspects = [s for s in suspects if s.keys.num_rows]
@@ -114,7 +114,7 @@ class Confirmation:
     # -- reading
 
     def _read_source(self, suspect: Suspect) -> Rows:
-        self.tell(suspect.name, Step.READING_AGAIN)
+        self.report(suspect.name, Step.READING_AGAIN)
         rows: Rows = {}
         try:
             # the server may give one row for two spellings of its key: the last one read wins
@@ -148,11 +148,11 @@ class Confirmation:
     # -- waiting
 
     def _wait(self, suspects: list[Suspect], end: LogOffset) -> None:
-        """Until the targets have passed `end`; not longer than the patience, and not at all where
+        """Until the targets have passed `end`; not longer than the timeout, and not at all where
         no sync runs."""
         for suspect in suspects:
-            self.tell(suspect.name, Step.WAITING)
-        deadline = time.monotonic() + self.patience
+            self.report(suspect.name, Step.WAITING)
+        deadline = time.monotonic() + self.timeout
         while self.status.running and time.monotonic() < deadline:
             status = self.status.read()
             suspects = [s for s in suspects if not _has_passed(s, status, end)]
@@ -163,10 +163,10 @@ class Confirmation:
     # -- judging
 
     def _judge(self, differing: list[_Reread], safe: Position, end: LogOffset) -> None:
-        """Keeps what the log does not explain."""
+        """Keeps what the binlog does not explain."""
         watched = {r.suspect.table.id: _watched(r.suspect) for r in differing}
         start = meet_all([safe, *(w.position for w in watched.values())])
-        search = BinlogSearch(self.source, self.facts.lineage, self.replica_id, self.scratch / "binlog", self.patience)
+        search = BinlogSearch(self.source, self.facts.lineage, self.replica_id, self.scratch / "binlog", self.timeout)
         try:
             search.between(start, end, watched)
         except CdcError as e:
@@ -174,20 +174,20 @@ class Confirmation:
                 r.suspect.error = e
             return
         for r in differing:
-            suspect, told = r.suspect, watched[r.suspect.table.id]
-            suspect.error = told.stop
+            suspect, found = r.suspect, watched[r.suspect.table.id]
+            suspect.error = found.stop
             suspect.keep(
                 [
                     i
                     for i, k in enumerate(suspect.key_bytes)
-                    if not explained(r.source.get(k), r.target.get(k), told.histories.get(k))
+                    if not explained(r.source.get(k), r.target.get(k), found.histories.get(k))
                 ]
             )
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
 
 
 def _has_passed(suspect: Suspect, status: Status, end: LogOffset) -> bool:
-    """Also where waiting would not help: the table was stopped, or is being made anew."""
+    """Also where waiting would not help: the table was stopped, or is being made from scratch."""
     state, entry = suspect.target.last_commit(), status.table(suspect.name)
     stopped = entry is not None and entry.failed
     return (
@@ -196,9 +196,9 @@ def _has_passed(suspect: Suspect, status: Status, end: LogOffset) -> bool:
 
 
 def explained(source: list[bytes] | None, target: list[bytes] | None, history: KeyHistory | None) -> bool:
-    """Whether rows that differ are right all the same: the target's is what the log says for its
-    position, and the source's is one that the key had in between. Without a change in the log both
-    had to be equal."""
+    """Whether rows that differ are right all the same: the target's is what the binlog says for its
+    position, and the source's is one that the key had in between. Without a change in the binlog
+    both had to be equal."""
     if history is None:
         return False
     there = source[0] if source else None
@@ -222,12 +222,12 @@ def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:
 
 
 def refuse_replaced(suspect: Suspect, snapshot: TargetSnapshot) -> None:
-    """A target that was read again meanwhile is another table."""
+    """A target that was resnapshot meanwhile is another table."""
     state = snapshot.state
     if state.resnapshot_nonce != suspect.nonce or state.table != suspect.table or state.position is None:
         raise fail(
             Reason.INTERNAL_ERROR,
-            "the table was read again while it was compared",
+            "the table was resnapshot while it was compared",
             remedy="verify again",
             table=suspect.name,
         )

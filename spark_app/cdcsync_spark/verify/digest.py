@@ -6,7 +6,7 @@ BLAKE2. So two rows have the same words if and only if they are equal, but for a
 BLAKE2. The words are hashed by multilinear hashing, `(m0 + sum of m_i * word_i mod 2^64) >> 32`,
 which is strongly universal for random 64-bit `m` (D. Lemire, O. Kaser, "Strongly universal string
 hashing is fast", 2014): four independent ones let two different rows collide with probability
-2^-128, whatever the rows are, because the multipliers are drawn anew for each verification.
+2^-128, whatever the rows are, because the multipliers are drawn at random for each verification.
 Everything but BLAKE2 is a few vector operations a column.
 """
 

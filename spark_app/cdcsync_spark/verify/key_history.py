@@ -1,6 +1,7 @@
-"""What the log says of some keys between two positions: the judge of whether a difference is one.
+"""The history of some keys in the binlog between two positions: it decides whether a difference is
+one.
 
-The log holds the whole row before and after each change, so it tells which rows a key had after
+The binlog holds the whole row before and after each change, so it shows which rows a key had after
 each transaction, and which of them a target at a given position must have. It is read by a dump of
 its own, under a replica id of its own; nothing is kept but digests of the keys that are asked for.
 """
@@ -38,21 +39,21 @@ _REMOVES = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 
 @dataclass
 class KeyHistory:
-    """One key in a part of the log: `states` are what it had before the first change and after each
-    transaction, `at_target` is what it had at the target's position."""
+    """One key in a part of the binlog: `states` are what it had before the first change and after
+    each transaction, `at_target` is what it had at the target's position."""
 
     states: set[State]
     at_target: State
 
     @classmethod
     def before(cls, kind: ChangeKind, row: bytes) -> KeyHistory:
-        """Begins with the first change that the log has: a row that is removed was there before,
+        """Begins with the first change that the binlog has: a row that is removed was there before,
         one that is added was not."""
         first = row if kind in _REMOVES else None
         return cls({first}, first)
 
     def end_transaction(self, state: State, *, in_target: bool) -> None:
-        """A transaction left the key with `state`; what is between is seen by nobody."""
+        """A transaction left the key with `state`; what is between is never visible."""
         self.states.add(state)
         if in_target:
             self.at_target = state
@@ -80,7 +81,7 @@ class Watched:
     stop: CdcError | None = None
 
     def take(self, part: TableBatch, transactions: str) -> None:
-        """A batch of the table's changes, in the order of the log."""
+        """A batch of the table's changes, in the order of the binlog."""
         self.stop = self.stop or part.stop
         if not part.file:
             return
@@ -117,13 +118,14 @@ class Watched:
 
 @dataclass(frozen=True)
 class BinlogSearch:
-    """Searches the log named `log`. `folder` is scratch space; `patience` in seconds."""
+    """Searches the binlog named `log`. `folder` is scratch space; reading takes `timeout` seconds
+    at most."""
 
     source: Source
     lineage: Lineage
     replica_id: int
     folder: Path
-    patience: float
+    timeout: float
 
     def between(self, start: Position, place: LogOffset, watched: Mapping[TableId, Watched]) -> None:
         """Fills the histories with what changes from `start` until `place` and all targets'
@@ -134,7 +136,7 @@ class BinlogSearch:
         self.folder.mkdir(parents=True, exist_ok=True)
         reader = BinlogReader(self._settings(start, watched))
         reader.start()
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.timeout
         try:
             while True:
                 batch = reader.next_batch()
@@ -168,7 +170,7 @@ class BinlogSearch:
     def _too_long(self, start: Position, place: LogOffset) -> CdcError:
         return fail(
             Reason.SOURCE_UNREACHABLE,
-            f"the log from {start} to {place} was not read within {self.patience:.0f} s",
+            f"the binlog from {start} to {place} was not read within {self.timeout:.0f} s",
             needed="a target that is not far behind, or more patience",
             remedy="let the sync catch up and verify again, or give a longer --wait",
         )

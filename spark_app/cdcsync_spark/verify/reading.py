@@ -42,7 +42,7 @@ MOST_CANDIDATES = 200_000
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker needs to read a piece of one table. `low` proves the log (R6)."""
+    """What a worker needs to read a piece of one table. `low` proves the binlog (R6)."""
 
     source: Source
     lineage: Lineage

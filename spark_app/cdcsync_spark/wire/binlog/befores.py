@@ -3,8 +3,8 @@
 Why it is right: per key the last image wins (rule R2), and nothing comes between an update's before
 image and its after image. Where both have the same key the after image follows for that key, so the
 before image is never the last one. Only where the key changes it says which key is gone. What is
-compared are the bytes of the log, under one TABLE_MAP: equal bytes are equal values, whatever the
-type; should different bytes ever be the same value, an image stays that is folded away later.
+compared are the bytes of the binlog, under one TABLE_MAP: equal bytes are equal values, whatever
+the type; should different bytes ever be the same value, an image stays that is folded away later.
 """
 
 from __future__ import annotations

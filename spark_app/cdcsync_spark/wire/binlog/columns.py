@@ -140,7 +140,7 @@ def _binary(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 
 
 def _filled(cells: Cells, width: int) -> Numbers:
-    """Every value with zero bytes behind it, `width` bytes a row: the log leaves trailing ones
+    """Every value with zero bytes behind it, `width` bytes a row: the binlog leaves trailing ones
     out."""
     found = cells.lanes.items(cells.starts, width).view(np.uint8).reshape(-1, width)
     return found * (np.arange(width) < cells.sizes[:, None])

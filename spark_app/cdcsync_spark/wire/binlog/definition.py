@@ -1,7 +1,8 @@
-"""Whether the log describes a table as it was planned: the gate before any of its bytes are read.
+"""Whether the binlog describes a table as it was planned: the gate before any of its bytes are
+read.
 
 Why it is right: rows are bytes without types. What reads them takes the types from the plan and the
-widths from the log, so both must say the same; a difference means a change of the table that no
+widths from the binlog, so both must say the same; a difference means a change of the table that no
 statement announced (rule R9).
 """
 
@@ -82,7 +83,7 @@ def _unescaped(member: str) -> str:
 def _changed(table: Table, found: str, needed: str) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"{found}, without a statement in the log that changed them",
+        f"{found}, without a statement in the binlog that changed them",
         needed=f"the planned definition: {needed}",
         remedy=RESNAPSHOT,
         table=str(table.id),

@@ -1,4 +1,4 @@
-"""What the log says, as frozen values: the only words between the parser and the stream.
+"""The facts of the binlog as frozen values: the only interface between parser and stream.
 
 Only `TransactionEnd` (or a whole `TransactionRollback`) completes a transaction; rows before it
 count for nothing until it comes. `Progress` moves the reader where no transaction is. A fact about
@@ -65,9 +65,9 @@ class RowsEvent(NamedTuple):
     """The row images of one rows event, of one table and one operation; `body` is owned and
     outlives the parser's input.
 
-    `size` is the event's bytes in the log, unpacked where the log is compressed or has differences.
-    `defect` is why the rows cannot be used (incomplete image, JSON differences that do not fit, an
-    unreadable TABLE_MAP); `map` and `body` mean nothing then.
+    `size` is the event's bytes in the binlog, unpacked where the binlog is compressed or has
+    differences. `defect` is why the rows cannot be used (incomplete image, JSON differences that do
+    not fit, an unreadable TABLE_MAP); `map` and `body` mean nothing then.
     """
 
     table: TableId
@@ -103,11 +103,11 @@ class TransactionEnd:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRollback:
-    """A transaction in the log whose rows do not count.
+    """A transaction in the binlog whose rows do not count.
 
     With `id` it is a whole one that ended in ROLLBACK, and its end is as good as a commit's for the
-    position. Without, the log was cut inside it (the server crashed): nothing of it happened, its
-    GTID will be used again.
+    position. Without, the binlog was cut inside it (the server crashed): nothing of it happened,
+    its GTID will be used again.
     """
 
     id: TransactionId | None
@@ -135,7 +135,7 @@ class Progress:
     """Heartbeat, rotation or MariaDB's list of GTIDs: the reader stands at `at` outside any
     transaction.
 
-    `mark` is MariaDB's GTID position there where the log says it anew: a domain may be gone from it
+    `mark` is MariaDB's GTID position there where the binlog states it: a domain may be gone from it
     (FLUSH ... DELETE_DOMAIN_ID). `waits`: a heartbeat, which the server sends while it has nothing
     else to send.
     """
@@ -157,7 +157,7 @@ class FileLeft:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """The server says that its log misses something."""
+    """The server reports that its binlog misses something."""
 
     text: str
 

@@ -28,7 +28,7 @@ def read_header(event: memoryview) -> Header:
         raise DecodeError(f"an event of {len(event)} bytes", needed=f"at least {HEADER.size}")
     header = tuple.__new__(Header, HEADER.unpack_from(event))  # without the Python of its constructor
     if header.length != len(event):
-        raise DecodeError(f"an event of {len(event)} bytes that says it has {header.length}")
+        raise DecodeError(f"an event of {len(event)} bytes whose header gives {header.length}")
     return header
 
 

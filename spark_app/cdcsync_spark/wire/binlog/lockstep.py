@@ -41,8 +41,8 @@ _VALUE_BYTES = 16
 
 
 class Rows(NamedTuple):
-    """`starts` of all rows in the order of the log, then the end of the last one; `counts` of each
-    event."""
+    """`starts` of all rows in the order of the binlog, then the end of the last one; `counts` of
+    each event."""
 
     starts: Cursors
     counts: npt.NDArray[np.int64]
@@ -188,7 +188,7 @@ class _Walk:
 
 
 def arrow_width(columns: Sequence[MappedColumn]) -> int:
-    """About how many bytes a row may take as columns, where the log has few for it: a NULL, a
+    """About how many bytes a row may take as columns, where the binlog has few for it: a NULL, a
     BINARY without its zeros."""
     return sum(_VALUE_BYTES + (c.meta if c.code == STRING else 0) for c in columns)
 

@@ -172,7 +172,7 @@ _NO_MAP = TableMap(0, TableId("", ""), ())
 def _incomplete_image(table: str) -> CdcError:
     return fail(
         Reason.ROW_IMAGE_NOT_FULL,
-        "a row image without all columns in the log",
+        "a row image without all columns in the binlog",
         needed="binlog_row_image=FULL in every session that writes",
         remedy=f"SET GLOBAL binlog_row_image = 'FULL'; then {RESNAPSHOT}",
         table=table,

@@ -145,7 +145,7 @@ def _text(source: SourceType, mapped: MappedColumn) -> Convert:
 
 def _binary(source: SourceType, mapped: MappedColumn) -> Convert:
     if source.base == "binary":
-        # the log leaves trailing zero bytes out
+        # the binlog leaves trailing zero bytes out
         return lambda raw: raw.ljust(mapped.meta, b"\0")
     return _as_is
 
@@ -173,8 +173,8 @@ def _uuid(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def mariadb_uuid_text(raw: bytes) -> str:
-    """The log has a UUID's bytes in the order in which it is written, whatever the order in which
-    the server stores them [measured on 10.11 and 11.4], without zeros at the end."""
+    """The binlog has a UUID's bytes in the order in which it is written, whatever the order in
+    which the server stores them [measured on 10.11 and 11.4], without zeros at the end."""
     return str(uuid.UUID(bytes=raw.ljust(16, b"\0")))
 
 

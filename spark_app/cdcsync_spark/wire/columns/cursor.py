@@ -76,7 +76,7 @@ class Cursor:
         return ~(value >> 1) if value & 1 else value >> 1
 
     def text(self, count: int) -> str:
-        """A name: identifiers in the log are always UTF-8."""
+        """A name: identifiers in the binlog are always UTF-8."""
         raw = self.take(count)
         try:
             return raw.decode("utf-8")

@@ -519,7 +519,7 @@ def test_an_open_file_was_checksummed_before_it_was_marked() -> None:
         ),
         ("inside another", [event(GTID, gtid(1)), event(GTID, gtid(2))]),
         ("has not begun", [event(XID, bytes(8), end=90)]),
-        ("says it has", [event(XID, bytes(8))[:-1]]),
+        ("whose header gives", [event(XID, bytes(8))[:-1]]),
         ("an event of 3 bytes", [b"abc"]),
         ("compressed transaction", [event(PAYLOAD, b"\x02\x01\x00\x01\x01\x03\x00abc")]),
         ("algorithm 7", [event(PAYLOAD, b"\x02\x01\x07\x01\x01\x03\x00abc")]),
