@@ -16,7 +16,7 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Upsert
+from cdcsync_spark.sinks.base import Append, Commit, Staged, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, first_state, make_table
@@ -94,7 +94,7 @@ def filled(folder: Path, rows: int) -> None:
     target = target_in(folder)
     target.prepare(first_state(TABLE))
 
-    def staged(start: int) -> list[StagedFile]:
+    def staged(start: int) -> Staged:
         end = min(start + FILE_ROWS, rows)
         pieces = (rows_of(np.arange(at, min(at + _PIECE, end)), 0) for at in range(start, end, _PIECE))
         return target.stage(TABLE, (b for piece in pieces for b in piece.combine_chunks().to_batches()), "wave")

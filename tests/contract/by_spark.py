@@ -18,12 +18,13 @@ from contract.sinkcase import SYNC
 
 @dataclass(frozen=True)
 class SparkTarget(DeltaTarget):
-    spark: SparkSession
+    spark: SparkSession | None = None
 
     def prepare(self, state: TableState) -> TableState:
         made = super().prepare(state)
         view = self.path.view()
         if view is not None and "delta.enableInCommitTimestamps" not in view.properties:
+            assert self.spark is not None
             table = f"delta.`{self.uri}`"
             self.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
         return made
@@ -34,7 +35,7 @@ class SparkSink(DeltaSink):
     spark: Any = None
 
     def target(self, table: TableId, *, generation: int = 0) -> SparkTarget:
-        return SparkTarget(super().target(table, generation=generation).path, self.spark)
+        return SparkTarget(super().target(table, generation=generation).path, spark=self.spark)
 
 
 def sink_by_spark(spark: SparkSession, folder: Path) -> SparkSink:

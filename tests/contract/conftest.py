@@ -20,11 +20,13 @@ from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
+from support.memory_target import MemorySink
 
-#: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files
+#: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `memory` has no store
 SINKS: dict[str, Callable[[Store, str], Sink]] = {
     "delta": DeltaSink,
     "delta-rewritten": partial(DeltaSink, vectors=False),
+    "memory": lambda _, sync: MemorySink(sync=sync),
 }
 #: for many queries over few rows: to compile each costs more than to run it
 INTERPRETED = {
@@ -54,10 +56,10 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every sink on a local disk, the first one on the other stores, too; unless a test says where
-    it runs."""
+    it runs, or is about Delta."""
     chosen = any("store" in str(m.args[0]) for m in metafunc.definition.iter_markers("parametrize"))
     if "store" in metafunc.fixturenames and not chosen:
-        first, *others = SINKS
+        first, *others = (s for s in SINKS if s != "memory" or "test_delta" not in metafunc.module.__name__)
         runs = [(first, store) for store in STORES] + [(other, "local") for other in others]
         metafunc.parametrize(("sink", "store"), runs, indirect=True, ids=["-".join(run) for run in runs])
 
@@ -80,5 +82,5 @@ def sink(request: pytest.FixtureRequest, store: Store) -> Sink:
 
 @pytest.fixture
 def target(sink: Sink) -> Target:
-    """The place of `ORDERS`, not made yet."""
+    """The target of `ORDERS`, not made yet."""
     return sink.target(ORDERS.id)

@@ -73,7 +73,7 @@ def read_again(sink: Sink, main: Target, epoch: int) -> None:
     if found is not None and found.resnapshot_nonce < 1:
         side = sink.target(ORDERS.id, generation=1)
         fresh = fill(side, NEW, 1, epoch)
-        files = side.staged_files()
+        files = side.staged()
         commit = Commit(replace(fresh, epoch=epoch), Replace(files))
         main.commit(epoch, _once(lambda found: found.resnapshot_nonce >= 1, commit))
     sink.discard(ORDERS.id, 1)

@@ -3,8 +3,8 @@ commits, in any order.
 
 After every step the table is read from its log alone by our scan, by delta-rs' SQL and by DuckDB,
 and all return the model's rows. Other programs are played by delta-rs here, by Spark in
-`test_spark_readers.py`. `small_steps` makes sizes and intervals small, so that moves, checkpoints
-and clean-up happen within a few commits.
+`test_spark_readers.py`. `SMALL_STEPS` makes sizes and intervals small, so that compactions,
+checkpoints and clean-up happen within a few commits.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from hypothesis.stateful import (
 from cdcsync_core.table import Table
 from cdcsync_spark.sinks.delta import batch as delta_batch
 from cdcsync_spark.sinks.delta import commit as delta_commit
-from cdcsync_spark.sinks.delta import compaction as delta_compaction
-from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
+from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, rows_of, whole_snapshot
@@ -44,6 +43,7 @@ TABLES = {
     "hashed": make_table({"name": "varchar(20)", "id": "int(11)", "v": "varchar(20)"}, ["name", "id"]),
 }
 IDS = st.integers(0, 30)
+SMALL_STEPS = MaintenancePolicy(checkpoint_entries=4, gathered_files=3, peeled_bytes=1, most_rows=6)
 NOTHING_KEPT = {f"delta.{n}RetentionDuration": "interval 0 seconds" for n in ("log", "deletedFile")}
 #: the steps between which a commit may die
 DEATHS = ("before-commit", "data-written", "vectors-written", "entry-written", "committed")
@@ -104,7 +104,7 @@ class Life(RuleBasedStateMachine):
     @initialize(numbers=st.sets(IDS))
     def make(self, numbers: set[int]) -> None:
         lake = self.folder / uuid.uuid4().hex
-        self.target: DeltaTarget = DeltaSink(open_store(str(lake)), SYNC).target(self.table.id)
+        self.target: DeltaTarget = DeltaSink(open_store(str(lake)), SYNC, policy=SMALL_STEPS).target(self.table.id)
         rows = [row_of(self.table, n, "first") for n in sorted(numbers)]
         whole_snapshot(self.target, rows, self.table)
         self.model = Model(self.table)
@@ -141,7 +141,7 @@ class Life(RuleBasedStateMachine):
             except Died:
                 self.restart()
         self.writer.commit(1, batch(self.number, change))
-        assert self.writer.fallback == ""
+        assert self.writer.status.fallback == ""
         for _ in range(steps):
             self.writer.maintain()
 
@@ -176,16 +176,6 @@ class Life(RuleBasedStateMachine):
             assert content(self.target) == self.model.content
 
 
-@contextmanager
-def small_steps() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_compaction, "GATHERED", 3)
-        patch.setattr(delta_compaction, "PEELED_BYTES", 1)
-        patch.setattr(delta_compaction, "MOST_ROWS", 6)
-        patch.setattr(delta_maintenance, "EVERY", 4)
-        yield
-
-
 def live(kind: str, folder: Path, *, lives: int, steps: int) -> list[Life]:
     """Tables of `kind` after `lives` lives of at most `steps` steps each."""
     lived: list[Life] = []
@@ -197,6 +187,5 @@ def live(kind: str, folder: Path, *, lives: int, steps: int) -> list[Life]:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    with small_steps():
-        run_state_machine_as_test(machine, settings=chosen)
+    run_state_machine_as_test(machine, settings=chosen)
     return [life for life in lived if hasattr(life, "model")]

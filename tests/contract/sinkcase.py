@@ -57,7 +57,7 @@ def keys_of(table: Table, keys: Iterable[Row]) -> pa.Table:
 
 def content(target: Target) -> list[Row]:
     """All rows, sorted by their text (so that NULLs and mixed types have an order)."""
-    read = target.scan().read_all()
+    read = target.open_snapshot().scan().read_all()
     return sorted(zip(*(c.to_pylist() for c in read.columns), strict=True), key=repr)
 
 
@@ -66,7 +66,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def stage(target: Target, table: Table, rows: Iterable[Row], name: str = "wave") -> Append:
-    return Append(tuple(target.stage(table, rows_of(table, rows).to_batches(), name)))
+    return Append(target.stage(table, rows_of(table, rows).to_batches(), name))
 
 
 def whole_snapshot(target: Target, rows: Iterable[Row], table: Table = ORDERS, epoch: int = 1) -> TableState:
@@ -116,8 +116,8 @@ class Model:
         return tuple(row[names.index(k)] for k in self.table.key)
 
     def apply(self, upserts: Iterable[Row], deletes: Iterable[Row]) -> Upsert:
-        """The same batch for the model (now) and for a target (as a `Upsert`); a later row of a key
-        wins, upserts win over deletes."""
+        """The same batch for the model (now) and for a target (as an `Upsert`); a later row of
+        a key wins, upserts win over deletes."""
         last = {self.key(r): r for r in upserts}
         gone = [k for k in dict.fromkeys(deletes) if k not in last]
         self.rows |= last

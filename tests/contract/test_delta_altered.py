@@ -71,7 +71,7 @@ def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 
     """The table is read again, with these rows."""
     side = sink.target(ORDERS.id, generation=nonce)
     fresh = whole_snapshot(side, rows)
-    files = side.staged_files()
+    files = side.staged()
     target.commit(
         1,
         lambda found: Commit(
@@ -275,7 +275,7 @@ def test_reading_a_table_again_heals_its_columns(
     publish(sink, orders, [(1, "new"), (2, None)])
     assert content(orders) == read(orders) == [(1, "new"), (2, None)]
     writer.commit(1, batch(3, merge(ORDERS, [(2, "newer"), (5, None)], [(1,)])))
-    assert bool(writer.fallback) == constrained
+    assert bool(writer.status.fallback) == constrained
     assert content(orders) == read(orders) == [(2, "newer"), (5, None)]
     assert query(DeltaTable(orders.uri), "SELECT id FROM t WHERE note IS NULL").to_pylist() == [{"id": 5}]
 

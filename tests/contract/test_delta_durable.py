@@ -65,7 +65,7 @@ def test_what_delta_rs_commits_is_durable(sink: DeltaSink, orders: DeltaTarget, 
     orders.commit(1, batch(2, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, [(7,)]))))
     orders.commit(1, batch(3, stage(orders, ORDERS, [(3, "c")])))
     side = sink.target(ORDERS.id, generation=1)
-    fresh, files = whole_snapshot(side, [(4, "d")]), side.staged_files()
+    fresh, files = whole_snapshot(side, [(4, "d")]), side.staged()
     orders.commit(
         1,
         lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1), Replace(files)),

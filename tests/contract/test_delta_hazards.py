@@ -24,9 +24,10 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
 from cdcsync_spark.sinks.base import Append, Closed, Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta import commit as delta_commit
-from cdcsync_spark.sinks.delta.compaction import GATHERED
+from cdcsync_spark.sinks.delta import table_index
+from cdcsync_spark.sinks.delta.policy import POLICY, Limits
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.staging import DataFile
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import (
     ORDERS,
@@ -106,9 +107,8 @@ class SlowLake:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self.reading, self.let_go = 0, threading.Event(), threading.Event()
-        self._read = delta_commit.file_batches
-        monkeypatch.setattr(delta_commit, "file_batches", self._slowly)
-        monkeypatch.setattr(delta_commit, "WARM_ROWS", 1)
+        self._read = table_index.file_batches
+        monkeypatch.setattr(table_index, "file_batches", self._slowly)
 
     def _slowly(self, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
         self.asked += 1
@@ -125,7 +125,7 @@ def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
     untended = orders.writer(tmp_path)  # so that every batch stays a file
     for n in range(1, 20):
         untended.commit(1, batch(n, stage(orders, ORDERS, [(100 + n, "a")], f"{n}")))
-    lake, writer = SlowLake(monkeypatch), orders.writer(tmp_path)
+    lake, writer = SlowLake(monkeypatch), replace(orders, limits=Limits(warm_rows=1)).writer(tmp_path)
     errors: list[Exception] = []
 
     def merge() -> None:
@@ -155,8 +155,8 @@ def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
 def test_a_vacuum_takes_no_file_of_a_side_target(sink: DeltaSink, orders: DeltaTarget) -> None:
     side = sink.target(ORDERS.id, generation=1)
     side.prepare(first_state(nonce=1))
-    (staged,) = stage(side, ORDERS, [(1, "new")]).files
-    assert Path(orders.uri, staged.path).exists()
+    (part,) = stage(side, ORDERS, [(1, "new")]).staged
+    assert Path(orders.uri, DataFile.of(part).path).exists()
     table = DeltaTable(orders.uri)
     listed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=True)
     assert not [path for path in listed if "resnapshot" in path]
@@ -178,7 +178,7 @@ def test_no_move_forgets_the_values_of_a_column_that_somebody_added(orders: Delt
     DeltaTable(orders.uri).alter.add_columns([Field("tag", PrimitiveType("string"))])
     DeltaTable(orders.uri).update(updates={"tag": "'mine'"}, predicate="id = 1")
     writer = orders.writer(tmp_path)
-    for n in range(1, 2 * GATHERED):
+    for n in range(1, 2 * POLICY.gathered_files):
         writer.commit(1, batch(n, change((100 + n, "b"))))
         while writer.maintain():
             pass
@@ -202,21 +202,21 @@ def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: D
     side is discarded."""
     side = sink.target(ORDERS.id, generation=1)
     side.prepare(first_state(nonce=1))
-    files = tuple(file for n in range(GATHERED) for file in stage(side, ORDERS, [(n, "new")]).files)
+    files = tuple(file for n in range(POLICY.gathered_files) for file in stage(side, ORDERS, [(n, "new")]).staged)
 
     def filled(found: object) -> Commit:
         state = first_state(nonce=1).after_wave([Split()], FilePosition(WATERMARK), WATERMARK, 0, 0)
         return Commit(state, Append(files))
 
     fresh = side.commit(1, filled)
-    staged = side.staged_files()
+    staged = side.staged()
     orders.commit(
         2, lambda found: Commit(replace(fresh, epoch=2, commit_number=found.commit_number + 1), Replace(staged))
     )
     published = int(entries(orders)[-2].partition(".")[0])
     sink.discard(ORDERS.id, 1)
     rows = query(DeltaTable(orders.uri, version=published), "SELECT id FROM t ORDER BY id")
-    assert rows["id"].to_pylist() == list(range(GATHERED))
+    assert rows["id"].to_pylist() == list(range(POLICY.gathered_files))
 
 
 def test_a_checkpoint_with_parsed_statistics_is_gone_on_from(sink: DeltaSink, tmp_path: Path) -> None:

@@ -16,11 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Sink, Upsert
-from cdcsync_spark.sinks.delta import commit as delta_commit
-from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
-from cdcsync_spark.sinks.delta.compaction import GATHERED, Move
+from cdcsync_spark.sinks.base import Commit, Upsert
 from cdcsync_spark.sinks.delta.log import own_state
+from cdcsync_spark.sinks.delta.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import actions_of, entry_text
 from cdcsync_spark.sinks.lake.stores import open_store
@@ -63,20 +61,16 @@ def test_optimize_between_commits_is_looked_past(target: DeltaTarget) -> None:
     assert (target.last_commit(), content(target)) == (state, [(1, "a"), (2, "a"), (7, "c")])
 
 
-def test_upkeep_after_an_optimize_that_only_a_stamp_has_seen(
-    local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upkeep_after_an_optimize_that_only_a_stamp_has_seen(local: DeltaTarget, tmp_path: Path) -> None:
     """The index learns of the other program's files before rows are moved out of them."""
     whole_snapshot(local, [(n, "a") for n in range(3)])
-    writer = local.writer(tmp_path)
+    policy = MaintenancePolicy(peeled_bytes=1, deleted_share=0.0, most_rows=2)
+    writer = replace(local, policy=policy).writer(tmp_path)
     for n in range(1, 4):
         writer.commit(1, batch(n, Upsert(rows_of(ORDERS, [(n, "b")]), keys_of(ORDERS, []))))
     opened(local).optimize.compact()
     writer.commit(1, stamp())
-    view = local.path.view()
-    assert view is not None
-    monkeypatch.setattr(delta_commit, "next_move", lambda _: Move(tuple(view.files), 2))
-    assert [writer.maintain(), writer.maintain()] == ["sweep", "move"]
+    assert [writer.maintain(), writer.maintain()] == ["remove orphans", "compact"]
     writer.commit(1, batch(10, Upsert(rows_of(ORDERS, [(0, "c")]), keys_of(ORDERS, [(1,)]))))
     assert content(local) == [(0, "c"), (2, "b"), (3, "b")]
 
@@ -114,12 +108,10 @@ def test_optimize_in_mid_commit_only_delays_it(target: DeltaTarget, kind: str) -
     assert calls == 2
 
 
-def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
-    local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(local: DeltaTarget) -> None:
     """50 own commits with the log retention at zero: old entries go, the newest own one stays, and
     so does the content."""
-    monkeypatch.setattr(delta_maintenance, "EVERY", 20)
+    local = replace(local, policy=MaintenancePolicy(checkpoint_entries=20))
     whole_snapshot(local, [(n, "a") for n in range(5)])
     opened(local).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 0 seconds", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
@@ -129,9 +121,9 @@ def test_a_long_history_with_checkpoints_and_clean_up_keeps_the_newest_state(
         state = local.commit(1, batch(number, model.apply([(number % 7, f"by {number}")], [(number % 3,)])))
         assert local.last_commit() == state
     assert content(local) == model.content
-    assert len(entries(local)) < 2 * delta_maintenance.EVERY + 10
+    assert len(entries(local)) < 2 * POLICY.checkpoint_entries + 10
     data = {p.name for p in Path(local.uri).glob("*.parquet")}
-    assert len(data) < 2 * delta_maintenance.EVERY + 10
+    assert len(data) < 2 * POLICY.checkpoint_entries + 10
 
 
 def test_other_programs_commits_and_their_clean_up_leave_the_state(local: DeltaTarget) -> None:
@@ -204,28 +196,28 @@ def test_a_key_that_somebody_doubled_stops_the_table(local: DeltaTarget) -> None
     assert stopped.value.reason is Reason.SINK_CONFLICT
 
 
-def test_a_side_targets_many_waves_are_all_published(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_side_targets_many_waves_are_all_published(sink: DeltaSink) -> None:
     """More waves than a checkpoint holds apart: the files come from the side's whole log."""
-    monkeypatch.setattr(delta_maintenance, "EVERY", 10)
+    sink = replace(sink, policy=MaintenancePolicy(checkpoint_entries=10))
     main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
     whole_snapshot(main, [(1, "old")])
     side.prepare(first_state(nonce=1))
-    waves = 2 * delta_maintenance.EVERY + 3
+    waves = 2 * sink.policy.checkpoint_entries + 3
     for n in range(waves):
         append = stage(side, ORDERS, [(n, "new")])
         side.commit(
             1, lambda found, append=append: Commit(replace(found, commit_number=found.commit_number + 1), append)
         )
-    files = side.staged_files()
-    assert len(files) == waves
-    assert sum(f.rows for f in files) == waves
+    parts = side.staged()
+    assert len(parts) == waves
+    assert sum(part.rows for part in parts) == waves
 
 
 def test_small_files_of_a_stream_of_inserts_are_compacted(local: DeltaTarget) -> None:
     whole_snapshot(local, [])
     for n in range(1, 62):
         local.commit(1, batch(n, stage(local, ORDERS, [(n, "a")])))
-    assert len(opened(local).file_uris()) < GATHERED + 5
+    assert len(opened(local).file_uris()) < POLICY.gathered_files + 5
     assert content(local) == sorted(((n, "a") for n in range(1, 62)), key=repr)
 
 
@@ -235,7 +227,7 @@ def test_upkeep_that_fails_does_not_fail_the_commit(local: DeltaTarget, monkeypa
 
     whole_snapshot(local, [])
     monkeypatch.setattr(DeltaTable, "create_checkpoint", broken)
-    for n in range(1, delta_maintenance.EVERY + 1):
+    for n in range(1, POLICY.checkpoint_entries + 1):
         state = local.commit(1, batch(n, stage(local, ORDERS, [(n, "a")])))
     assert local.last_commit() == state
 
@@ -282,8 +274,8 @@ def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_
     change = Upsert(rows_of(ORDERS, [(2, "B"), (3, "c")]), keys_of(ORDERS, [(1,)]))
     writer.commit(1, batch(1, change))
     assert content(local) == [(2, "B"), (3, "c")]
-    assert reason in writer.fallback
-    assert bool(reason) == bool(writer.fallback)
+    assert reason in writer.status.fallback
+    assert bool(reason) == bool(writer.status.fallback)
 
 
 def test_a_table_of_before_is_given_deletion_vectors_with_its_first_batch(local: DeltaTarget, tmp_path: Path) -> None:
@@ -292,6 +284,6 @@ def test_a_table_of_before_is_given_deletion_vectors_with_its_first_batch(local:
     assert opened(plain).protocol().min_writer_version == 2
     writer = local.writer(tmp_path)
     writer.commit(1, batch(1, Upsert(rows_of(ORDERS, [(2, "B")]), keys_of(ORDERS, []))))
-    assert writer.fallback == ""
+    assert writer.status.fallback == ""
     assert opened(local).protocol().writer_features == ["appendOnly", "deletionVectors", "invariants"]
     assert content(local) == [(1, "a"), (2, "B")]

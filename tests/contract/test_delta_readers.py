@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_spark.sinks.base import Maintenance
-from cdcsync_spark.sinks.delta import compaction as delta_compaction
+from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.lives import NOTHING_KEPT, TABLES, key_of, live, read_by_delta_rs, read_by_duckdb, row_of
@@ -25,13 +25,12 @@ def test_all_readers_return_the_models_rows(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
-def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path) -> None:
     """300 batches over 4,000 keys; the process restarts now and then; every step of upkeep happens
     many times."""
-    for name, value in {"PEELED_BYTES": 1, "MOST_ROWS": 700, "SMALLEST": 1500}.items():
-        monkeypatch.setattr(delta_compaction, name, value)
+    policy = MaintenancePolicy(peeled_bytes=1, most_rows=700, smallest_class_bytes=1500)
     table, random = TABLES[kind], Random(kind)
-    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(table.id)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC, policy=policy).target(table.id)
     model = Model(table)
     model.rows = {key_of(table, n): row_of(table, n, "first") for n in range(2000)}
     whole_snapshot(target, model.rows.values(), table)
@@ -43,26 +42,25 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path, monk
         writer.commit(1, batch(number, model.apply(changed, gone)))
         steps.update([writer.maintain()])
         if number % 97 == 0:
-            costs = replace(costs, steps=costs.steps + writer.maintenance.steps)
+            costs = replace(costs, steps=costs.steps + writer.status.maintenance.steps)
             writer = target.writer(tmp_path)
         if number % 50 == 0:
             assert read_by_delta_rs(target.uri) == content(target) == model.content
     assert read_by_duckdb(target.uri) == model.content
-    assert steps.keys() >= {"move", "remove", "checkpoint", "sweep", "tidy"}
-    assert steps["move"] > 20
-    assert sum(steps.values()) - steps[""] == costs.steps + writer.maintenance.steps
-    assert writer.maintenance.bytes_written > 0
-    assert writer.maintenance.files_removed > 0
-    assert writer.maintenance.seconds > 0
+    assert steps.keys() >= {"compact", "remove files", "checkpoint", "remove orphans", "merge runs"}
+    assert steps["compact"] > 20
+    assert sum(steps.values()) - steps[""] == costs.steps + writer.status.maintenance.steps
+    assert writer.status.maintenance.bytes_written > 0
+    assert writer.status.maintenance.files_removed > 0
+    assert writer.status.maintenance.seconds > 0
     assert len(list(Path(target.uri).rglob("*.*"))) < 200
 
 
-def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path) -> None:
     """Another program's files come between two batches, and upkeep moves them before the next batch
     looks at them."""
-    monkeypatch.setattr(delta_compaction, "GATHERED", 3)
-    table = TABLES["exact"]
-    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(table.id)
+    table, policy = TABLES["exact"], MaintenancePolicy(gathered_files=3)
+    target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC, policy=policy).target(table.id)
     whole_snapshot(target, [(1, "a"), (2, "a")], table)
     writer, model = target.writer(tmp_path), Model(table, {(n,): (n, "a") for n in (1, 2)})
     writer.commit(1, batch(1, model.apply([(1, "b")], [])))
@@ -71,7 +69,7 @@ def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path, monkeypatc
         model.rows[number,] = (number, "theirs")
     writer.last_commit()
     while step := writer.maintain():
-        assert step in {"move", "sweep", "tidy"}
+        assert step in {"compact", "remove orphans", "merge runs"}
     assert len(DeltaTable(target.uri).file_uris()) == 1
     writer.commit(1, batch(2, model.apply([(7, "c")], [(8,)])))
     assert read_by_delta_rs(target.uri) == content(target) == model.content

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.sinks.base import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import commit as delta_commit
-from cdcsync_spark.sinks.delta import strategy as delta_strategy
+from cdcsync_spark.sinks.delta.policy import Limits
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from contract.by_spark import SparkSink, sink_by_spark
 from contract.lives import Died, dying_at, read_by_duckdb
@@ -59,7 +59,7 @@ def test_a_life_with_deaths_and_its_reason(sink: SparkSink, tmp_path: Path) -> N
     state = writer.commit(1, batch(1, changes))
     assert (state.commit_number, state) == (2, target.last_commit())
     writer.commit(1, batch(2, model.apply([("A", Decimal(1), at, [1.0, 2.0], None)], [])))
-    assert "inCommitTimestamp" in writer.fallback
+    assert "inCommitTimestamp" in writer.status.fallback
     assert content(target) == read_by_duckdb(target.uri) == model.content
     assert leftovers(target) == []
 
@@ -92,7 +92,7 @@ def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
     main, side = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
     whole_snapshot(main, [(1, "old"), (2, "old")])
     fresh = whole_snapshot(side, [(2, "new"), (3, "new")])
-    files = side.staged_files()
+    files = side.staged()
     main.commit(
         1,
         lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1), Replace(files)),
@@ -103,16 +103,15 @@ def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
 
 @pytest.mark.long
 def test_a_rule_of_the_table_that_a_change_breaks_stops_it_unseen(
-    sink: SparkSink, delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sink: SparkSink, delta_spark: SparkSession, tmp_path: Path
 ) -> None:
     """A large table with a CHECK constraint, which delta-rs could write, is Spark's, too."""
-    monkeypatch.setattr(delta_strategy, "LARGE", 0)
-    target = DeltaSink(sink.store, SYNC).target(ORDERS.id)
+    target = DeltaSink(sink.store, SYNC, limits=Limits(spark_merge_bytes=0)).target(ORDERS.id)
     whole_snapshot(target, [(1, "a")])
     delta_spark.sql(f"ALTER TABLE delta.`{target.uri}` ADD CONSTRAINT positive CHECK (id > 0)")
     writer = target.writer(tmp_path)
     writer.commit(1, batch(1, Upsert(rows_of(ORDERS, [(1, "b"), (2, "c")]), keys_of(ORDERS, []))))
-    assert "CHECK" in writer.fallback
+    assert "CHECK" in writer.status.fallback
     assert "Apache-Spark" in (target.path.log().entry(3) or "")
     with pytest.raises(PermanentError, match=r"(?i)check constraint positive") as stopped:
         writer.commit(1, batch(2, Upsert(rows_of(ORDERS, [(-1, "d")]), keys_of(ORDERS, []))))

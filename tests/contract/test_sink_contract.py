@@ -5,18 +5,30 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 
 from cdcsync_core.chunk import Split
-from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Build, Commit, Replace, Sink, StagedFile, Target, Upsert
+from cdcsync_spark.sinks.base import (
+    AdvancePosition,
+    Append,
+    Build,
+    Change,
+    Commit,
+    Replace,
+    Sink,
+    StagedPart,
+    Target,
+    Upsert,
+)
 from contract.sinkcase import (
     ORDERS,
     SYNC,
@@ -42,7 +54,7 @@ def wave(split: Split, change: Append, epoch: int = 1) -> Build:
     def build(found: TableState) -> Commit | None:
         if found.finished.frontier != split.start or found.snapshot_complete:
             return None
-        after = found.after_wave([split], FilePosition(WATERMARK), WATERMARK, rows=len(change.files), nulled_dates=0)
+        after = found.after_wave([split], FilePosition(WATERMARK), WATERMARK, rows=len(change.staged), nulled_dates=0)
         return Commit(replace(after, epoch=epoch), change)
 
     return build
@@ -86,20 +98,21 @@ def test_staged_files_are_invisible_until_a_commit_names_them(target: Target) ->
     whole_snapshot(target, [(1, "a")])
     append = stage(target, ORDERS, [(2, "b")])
     assert content(target) == [(1, "a")]
-    assert all(f.rows == 1 and f.size > 0 for f in append.files)
-    assert tuple(StagedFile.from_dict(f.to_dict()) for f in append.files) == append.files
+    assert [part.rows for part in append.staged] == [1]
+    assert tuple(StagedPart.from_dict(part.to_dict()) for part in append.staged) == append.staged
 
 
 def test_staged_names_differ_between_attempts(target: Target) -> None:
     target.prepare(first_state())
-    names = {stage(target, ORDERS, [(1, "a")], "run 7/wave 3").files[0].path for _ in range(3)}
+    names = {stage(target, ORDERS, [(1, "a")], "run 7/wave 3").staged[0] for _ in range(3)}
     assert len(names) == 3
 
 
-def test_a_staged_file_that_is_not_there_stops_the_commit(target: Target) -> None:
+def test_rows_that_were_staged_and_are_gone_stop_the_commit(sink: Sink, target: Target) -> None:
     """Staged on another machine's disk, or cleaned up: a table that names it could not be read."""
     whole_snapshot(target, [(1, "a")])
-    missing = Append((StagedFile("nowhere.parquet", 100, 1),))
+    missing = stage(sink.target(ORDERS.id, generation=9), ORDERS, [(2, "b")])
+    sink.discard(ORDERS.id, 9)
     with pytest.raises(PermanentError, match="not whole") as stopped:
         target.commit(1, batch(1, missing))
     assert stopped.value.reason is Reason.SINK_CONFLICT
@@ -200,7 +213,7 @@ def read_again(sink: Sink, table: Table, rows: list[tuple[object, ...]], nonce: 
     side.prepare(first_state(table, nonce=nonce))
     for n, split in enumerate((Split(None, (5,)), Split((5,), None))):
         side.commit(1, wave(split, stage(side, table, rows[n::2])))
-    fresh, files = side.last_commit(), side.staged_files()
+    fresh, files = side.last_commit(), side.staged()
     assert fresh is not None
     state = main.commit(
         1, lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, epoch=1), Replace(files))
@@ -247,7 +260,7 @@ def test_discarding_keeps_what_was_published_and_removes_what_was_not(sink: Sink
     abandoned.commit(1, wave(Split(), stage(abandoned, ORDERS, [(1, "never seen")])))
     sink.discard(ORDERS.id, 5)
     sink.discard(ORDERS.id, 5)
-    assert (abandoned.last_commit(), abandoned.staged_files()) == (None, ())
+    assert (abandoned.last_commit(), abandoned.staged()) == (None, ())
     read_again(sink, ORDERS, [(2, "kept")], nonce=6)
     sink.discard(ORDERS.id, 6)
     assert content(target) == [(2, "kept")]
@@ -334,3 +347,36 @@ def test_columns_with_hostile_names_merge(target: Target, key: str) -> None:
 def test_the_sync_of_the_error_is_named(sink: Sink) -> None:
     with pytest.raises(PermanentError, match=SYNC):
         sink.target(ORDERS.id).commit(1, stamp())
+
+
+def test_every_change_that_a_sink_names_is_committed(sink: Sink, target: Target) -> None:
+    whole_snapshot(target, [(1, "a")])
+    changes: dict[type, Change] = {
+        Append: stage(target, ORDERS, [(2, "b")]),
+        Upsert: Upsert(rows_of(ORDERS, [(1, "c")]), keys_of(ORDERS, [])),
+        Replace: Replace(stage(target, ORDERS, [(3, "d")]).staged),
+        AdvancePosition: AdvancePosition(),
+    }
+    assert sink.capabilities.changes == changes.keys()
+    for number, change in enumerate(changes.values(), 1):
+        target.commit(1, batch(number, change))
+    assert content(target) == [(3, "d")]
+
+
+def test_rows_that_another_kind_of_sink_staged_are_refused(target: Target) -> None:
+    before = whole_snapshot(target, [(1, "a")])
+    with pytest.raises(CdcError, match="staged as 'another'"):
+        target.commit(1, batch(1, Append((StagedPart("another", 1, "{}"),))))
+    assert (target.last_commit(), content(target)) == (before, [(1, "a")])
+
+
+def test_a_writer_maintains_its_table_between_commits(target: Target, tmp_path: Path) -> None:
+    whole_snapshot(target, [(0, "a")])
+    writer = target.writer(tmp_path)
+    for number in range(1, 5):
+        writer.commit(1, batch(number, Upsert(rows_of(ORDERS, [(number, "b")]), keys_of(ORDERS, []))))
+        while writer.maintain():
+            pass
+    assert writer.last_commit() == target.last_commit()
+    assert writer.status.max_idle_seconds > 0
+    assert len(content(target)) == 5

@@ -173,5 +173,5 @@ def test_keys_at_the_ends_of_many_files_are_found(declared: str, vectors: bool, 
         gone = [(value(10 * number - 10 + d),) for d in (1, 8)] if number else []
         target.commit(1, batch(number + 1, model.apply(ends + fresh, gone)))
         assert content(target) == model.content
-    read = target.scan(["k"], pc.field("k") == value(79)).read_all()
+    read = target.open_snapshot().scan(["k"], pc.field("k") == value(79)).read_all()
     assert read["k"].to_pylist() == [value(79)]

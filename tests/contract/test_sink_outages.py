@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cdcsync_core.errors import CdcError, Reason, TransientError
 from cdcsync_spark.sinks.base import Build, Upsert
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
-from cdcsync_spark.sinks.delta.compaction import GATHERED
+from cdcsync_spark.sinks.delta.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.key_index import KeyIndex
 from cdcsync_spark.sinks.lake.local_store import LocalStore
@@ -160,16 +161,16 @@ def test_an_account_that_may_not_delete_costs_neither_the_index_nor_other_upkeep
     def denied(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    whole_snapshot(local, [(n, "a") for n in range(2 * GATHERED)])
+    whole_snapshot(local, [(n, "a") for n in range(2 * POLICY.gathered_files)])
     monkeypatch.setattr(delta_maintenance, "retention", lambda _: -1)
     monkeypatch.setattr(LocalStore, "delete", denied)
     with capture_logs() as logs:
-        steps = streamed(local.writer(tmp_path), range(1, 3 * GATHERED))
+        steps = streamed(local.writer(tmp_path), range(1, 3 * POLICY.gathered_files))
     assert sum(keys_read) == 1
-    assert "move" in steps
-    assert "remove" not in steps
-    assert [log["step"] for log in logs if log["log_level"] == "warning"] == ["remove"]
-    assert len(content(local)) == 3 * GATHERED
+    assert "compact" in steps
+    assert "remove files" not in steps
+    assert [log["step"] for log in logs if log["log_level"] == "warning"] == ["remove files"]
+    assert len(content(local)) == 3 * POLICY.gathered_files
 
 
 def test_a_lost_race_whose_files_cannot_be_deleted_is_only_a_lost_race(
@@ -197,8 +198,9 @@ def test_a_move_that_fails_is_made_later(
 ) -> None:
     """Where it lost a race nothing is read again; where its answer was lost the log decides."""
     whole_snapshot(local, [(n, "a") for n in range(20)])
-    writer, put_new = local.writer(tmp_path), LocalStore.put_new
-    for n in range(1, GATHERED):
+    writer = replace(local, policy=MaintenancePolicy(retry_seconds=0.0)).writer(tmp_path)
+    put_new = LocalStore.put_new
+    for n in range(1, POLICY.gathered_files):
         writer.commit(1, one_row(n))
 
     def lost(self: LocalStore, relative: str, content: bytes) -> bool:
@@ -207,11 +209,10 @@ def test_a_move_that_fails_is_made_later(
         put_new(self, relative, content)
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(delta_maintenance, "REST_SECONDS", 0.0)
     with monkeypatch.context() as broken:
         broken.setattr(LocalStore, "put_new", lost)
         while writer.maintain():
             pass
-    assert "move" in streamed(writer, range(GATHERED, 3 * GATHERED))
+    assert "compact" in streamed(writer, range(POLICY.gathered_files, 3 * POLICY.gathered_files))
     assert (sum(keys_read) > 1) == answer_lost
-    assert content(local) == in_order((n, "b" if 0 < n < 3 * GATHERED else "a") for n in range(20))
+    assert content(local) == in_order((n, "b" if 0 < n < 3 * POLICY.gathered_files else "a") for n in range(20))

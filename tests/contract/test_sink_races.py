@@ -21,7 +21,7 @@ CHANGES: dict[str, Callable[[Target], Change]] = {
     "append": lambda target: stage(target, ORDERS, [(5, "zombie")]),
     "merge": lambda target: Upsert(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)])),
     "insert only": lambda target: Upsert(rows_of(ORDERS, [(6, "zombie")]), keys_of(ORDERS, [])),
-    "replace": lambda target: Replace(stage(target, ORDERS, [(7, "zombie")]).files),
+    "replace": lambda target: Replace(stage(target, ORDERS, [(7, "zombie")]).staged),
     "stamp": lambda target: AdvancePosition(),
 }
 
@@ -114,7 +114,6 @@ def test_a_table_is_made_once_by_many(sink: Sink) -> None:
     states = [first_state(epoch=e) for e in range(1, 5)]
     with ThreadPoolExecutor(len(states)) as pool:
         made = list(pool.map(lambda s: sink.target(ORDERS.id).prepare(s), states))
-    assert len(set(map(id, made))) == len(states)
     assert len({s.epoch for s in made}) == 1
     assert sink.target(ORDERS.id).last_commit() == made[0]
 

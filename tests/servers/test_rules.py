@@ -72,7 +72,7 @@ def test_ddl_stops_its_table_and_no_other(copy: Stepwise, variant: str, statemen
     copy.server.run("UPDATE a SET v = 'before' WHERE id = 1", db=copy.database)
     copy.server.run(*statement.split("; "), db=copy.database)
     _stopped(copy, Reason.SCHEMA_CHANGE_REFUSED)
-    rows = dict(zip(*copy.targets["a"].scan(["id", "v"]).read_all().to_pydict().values(), strict=True))
+    rows = dict(zip(*copy.targets["a"].open_snapshot().scan(["id", "v"]).read_all().to_pydict().values(), strict=True))
     assert len(rows) == 300
     assert rows[1] == "before"
 
@@ -191,7 +191,7 @@ def test_cascades_are_right_where_they_are_logged(copy: Stepwise) -> None:
     copy.follow()
     assert not copy.difference("parent")
     assert not copy.difference("child")
-    assert copy.targets["child"].scan().read_all().num_rows == 1
+    assert copy.targets["child"].open_snapshot().scan().read_all().num_rows == 1
 
 
 # -- what a log may hold and is right

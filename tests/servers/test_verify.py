@@ -126,7 +126,7 @@ def test_every_type_of_key_is_compared_and_confirmed(
     assert verdict(results.values()) is ExitCode.DONE
 
     for table in KEYS:
-        rows = sync.target(table).scan().read_all().to_pylist()
+        rows = sync.target(table).open_snapshot().scan().read_all().to_pylist()
         changed, lost, invented = rows[3] | {"v": ""}, rows[4], rows[5] | {"second": 1000}
         tamper(sync, table, [changed, invented], [{"k": lost["k"], "second": lost["second"]}])
     results = verify(sync)
@@ -174,7 +174,7 @@ def test_the_least_difference_of_every_type_is_found(
     sync = sync_of(mariadb1011, database)
     sync.copy()
     sync.catch_up()
-    row = sync.target("t").scan().read_all().slice(0, 1).to_pylist()[0]
+    row = sync.target("t").open_snapshot().scan().read_all().slice(0, 1).to_pylist()[0]
     changes = [(column, value) for column, values in NEARLY.items() for value in values]
     tamper(sync, "t", [row | {"id": i, column: value} for i, (column, value) in enumerate(changes)], [])
     result = verify(sync)["t"]
@@ -193,7 +193,7 @@ def test_a_key_twice_in_the_target_is_a_difference(
     sync.copy()
     sync.catch_up()
     target = sync.target("t")
-    rows = target.scan().read_all()
+    rows = target.open_snapshot().scan().read_all()
     twice = target.stage(_table(sync, "t"), rows.slice(0, 3).to_batches(), "again")
     target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), Append(tuple(twice))))
     result = verify(sync)["t"]
@@ -223,7 +223,7 @@ def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_fo
     )
     result = verify(sync)["t"]
     assert result.equal, result
-    row = next(r for r in sync.target("t").scan().read_all().to_pylist() if r["id"] == 2)
+    row = next(r for r in sync.target("t").open_snapshot().scan().read_all().to_pylist() if r["id"] == 2)
     tamper(sync, "t", [row | {"text_": "never there"}, row | {"id": 1001}], [{"id": 3}, {"id": 7}])
     result = verify(sync)["t"]
     assert {d.key["id"]: d.kind for d in result.keys} == {
@@ -267,7 +267,7 @@ def test_verify_while_writers_write(any_server: Server, fresh_database: FreshDat
             result = verify(sync)["t"]
             assert result.equal, result
         # keys that the writers leave alone: a difference there stays
-        row = next(r for r in sync.target("t").scan().read_all().to_pylist() if r["id"] == 2900)
+        row = next(r for r in sync.target("t").open_snapshot().scan().read_all().to_pylist() if r["id"] == 2900)
         tamper(sync, "t", [row | {"text_": None}, row | {"id": 5000}], [{"id": 2901}])
         with sync.running():
             result = verify(sync)["t"]
@@ -367,7 +367,7 @@ def test_the_command_says_what_differs(mariadb1011: Server, fresh_database: Fres
     equal = run_command(sync, "-o", "json")
     assert equal.returncode == ExitCode.DONE, equal.stderr
     assert json.loads(equal.stdout)["equal"] is True
-    row = sync.target("t").scan().read_all().slice(0, 1).to_pylist()[0]
+    row = sync.target("t").open_snapshot().scan().read_all().slice(0, 1).to_pylist()[0]
     tamper(sync, "t", [row | {"text_": None}], [])
     different = run_command(sync)
     assert different.returncode == ExitCode.DIFFERENCES, different.stderr

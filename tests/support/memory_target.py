@@ -1,61 +1,103 @@
-"""A target in memory that keeps the contract of `sinks/base.py`: compare-and-set on the state,
-nothing or all of a commit.
+"""A sink in memory under the contract of `sinks/base.py`, held to it by the same cases as Delta
+(`tests/contract`).
 
-`rows` is the table's content by key, `files` the staged files that are live; `log` holds each
-commit. `lose_next` lets another writer's commit win the next race, so that `build` is asked again
-with its state; `fail_next` raises instead of committing, as an unreachable store does.
+`rows` is a table's content by key, `parts` the staged parts that are live; `log` holds each commit.
+`lose_next` lets another writer's commit win the next race, so that `build` is asked again with its
+state; `fail_next` raises instead of committing, as an unreachable store does. A sink, and a target
+of it, that was pickled is found again in the same process by its sink's name.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.state import TableState
-from cdcsync_core.table import TableId
+from cdcsync_core.table import Table, TableId
+from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import (
+    AdvancePosition,
     Append,
     Build,
+    Capabilities,
+    Change,
     Commit,
     Maintenance,
     Replace,
-    StagedFile,
+    Staged,
+    StagedPart,
     Upsert,
+    WriterStatus,
     check_successor,
     refuse_other_identity,
     refuse_superseded,
 )
 
 Row = dict[str, Any]
+Rows = dict[tuple[Any, ...], Row]
+KIND = "memory"
+
+
+class _Parts(dict[str, pa.Table]):
+    """Staged rows by the part's body."""
 
 
 @dataclass
 class MemoryTarget:
-    """One table; `state` None: not there."""
+    """One table, and its writer at the same time; `state` None: not there."""
 
     state: TableState | None = None
-    rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
-    files: tuple[StagedFile, ...] = ()
+    rows: Rows = field(default_factory=dict)
+    parts: Staged = ()
     log: list[Commit] = field(default_factory=list)
     opened: int = 0
     lose_next: Callable[[MemoryTarget], None] | None = None
     fail_next: CdcError | None = None
     fallback: str = ""
     max_idle_seconds: float = math.inf
-    maintenance: Maintenance = field(default_factory=Maintenance)
+    contents: _Parts = field(default_factory=_Parts)
+    #: sink, table and generation
+    address: tuple[str, TableId, int] | None = None
+    sync: str = ""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert self.address is not None
+        name, table, generation = self.address
+        return _target, (name, table, generation)
 
     def prepare(self, state: TableState) -> TableState:
-        self.state = self.state or state
+        with self.lock:
+            self.state = self.state or state
         refuse_other_identity(self.state, state)
         return self.state
 
     def last_commit(self) -> TableState | None:
         return self.state
+
+    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
+        rows = pa.Table.from_batches(batches, arrow_schema(table))
+        if not rows.num_rows:
+            return ()
+        part = StagedPart(KIND, rows.num_rows, f"{name}-{uuid.uuid4().hex}")
+        self.contents[part.body] = rows
+        return (part,)
+
+    def staged(self) -> Staged:
+        return self.parts
+
+    def writer(self, scratch: Path) -> MemoryTarget:
+        return self
 
     def warm(self) -> None:
         """There is no index."""
@@ -66,54 +108,119 @@ class MemoryTarget:
     def maintain(self) -> str:
         return ""
 
-    def staged_files(self) -> tuple[StagedFile, ...]:
-        return self.files
+    @property
+    def status(self) -> WriterStatus:
+        return WriterStatus(self.fallback, self.max_idle_seconds, Maintenance())
 
     def commit(self, epoch: int, build: Build) -> TableState:
-        found = self._found()
-        refuse_superseded(found, epoch)
-        decided = build(found)
-        if self.lose_next is not None:
-            winner, self.lose_next = self.lose_next, None
-            winner(self)
-            return self.commit(epoch, build)
-        if decided is None:
-            return found
-        check_successor(found, decided, epoch)
+        while True:
+            found = self._found()
+            refuse_superseded(found, epoch)
+            decided = build(found)
+            if self.lose_next is not None:
+                winner, self.lose_next = self.lose_next, None
+                winner(self)
+                continue
+            if decided is None:
+                return found
+            check_successor(found, decided, epoch)
+            if self._published(found, decided):
+                return decided.state
+
+    def _published(self, found: TableState, commit: Commit) -> bool:
+        """Whether it was on top of `found`."""
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
-        self._publish(decided)
-        return decided.state
+        with self.lock:
+            if self.state is not found:
+                return False
+            _PUBLISH[type(commit.change)](self, commit)
+            self.state = commit.state
+            self.log.append(commit)
+        return True
 
     def _found(self) -> TableState:
         self.opened += 1
-        assert self.state is not None
+        if self.state is None:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"there is no table of {self.sync}",
+                needed="a table that this sync made",
+                remedy="prepare it",
+            )
         return self.state
 
-    def _publish(self, commit: Commit) -> None:
-        match commit.change:
-            case Upsert():
-                self._merge(commit.change, commit.state.table.key)
-            case Append(files):
-                assert not set(files) & set(self.files)
-                self.files += files
-            case Replace(files):
-                self.files = files
-        self.state = commit.state
-        self.log.append(commit)
+    def append(self, commit: Commit) -> None:
+        assert isinstance(commit.change, Append)
+        staged = commit.change.staged
+        assert not set(staged) & set(self.parts)
+        made = self._staged_rows(staged, commit.state.table)
+        assert not made.keys() & self.rows.keys(), "a key twice"
+        self.rows = self.rows | made
+        self.parts += staged
 
-    def _merge(self, change: Upsert, key: tuple[str, ...]) -> None:
-        named = [*_keys(change.upserts, key), *_keys(change.deletes, key)]
-        assert len(named) == len(set(named)), f"a key twice in one merge: {named}"
-        for gone in _keys(change.deletes, key):
-            self.rows.pop(gone, None)
-        for row in change.upserts.to_pylist():
-            self.rows[tuple(row[k] for k in key)] = row
+    def replace(self, commit: Commit) -> None:
+        assert isinstance(commit.change, Replace)
+        self.rows = self._staged_rows(commit.change.staged, commit.state.table)
+        self.parts = commit.change.staged
+
+    def upsert(self, commit: Commit) -> None:
+        change, key = commit.change, commit.state.table.key
+        assert isinstance(change, Upsert)
+        upserts, deletes = keyed(change.upserts, key), keyed(change.deletes, key)
+        assert len(upserts.keys() | deletes.keys()) == change.upserts.num_rows + change.deletes.num_rows, "a key twice"
+        self.rows = {k: row for k, row in self.rows.items() if k not in deletes} | upserts
+
+    def advance(self, commit: Commit) -> None:
+        """The state alone."""
+
+    def _staged_rows(self, staged: Staged, table: Table) -> Rows:
+        made: Rows = {}
+        for part in staged:
+            if part.kind != KIND:
+                raise fail(Reason.INTERNAL_ERROR, f"rows that were staged as {part.kind!r}", remedy="report this")
+            rows = self.contents.get(part.body)
+            if rows is None:
+                raise fail(Reason.SINK_CONFLICT, f"the rows of {part.body} are not whole", remedy="stage them again")
+            made |= keyed(rows, table.key)
+        return made
+
+    def open_snapshot(self) -> MemorySnapshot:
+        with self.lock:
+            return MemorySnapshot(self._found(), self.rows)
 
 
-def _keys(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    return [tuple(row[k] for k in key) for row in rows.to_pylist()]
+_PUBLISH: dict[type[Change], Callable[[MemoryTarget, Commit], None]] = {
+    Append: MemoryTarget.append,
+    Upsert: MemoryTarget.upsert,
+    Replace: MemoryTarget.replace,
+    AdvancePosition: MemoryTarget.advance,
+}
+
+
+def keyed(rows: pa.Table, key: tuple[str, ...]) -> Rows:
+    return {tuple(row[k] for k in key): row for row in rows.to_pylist()}
+
+
+@dataclass(frozen=True)
+class MemorySnapshot:
+    """`rows` is never changed: each commit makes a new dictionary."""
+
+    state: TableState
+    rows: Rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.state.table)
+
+    def scan(
+        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
+    ) -> pa.RecordBatchReader:
+        found = pa.Table.from_pylist(list(self.rows.values()), self.schema)
+        if key_filter is not None:
+            found = found.filter(key_filter)
+        return found.select(self.schema.names if columns is None else list(columns)).to_reader()
 
 
 @dataclass
@@ -121,9 +228,42 @@ class MemorySink:
     """Targets by table and generation."""
 
     targets: dict[tuple[TableId, int], MemoryTarget] = field(default_factory=dict)
+    sync: str = ""
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _contents: dict[TableId, _Parts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _SINKS[self.name] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _sink, (self.name,)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(frozenset(_PUBLISH))
 
     def target(self, table: TableId, *, generation: int = 0) -> MemoryTarget:
-        return self.targets.setdefault((table, generation), MemoryTarget())
+        parts = self._contents.setdefault(table, _Parts())
+        made = MemoryTarget(contents=parts, address=(self.name, table, generation), sync=self.sync)
+        return self.targets.setdefault((table, generation), made)
 
     def discard(self, table: TableId, generation: int) -> None:
-        self.targets.pop((table, generation), None)
+        """What a commit has published stays."""
+        published = {part.body for part in self.target(table).parts}
+        mine = self.targets.pop((table, generation), None)
+        if mine is not None:
+            mine.state, mine.parts, mine.rows = None, (), {}
+        parts = self._contents[table]
+        for body in [body for body in parts if body not in published]:
+            del parts[body]
+
+
+_SINKS: WeakValueDictionary[str, MemorySink] = WeakValueDictionary()
+
+
+def _sink(name: str) -> MemorySink:
+    return _SINKS[name]
+
+
+def _target(name: str, table: TableId, generation: int) -> MemoryTarget:
+    return _SINKS[name].target(table, generation=generation)

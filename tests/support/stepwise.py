@@ -23,7 +23,7 @@ from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.sinks.base import Append, Commit, StagedFile, Target
+from cdcsync_spark.sinks.base import Append, Commit, Staged, StagedPart, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
@@ -71,12 +71,12 @@ class Stepwise:
             splits = list(plan(connection, table, self.chunk_size))
         target = DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise").target(table.id)
         target.prepare(TableState(Identity("test/stepwise", self.facts.lineage, str(table.id)), table, epoch=1))
-        safe, files = LowMark(self.source, self.facts).take(), []
+        safe, staged = LowMark(self.source, self.facts).take(), list[StagedPart]()
         for number, split in enumerate(splits):
             reader = SplitReader(self.source, self.facts.lineage, table, split, safe, 60)
-            files += target.stage(table, reader.batches(), f"split-{number}")
+            staged += target.stage(table, reader.batches(), f"split-{number}")
             after_split(number)
-        target.commit(1, _wave(splits, safe, self.end(), tuple(files)))
+        target.commit(1, _wave(splits, safe, self.end(), tuple(staged)))
         self.targets[name] = target
 
     def follow(self) -> dict[str, StreamTable]:
@@ -115,7 +115,7 @@ class Stepwise:
 
     def difference(self, name: str) -> Difference:
         """Source against target, both at rest."""
-        target = self.targets[name].scan().read_all()
+        target = self.targets[name].open_snapshot().scan().read_all()
         key = self._state(name).table.key
         return compare(name, source_rows(self.server, self.database, name, target.schema), target, key)
 
@@ -147,11 +147,9 @@ class Stepwise:
         )
 
 
-def _wave(
-    splits: list[Split], safe: Position, end: LogOffset, files: tuple[StagedFile, ...]
-) -> Callable[[TableState], Commit]:
+def _wave(splits: list[Split], safe: Position, end: LogOffset, staged: Staged) -> Callable[[TableState], Commit]:
     def build(found: TableState) -> Commit:
-        return Commit(replace(found.after_wave(splits, safe, end, 0, 0), epoch=1), Append(files))
+        return Commit(replace(found.after_wave(splits, safe, end, 0, 0), epoch=1), Append(staged))
 
     return build
 

@@ -1,19 +1,23 @@
-"""What every sink promises, and the words in which the Spark applications speak to it.
+"""What every sink promises, and the values by which the Spark applications use it.
 
 Rule R4: the target's commit is the truth, and every commit carries the whole state of its table. So
-a sink has one way to change anything: `Target.commit(epoch, build)`. It opens the table fresh,
-reads the newest own state there, asks `build`, a pure function, what to publish on top of *that*
-state, and publishes change and new state together, or nothing (rule R8: compare-and-set). Whoever
-lost a race is asked again with the state that won, and answers None if its work is already in. Thus
-a replay after any crash is a no-op, because the decision is always made on what the target really
+a sink has one way to change anything: `commit(epoch, build)`. It opens the table fresh, reads the
+newest own state there, asks `build`, a pure function, what to publish on top of *that* state, and
+publishes change and new state together, or nothing (rule R8: compare-and-set). After a lost race
+`build` is asked again with the state that won, and answers None if its work is already in. Thus a
+replay after any crash is a no-op, because the decision is always made on what the target really
 holds.
 
-A target that is read again (rule R5) is filled beside the table, in a side target of the same kind,
-and published by one `Replace`.
+What is published is a value, a `Change`; a sink has a table from the kinds of change to what it
+does for each, and names them in its `Capabilities`. Rows of a snapshot are staged first, by Spark
+tasks on other machines: what comes of it, a `StagedPart`, is opaque to all but the sink that made
+it. A resnapshot (rule R5) fills a staged copy, a target of the same kind, which is published by one
+`Replace`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,31 +33,32 @@ from cdcsync_core.table import Table, TableId
 
 
 @dataclass(frozen=True)
-class StagedFile:
-    """One Parquet file, written and invisible until a commit names it.
+class StagedPart:
+    """Rows that are written and invisible until a commit names them.
 
-    `path` is relative to the table's root, with forward slashes (files of a side target lie below
-    the same root); `size` in bytes; `rows` in it; `stats` the statistics in Delta's JSON, or empty.
+    `kind` is the sink's that wrote them and reads `body`, a text of its own; `rows` are how many.
     """
 
-    path: str
-    size: int
+    kind: str
     rows: int
-    stats: str = ""
+    body: str
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> StagedFile:
-        return cls(data["path"], data["size"], data["rows"], data["stats"])
+    def from_dict(cls, data: dict[str, Any]) -> StagedPart:
+        return cls(data["kind"], data["rows"], data["body"])
+
+
+Staged = tuple[StagedPart, ...]
 
 
 @dataclass(frozen=True)
 class Append:
     """A wave: rows whose keys the table does not have yet."""
 
-    files: tuple[StagedFile, ...]
+    staged: Staged
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,19 @@ class Upsert:
     upserts: pa.Table
     deletes: pa.Table
 
+    @property
+    def empty(self) -> bool:
+        return self.upserts.num_rows + self.deletes.num_rows == 0
+
 
 @dataclass(frozen=True)
 class Replace:
     """The whole content, of the new state's schema: what was there before goes in the same commit.
 
-    It may come from another log: nothing is left that was read from the one before.
+    It may come from another binlog: nothing is left that was read from the previous one.
     """
 
-    files: tuple[StagedFile, ...]
+    staged: Staged
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,13 @@ class AdvancePosition:
 
 
 Change = Append | Upsert | Replace | AdvancePosition
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a sink's targets can do: the kinds of change that they commit."""
+
+    changes: frozenset[type[Change]]
 
 
 @dataclass(frozen=True)
@@ -116,8 +132,8 @@ class TargetSnapshot(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of upkeep: its name, the bytes of data and vectors that it wrote, the files that it
-    removed."""
+    """One step of maintenance: its name, the bytes of data and deletion vectors that it wrote, the
+    files that it removed."""
 
     name: str
     bytes_written: int = 0
@@ -126,8 +142,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What a table's upkeep has cost this process: steps, the seconds in them, bytes of data and
-    vectors, removed files."""
+    """What a table's maintenance has cost this process: steps, the seconds in them, bytes of data
+    and deletion vectors, removed files."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -159,7 +175,18 @@ class Maintenance:
 
 
 class Closed(Exception):
-    """The writer was closed while it made something ready."""
+    """The writer was closed while it prepared a commit."""
+
+
+@dataclass(frozen=True)
+class WriterStatus:
+    """What reports carry of a writer: why the last MERGE cost more than its batch, as a phrase
+    (empty where it did not), and what maintenance has cost so far. `max_idle_seconds` is how old
+    the last commit may become before the target might forget it."""
+
+    fallback: str = ""
+    max_idle_seconds: float = math.inf
+    maintenance: Maintenance = Maintenance()
 
 
 class Writer(Protocol):
@@ -167,61 +194,7 @@ class Writer(Protocol):
     between commits."""
 
     def last_commit(self) -> TableState | None:
-        """See `Target.last_commit`."""
-        ...
-
-    def commit(self, epoch: int, build: Build) -> TableState:
-        """See `Target.commit`."""
-        ...
-
-    def warm(self) -> None:
-        """Makes ready what the first MERGE of a large table would wait for; may be called in
-        another thread. Never fails."""
-        ...
-
-    def close(self) -> None:
-        """Gives up what is being made ready, in whichever thread, and returns at once. A MERGE that
-        needs it raises Closed."""
-        ...
-
-    @property
-    def fallback(self) -> str:
-        """Why the last MERGE cost more than its batch, as a phrase; empty where it did not."""
-        ...
-
-    @property
-    def max_idle_seconds(self) -> float:
-        """How old the last commit may become before the target might forget it."""
-        ...
-
-    def maintain(self) -> str:
-        """One bounded step of upkeep, if one is due: its name; empty where none is. Never fails."""
-        ...
-
-    @property
-    def maintenance(self) -> Maintenance:
-        """What `tend` has cost so far."""
-        ...
-
-
-class Target(Protocol):
-    """One table's place in the lake. Picklable; used by the driver and inside Spark tasks."""
-
-    def prepare(self, state: TableState) -> TableState:
-        """The target's state; a target that is not there is created with `state` in its very first
-        commit.
-
-        Raises `SinkConflict` for a table there that is not this identity's.
-        """
-        ...
-
-    def last_commit(self) -> TableState | None:
-        """The newest own state, other programs' commits looked past; None: no table there."""
-        ...
-
-    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
-        """Writes rows of `arrow_schema(table)` with bounded memory; files are unique to the
-        attempt, no rows no file."""
+        """See `TableTarget.last_commit`."""
         ...
 
     def commit(self, epoch: int, build: Build) -> TableState:
@@ -232,27 +205,75 @@ class Target(Protocol):
         """
         ...
 
+    def maintain(self) -> str:
+        """One bounded step of maintenance, if one is due: its name; empty where none is. Never
+        fails."""
+        ...
+
+    def warm(self) -> None:
+        """Makes ready what the first MERGE of a large table would wait for; may be called in
+        another thread. Never fails."""
+        ...
+
+    def close(self) -> None:
+        """Gives up what is being made ready, in any thread, and returns at once. A MERGE that needs
+        it raises Closed."""
+        ...
+
+    @property
+    def status(self) -> WriterStatus: ...
+
+
+class TableTarget(Protocol):
+    """One table's place in a sink. Picklable; used by the driver and inside Spark tasks."""
+
+    def prepare(self, state: TableState) -> TableState:
+        """The target's state; a target that is not there is created with `state` in its very first
+        commit.
+
+        Raises `SinkConflict` for a table there that is not this identity's.
+        """
+        ...
+
+    def last_commit(self) -> TableState | None:
+        """The newest own state, passing over commits of other programs; None: no table there."""
+        ...
+
+    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
+        """Writes rows of `arrow_schema(table)` with bounded memory; the parts are unique to the
+        attempt, no rows no part."""
+        ...
+
+    def staged(self) -> Staged:
+        """All live rows of a staged copy, for the `Replace` of its table."""
+        ...
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        """One commit, and one step of maintenance, by a writer of its own."""
+        ...
+
     def writer(self, scratch: Path) -> Writer:
         """For a process that commits often; `scratch` is a folder on its local disk."""
         ...
 
-    def staged_files(self) -> tuple[StagedFile, ...]:
-        """The live files of a side target, for the `Replace` of its table."""
-        ...
+
+class Readable(Protocol):
+    """A target whose rows can be read, as a verification does."""
 
     def open_snapshot(self) -> TargetSnapshot:
         """The newest version, fixed; later commits do not change what it reads."""
         ...
 
-    def scan(
-        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
-    ) -> pa.RecordBatchReader:
-        """`open_snapshot().scan(...)`."""
-        ...
+
+class Target(TableTarget, Readable, Protocol):
+    """What all sinks have today."""
 
 
 class Sink(Protocol):
-    """The lake. Picklable."""
+    """All targets of a sync. Picklable."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
 
     def target(self, table: TableId, *, generation: int = 0) -> Target:
         """A table's target, or (`generation`, a resnapshot nonce above 0) the staged copy that a
@@ -312,8 +333,8 @@ def _continuation(found: Identity, wanted: Identity) -> str:
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
     """What every commit must hold, whatever the caller computed; raises `InternalError`.
 
-    The log is the same one unless the whole content is replaced: a table is read again after its
-    server was (rule R6).
+    The binlog is the same one unless the whole content is replaced: a table is resnapshotted after
+    its server was replaced (rule R6).
     """
     new, due = commit.state, found.identity
     if isinstance(commit.change, Replace):

@@ -230,7 +230,7 @@ class SnapshotRun:
             rows=sum(r.rows for _, r in read),
             nulled_dates=sum(r.nulled for _, r in read),
         )
-        change = Append(tuple(f for _, result in read for f in result.files))
+        change = Append(tuple(part for _, result in read for part in result.staged))
         gate("wave-staged")
         build = _wave_commit(table.state, replace(after, epoch=self.epoch), change)
         try:

@@ -46,8 +46,8 @@ class SnapshotTable:
 
     def publish(self, epoch: int) -> None:
         """Replaces the table's old content by what was staged, all of it."""
-        fresh, files = self.state, self.target.staged_files()
-        # the stream may use a higher epoch than this run knows of; who publishes takes the table
+        fresh, staged = self.state, self.target.staged()
+        # the stream may use a higher epoch than this run knows of; the publication takes the table
         # over from it
         found = self.main.last_commit()
         epoch = max(epoch, found.epoch + 1) if found else epoch
@@ -55,7 +55,7 @@ class SnapshotTable:
         def build(found: TableState) -> Commit | None:
             if found.resnapshot_nonce >= fresh.resnapshot_nonce:
                 return None
-            return Commit(replace(fresh, epoch=epoch, commit_number=found.commit_number + 1), Replace(files))
+            return Commit(replace(fresh, epoch=epoch, commit_number=found.commit_number + 1), Replace(staged))
 
         gate("before-publish")
         self.state = self.main.commit(epoch, build)

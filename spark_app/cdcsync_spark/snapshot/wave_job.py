@@ -19,7 +19,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_spark.sinks.base import StagedFile, Target
+from cdcsync_spark.sinks.base import Staged, StagedPart, Target
 from cdcsync_spark.snapshot.split_read import SplitReader
 
 #: per table of the run: (finished splits, rows) of the wave so far
@@ -42,7 +42,7 @@ class SplitTask:
 class SplitResult:
     """What comes back: the staged files with their rows, or the error."""
 
-    files: tuple[StagedFile, ...] = ()
+    staged: Staged = ()
     rows: int = 0
     nulled: int = 0
     error: CdcError | None = None
@@ -93,17 +93,17 @@ def _task_function(
 
 def _run_task(task: SplitTask) -> dict[str, Any]:
     try:
-        files = task.target.stage(task.reader.table, task.reader.batches(), task.name)
+        staged = task.target.stage(task.reader.table, task.reader.batches(), task.name)
     except CdcError as e:
         return {"error": e.to_json()}
-    return {"files": [f.to_dict() for f in files], "rows": task.reader.rows, "nulled": task.reader.nulled}
+    return {"staged": [p.to_dict() for p in staged], "rows": task.reader.rows, "nulled": task.reader.nulled}
 
 
 def _parse(text: str) -> SplitResult:
     data = json.loads(text)
     if "error" in data:
         return SplitResult(error=from_json(data["error"]))
-    return SplitResult(tuple(StagedFile.from_dict(f) for f in data["files"]), data["rows"], data["nulled"])
+    return SplitResult(tuple(StagedPart.from_dict(p) for p in data["staged"]), data["rows"], data["nulled"])
 
 
 class _CountsSum(AccumulatorParam):

@@ -137,7 +137,7 @@ class Applier:
         clock), or than their target lets it be."""
         now = self.clock()
         for table in self.tables.values():
-            if table.flowing and table.committed < max(older_than, now - table.target.max_idle_seconds):
+            if table.flowing and table.committed < max(older_than, now - table.target.status.max_idle_seconds):
                 gate("before-stamp")
                 with self._stopping_alone(table):
                     self._commit(table, partial(self._idle_commit, table))

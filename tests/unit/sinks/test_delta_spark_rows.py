@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Commit, StagedFile
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Commit
 from cdcsync_spark.sinks.delta.delta_spark import _check_rows, spark_error
 from cdcsync_spark.sinks.delta.view import Action, TableView, new_file
+from cdcsync_spark.sinks.lake.staging import DataFile
 from contract.sinkcase import ORDERS
 
 
@@ -38,7 +39,7 @@ REMOVED: Action = {"remove": {"path": "old"}}
     [
         (AdvancePosition(), 2, [REMOVED, add("new", 12)]),
         (AdvancePosition(), -10, [REMOVED]),
-        (Append((StagedFile("a", 1, 3),)), 0, [add("new", 3)]),
+        (Append((DataFile("a", 1, 3).as_part(),)), 0, [add("new", 3)]),
     ],
 )
 def test_rows_that_add_up_are_entered(change: object, gained: int, actions: list[Action]) -> None:
@@ -49,7 +50,7 @@ def test_rows_that_add_up_are_entered(change: object, gained: int, actions: list
     ("change", "gained", "actions"),
     [
         (AdvancePosition(), 2, [REMOVED, add("new", 11)]),
-        (Append((StagedFile("a", 1, 3),)), 0, [add("new", 2)]),
+        (Append((DataFile("a", 1, 3).as_part(),)), 0, [add("new", 2)]),
         (AdvancePosition(), 0, []),
     ],
     ids=["a file was read in part", "a staged file was read in part", "not one commit"],

@@ -7,10 +7,14 @@ import json
 import pyarrow as pa
 import pytest
 
-from cdcsync_spark.sinks.delta.strategy import LARGE, CommitStrategy, choose, delta_rs_writes, spark_may, touched_bytes
+from cdcsync_spark.sinks.delta.policy import LIMITS
+from cdcsync_spark.sinks.delta.strategy import CommitStrategy, choose, delta_rs_writes, spark_may, touched_bytes
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 
 WHY = "the table has the feature rowTracking"
+
+
+LARGE = LIMITS.spark_merge_bytes
 
 
 @pytest.mark.parametrize(
@@ -28,7 +32,7 @@ WHY = "the table has the feature rowTracking"
 def test_the_strategy_of_a_commit(
     unsupported_reason: str, writable: bool, spark: bool, rewritten: int, strategy: CommitStrategy
 ) -> None:
-    assert choose(unsupported_reason, writable=writable, spark=spark, rewritten=rewritten) is strategy
+    assert choose(unsupported_reason, writable=writable, spark=spark, rewritten=rewritten, limit=LARGE) is strategy
 
 
 def view(*features: str, **properties: str) -> TableView:

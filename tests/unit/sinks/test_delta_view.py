@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.sinks.delta.commit import head
-from cdcsync_spark.sinks.delta.compaction import GATHERED, MOST_ROWS, next_move
+from cdcsync_spark.sinks.delta.compaction import next_compaction
 from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable, protocol_for, unsupported_reason, upgrade
-from cdcsync_spark.sinks.delta.log import TornFile, parsing
+from cdcsync_spark.sinks.delta.log import TornFile, head, parsing
 from cdcsync_spark.sinks.delta.maintenance import retention
+from cdcsync_spark.sinks.delta.policy import POLICY
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, entry_text, loosened
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, z85
 from contract.sinkcase import ORDERS, first_state
@@ -128,18 +128,18 @@ def test_an_upgrade_adds_and_takes_nothing_away() -> None:
 
 
 def test_small_files_of_one_class_are_gathered_and_emptied_ones_peeled() -> None:
-    small = [file(f"s{n}") for n in range(GATHERED)]
-    assert next_move(small[:-1]) is None
-    move = next_move(small)
+    small = [file(f"s{n}") for n in range(POLICY.gathered_files)]
+    assert next_compaction(small[:-1], POLICY) is None
+    move = next_compaction(small, POLICY)
     assert move is not None
     assert move.paths == tuple(f.log_path for f in small)
     full, emptied = file("full", 100, 2**21, 24), file("emptied", 100, 2**21, 25)
-    move = next_move([full, emptied])
+    move = next_compaction([full, emptied], POLICY)
     assert move is not None
     assert move.paths == ("emptied",)
-    huge = next_move([file("huge", 10**8, 2**33, 5 * 10**7)])
+    huge = next_compaction([file("huge", 10**8, 2**33, 5 * 10**7)], POLICY)
     assert huge is not None
-    assert 1 <= huge.rows <= MOST_ROWS
+    assert 1 <= huge.rows <= POLICY.most_rows
 
 
 def test_intervals_of_properties() -> None:

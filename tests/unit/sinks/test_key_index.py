@@ -171,7 +171,7 @@ def test_the_index_finds_the_live_row_of_each_key(
         world = World(table, tmp_path_factory.getbasetemp())
         for numbers in batches:
             world.put([key(n) for n in numbers])
-            world.index.tidy()
+            world.index.merge_runs()
         everything = [key(n) for n in range(45)]
         assert world.found(everything) == world.expected(everything)
         assert world.found(everything[::3], world.rebuilt()) == world.expected(everything[::3])

@@ -12,7 +12,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import TableId
 from cdcsync_spark.sinks.base import Maintenance, Step
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
-from cdcsync_spark.sinks.delta.maintenance import REST_SECONDS, Failures
+from cdcsync_spark.sinks.delta.maintenance import Failures
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.local_store import LocalStore
@@ -20,7 +20,9 @@ from cdcsync_spark.sinks.lake.stores import open_store
 
 
 def test_the_cost_of_steps_adds_up() -> None:
-    cost = Maintenance().after(Step("move", bytes_written=100), 0.25).after(Step("remove", files_removed=3), 0.5)
+    cost = (
+        Maintenance().after(Step("compact", bytes_written=100), 0.25).after(Step("remove files", files_removed=3), 0.5)
+    )
     assert cost == Maintenance(steps=2, seconds=0.75, bytes_written=100, files_removed=3)
     assert cost.to_dict() == {"steps": 2, "seconds": 0.75, "bytes": 100, "filesRemoved": 3}
     assert Maintenance.total([cost, cost, Maintenance()]) == Maintenance(4, 1.5, 200, 6)
@@ -29,21 +31,21 @@ def test_the_cost_of_steps_adds_up() -> None:
 
 def test_a_step_that_failed_rests_and_each_kind_of_failure_is_told_once() -> None:
     now = [0.0]
-    failures = Failures("shop.orders", lambda: now[0])
+    failures = Failures("shop.orders", 300.0, lambda: now[0])
     denied = fail(Reason.PRIVILEGE_MISSING, "no right to delete", remedy="grant it")
     with capture_logs() as logs:
         for _ in range(3):
-            assert not failures.resting("remove")
-            failures.add("remove", denied)
-            assert (failures.resting("remove"), failures.resting("move")) == (True, False)
-            now[0] += REST_SECONDS
-        failures.add("remove", fail(Reason.SINK_UNREACHABLE, "no answer", remedy="wait"))
-        failures.end("remove")
-        failures.add("remove", denied)
+            assert not failures.resting("remove files")
+            failures.add("remove files", denied)
+            assert (failures.resting("remove files"), failures.resting("compact")) == (True, False)
+            now[0] += 300.0
+        failures.add("remove files", fail(Reason.SINK_UNREACHABLE, "no answer", remedy="wait"))
+        failures.end("remove files")
+        failures.add("remove files", denied)
     assert [(log["step"], log["error"].split(";")[0]) for log in logs] == [
-        ("remove", "no right to delete"),
-        ("remove", "no answer"),
-        ("remove", "no right to delete"),
+        ("remove files", "no right to delete"),
+        ("remove files", "no answer"),
+        ("remove files", "no right to delete"),
     ]
 
 

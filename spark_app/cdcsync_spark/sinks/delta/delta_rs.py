@@ -16,13 +16,15 @@ from deltalake.transaction import AddAction
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, Replace, StagedFile, Upsert
+from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
+from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.log import STATE_KEY, LostRace, entry_name, written
 from cdcsync_spark.sinks.delta.shadow import new_paths
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView, actions_of
+from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 #: it tried again and again: a store may refuse a conditional put although nobody else's entry can
@@ -44,7 +46,7 @@ def publish(table_path: TablePath, view: TableView, commit: Commit) -> None:
     except DeltaError as failed:
         # what it says of a rule shows the rows that break it
         if _RULE_BROKEN.search(str(failed)):
-            raise table_path.constraint_error(view) from None
+            raise refusals.constraint_error(str(table_path.table), view) from None
         raise
     _make_durable(table_path, view)
 
@@ -62,19 +64,19 @@ def _lost_or_refused(table_path: TablePath, view: TableView, failed: CommitFaile
     now = table_path.handle()
     if now is None or now.version() != view.version or _TRIED_IN_VAIN.search(str(failed)):
         return LostRace(str(failed))
-    return table_path.refused(" ".join(str(failed).split())[:500])
+    return refusals.delta_rs_error(str(table_path.table), table_path.store.uri, " ".join(str(failed).split())[:500])
 
 
 def _write(table_path: TablePath, view: TableView, handle: DeltaTable, commit: Commit) -> None:
     properties, change, table = _properties(commit.state), commit.change, commit.state.table
-    if isinstance(change, Replace) or (isinstance(change, Append) and change.files):
-        table_path.refuse_files(view)
+    if isinstance(change, Replace) or (isinstance(change, Append) and change.staged):
+        refusals.refuse_files(str(table_path.table), view)
     if isinstance(change, Replace) and view.files:
-        table_path.refuse_append_only(view)
-    if isinstance(change, Upsert) and change.upserts.num_rows + change.deletes.num_rows:
-        table_path.refuse_hidden_keys(view, table)
+        refusals.refuse_append_only(str(table_path.table), view)
+    if isinstance(change, Upsert) and not change.empty:
+        refusals.refuse_hidden_keys(view, table)
         if delta_merge.rows_met(table_path.snapshot(view), change):
-            table_path.refuse_append_only(view)
+            refusals.refuse_append_only(str(table_path.table), view)
         delta_merge.merge(handle, table, change, properties, _NO_HOOKS)
         if handle.version() == view.version:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the
@@ -86,11 +88,11 @@ def _write(table_path: TablePath, view: TableView, handle: DeltaTable, commit: C
             raise LostRace("the target was given what its new columns need")
         _replace(table_path, handle, table, change, properties)
     else:
-        _append(table_path, handle, change.files if isinstance(change, Append) else (), properties)
+        _append(table_path, handle, data_files(change), properties)
 
 
 def _append(
-    table_path: TablePath, handle: DeltaTable, files: tuple[StagedFile, ...], properties: CommitProperties
+    table_path: TablePath, handle: DeltaTable, files: tuple[DataFile, ...], properties: CommitProperties
 ) -> None:
     handle.create_write_transaction(
         _adds(table_path, files),
@@ -105,7 +107,7 @@ def _replace(
     table_path: TablePath, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties
 ) -> None:
     handle.create_write_transaction(
-        _adds(table_path, change.files),
+        _adds(table_path, data_files(change)),
         "overwrite",
         Schema.from_arrow(arrow_schema(table)),
         commit_properties=properties,
@@ -113,7 +115,7 @@ def _replace(
     )
 
 
-def _adds(table_path: TablePath, files: tuple[StagedFile, ...]) -> list[AddAction]:
+def _adds(table_path: TablePath, files: tuple[DataFile, ...]) -> list[AddAction]:
     table_path.refuse_missing(files)
     now = int(time.time() * 1000)
     return [AddAction(f.path.removeprefix(table_path.prefix), f.size, {}, now, True, f.stats) for f in files]

@@ -26,12 +26,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import Append, Commit, Replace, StagedFile, Upsert
+from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
 from cdcsync_spark.sinks.delta.shadow import Shadow, new_paths, shadowed
 from cdcsync_spark.sinks.delta.strategy import spark_may
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView
+from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 #: an error class of Delta, or of the analyser about a column or a type
@@ -100,7 +101,7 @@ def work(table_path: TablePath, view: TableView, commit: Commit) -> tuple[list[A
     assert lake is not None
     assert folder is not None
     if isinstance(commit.change, Append | Replace):
-        table_path.refuse_missing(commit.change.files)
+        table_path.refuse_missing(data_files(commit.change))
     with shadowed(folder, view.version) as shadow:
         gained = _change(delta_session(spark), shadow, lake / table_path.root, commit)
         actions = shadow.committed()
@@ -115,7 +116,7 @@ def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -
     `root`."""
     change, table, gained = commit.change, commit.state.table, 0
     try:
-        if isinstance(change, Upsert) and change.upserts.num_rows + change.deletes.num_rows:
+        if isinstance(change, Upsert) and not change.empty:
             gained = _merge(session, str(shadow.folder), table, change)
         if not shadow.committed():
             # also where a MERGE met no row: the state must follow even so
@@ -129,7 +130,7 @@ def _check_rows(view: TableView, commit: Commit, actions: list[Action], gained: 
     """Raises InternalError where the table would not hold the rows that it should: those of `view`,
     changed as `commit` says."""
     change = commit.change
-    added = sum(f.rows for f in change.files) if isinstance(change, Append | Replace) else gained
+    added = sum(p.rows for p in change.staged) if isinstance(change, Append | Replace) else gained
     gone = [f for a in actions if "remove" in a and (f := view.files.get(a["remove"]["path"])) is not None]
     wanted = added if isinstance(change, Replace) else added + _live(gone)
     found = _live([LiveFile(a["add"]) for a in actions if "add" in a])
@@ -176,7 +177,7 @@ def _merge(session: SparkSession, folder: str, table: Table, change: Upsert) -> 
 def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> None:
     """Staged rows, or none; with a transaction, without which Spark commits no write of nothing."""
     change, state = commit.change, commit.state
-    files = change.files if isinstance(change, Append | Replace) else ()
+    files = data_files(change)
     writer = _staged(session, root, state.table, files).write.format("delta")
     writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.commit_number)
     if isinstance(change, Replace):
@@ -186,7 +187,7 @@ def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) ->
     writer.save(str(shadow.folder))
 
 
-def _staged(session: SparkSession, root: Path, table: Table, files: tuple[StagedFile, ...]) -> DataFrame:
+def _staged(session: SparkSession, root: Path, table: Table, files: tuple[DataFile, ...]) -> DataFrame:
     schema = from_arrow_schema(arrow_schema(table), prefer_timestamp_ntz=True)
     if not files:
         return session.createDataFrame([], schema)

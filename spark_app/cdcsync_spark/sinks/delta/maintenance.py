@@ -1,24 +1,25 @@
 """What keeps a Delta table quick to open and small on disk, in steps between commits and never
 instead of one.
 
-A stream leaves a log entry, a small file and a few deletion vectors per commit. The steps, each
-bounded in time and memory:
+A stream leaves an entry of the Delta log, a small file and a few deletion vectors per commit. The
+steps, each bounded in time and memory by a `MaintenancePolicy`:
 
-- *tidy*: the key index merges its small runs;
-- *checkpoint*, every `EVERY` entries: log entries older than `delta.logRetentionDuration` and
-  before the *last* checkpoint go, then there is a new one. Our newest entry, which holds the state,
-  is newer than the last checkpoint whatever the retention;
-- *remove*: files that no version within `delta.deletedFileRetentionDuration` has go, by what the
+- *merge runs*: the key index merges its small runs;
+- *checkpoint*: log entries older than `delta.logRetentionDuration` and before the *last* checkpoint
+  go, then there is a new one. Our newest entry, which holds the state, is newer than the last
+  checkpoint whatever the retention;
+- *remove files* that no version within `delta.deletedFileRetentionDuration` has, by what the Delta
   log says of them;
-- *sweep*, once per run: files of ours that the log does not name and that are older than the
-  retention go: those of a run that died before its commit, or whose removal a checkpoint forgot.
-  Staged waves and side targets have other names;
-- *move*: small files are gathered, files with many deleted rows are rewritten piece by piece
+- *remove orphans*, once per run: files of ours that the Delta log does not name and that are older
+  than the retention, those of a run that died before its commit, or whose removal a checkpoint
+  forgot. Staged waves and staged copies have other names;
+- *compact*: small files are gathered, files with many deleted rows are rewritten piece by piece
   (`sinks.delta.compaction`).
 
 Users change both retentions in the table's properties. A failure is a warning: the commits before
 it stand. The step then rests, so that one that cannot succeed, such as a removal without the right
-to delete, stops no other.
+to delete, stops no other. A step that fails has written no entry, so what is known of the table
+stays: to read it again may take minutes.
 """
 
 from __future__ import annotations
@@ -29,22 +30,26 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Protocol
 
+import pyarrow as pa
 import structlog
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Maintenance, Step
+from cdcsync_spark.sinks.delta.batch import Batch
+from cdcsync_spark.sinks.delta.compaction import next_compaction, write_compaction
+from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable
+from cdcsync_spark.sinks.delta.log import Log, LostRace
 from cdcsync_spark.sinks.delta.paths import inside
+from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
+from cdcsync_spark.sinks.delta.table_index import TableIndex, deleted_of
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.deletion_vectors import FOLDER
 
-#: log entries from one checkpoint to the next
-EVERY = 50
-#: files that one step removes at most
-REMOVED = 200
-#: how long a step that failed is left out
-REST_SECONDS = 300.0
 _AT_ONCE = 8
 _RETENTION = "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(millisecond|second|minute|hour|day|week)s?", re.I)
@@ -62,11 +67,12 @@ _log = structlog.get_logger()
 
 
 class Failures:
-    """Which steps of one table's upkeep failed and rest; a kind of failure is told once, not each
-    time."""
+    """Which steps of one table's maintenance failed and rest; a kind of failure is logged once, not
+    each time."""
 
-    def __init__(self, table: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, table: str, retry_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._table = table
+        self._retry_seconds = retry_seconds
         self._clock = clock
         self._until: dict[str, float] = {}
         self._kinds: dict[str, str] = {}
@@ -77,9 +83,9 @@ class Failures:
     def add(self, step: str, error: Exception) -> None:
         kind = error.reason if isinstance(error, CdcError) else type(error).__name__
         if self._kinds.get(step) != kind:
-            _log.warning("upkeep failed; it will be tried again", table=self._table, step=step, error=str(error))
+            _log.warning("maintenance failed; it will be tried again", table=self._table, step=step, error=str(error))
         self._kinds[step] = kind
-        self._until[step] = self._clock() + REST_SECONDS
+        self._until[step] = self._clock() + self._retry_seconds
 
     def end(self, step: str) -> None:
         """It was done."""
@@ -93,7 +99,8 @@ def retention(properties: Mapping[str, str]) -> int | None:
 
 
 def max_idle_seconds(properties: Mapping[str, str]) -> float:
-    """A quarter of the log's retention, a minute at least: somebody may clean it up (rule R4)."""
+    """A quarter of the Delta log's retention, a minute at least: another program may clean it up
+    (rule R4)."""
     kept = _interval(properties.get("delta.logRetentionDuration", "interval 30 days"))
     return math.inf if kept is None else max(60.0, kept / 4000)
 
@@ -103,10 +110,10 @@ def _interval(text: str) -> int | None:
     return int(found[1]) * _MILLISECONDS[found[2].lower()] if found else None
 
 
-def removable(view: TableView, now: int) -> list[str]:
+def removable(view: TableView, now: int, most: int) -> list[str]:
     """Files that a step may remove, relative to the table."""
     kept = retention(view.properties)
-    return [] if kept is None else view.dead(now - kept)[:REMOVED]
+    return [] if kept is None else view.dead(now - kept)[:most]
 
 
 def remove(table_path: TablePath, view: TableView, paths: Iterable[str]) -> None:
@@ -137,12 +144,12 @@ def _delete(table_path: TablePath, path: str) -> None:
         table_path.lake.delete(f"{table_path.folder}/{path}")
 
 
-def checkpoint_due(view: TableView) -> bool:
-    return view.version - view.checkpoint >= EVERY
+def checkpoint_due(view: TableView, policy: MaintenancePolicy) -> bool:
+    return view.version - view.checkpoint >= policy.checkpoint_entries
 
 
 def checkpoint(table_path: TablePath, view: TableView) -> None:
-    """A side target keeps its log whole: its files are published from it."""
+    """A staged copy keeps its Delta log whole: its files are published from it."""
     handle = DeltaTable(table_path.store.uri, storage_options=table_path.lake.storage_options())
     if not table_path.staged:
         handle.cleanup_metadata()
@@ -164,8 +171,8 @@ def unnamed(view: TableView, paths: Iterable[str]) -> list[str]:
 
 
 def aged(table_path: TablePath, view: TableView) -> list[str]:
-    """Files of ours, relative to the table, that are older than the retention: nobody is writing
-    them any more."""
+    """Files of ours, relative to the table, that are older than the retention: no run is still
+    writing them."""
     kept = retention(view.properties)
     if kept is None or table_path.staged:
         return []
@@ -176,3 +183,113 @@ def aged(table_path: TablePath, view: TableView) -> list[str]:
             if _OURS.fullmatch(name) and modified and modified < oldest:
                 found.append(f"{folder}/{name}".lstrip("/"))
     return found
+
+
+#: what may go wrong where nothing is lost by it: the store, a race, a file that cannot be read
+HARMLESS = (CdcError, LostRace, ValueError, KeyError, pa.ArrowException)
+
+
+class Commits(Protocol):
+    """What maintenance needs of the writer whose table it is."""
+
+    def newest(self, log: Log) -> TableView | None:
+        """The newest version."""
+        ...
+
+    def enter_compaction(self, view: TableView, batch: Batch, now: int) -> None:
+        """Commits a batch that changes no row; raises LostRace."""
+        ...
+
+
+class TableMaintenance:
+    """The steps for one table; `cost` is what they have cost so far. Not thread safe."""
+
+    def __init__(self, path: TablePath, index: TableIndex, commits: Commits, policy: MaintenancePolicy) -> None:
+        self._path = path
+        self._index = index
+        self._commits = commits
+        self._policy = policy
+        self._failures = Failures(str(path.table), policy.retry_seconds)
+        self._orphans_removed = False
+        self.cost = Maintenance()
+        self._steps: dict[str, Callable[[TableView], Step | None]] = {
+            "merge runs": self._merge_runs,
+            "checkpoint": self._checkpoint,
+            "remove files": self._remove_files,
+            "remove orphans": self._remove_orphans,
+            "compact": self._compact,
+        }
+
+    def step(self, view: TableView) -> str:
+        """The first step that is due for `view`, which is this run's: its name; empty where none
+        is."""
+        for name, step in self._steps.items():
+            if self._failures.resting(name):
+                continue
+            try:
+                done = self._timed(step, view)
+            except LostRace:
+                return ""
+            except HARMLESS as error:
+                self._failures.add(name, error)
+                return ""
+            if done:
+                self._failures.end(name)
+                return name
+        return ""
+
+    def _timed(self, step: Callable[[TableView], Step | None], view: TableView) -> Step | None:
+        begun = time.monotonic()
+        with self._path.translating_errors("maintenance"):
+            done = step(view)
+        if done:
+            self.cost = self.cost.after(done, time.monotonic() - begun)
+        return done
+
+    def _merge_runs(self, view: TableView) -> Step | None:
+        index = self._index.current
+        return Step("merge runs") if index is not None and index.merge_runs() else None
+
+    def _checkpoint(self, view: TableView) -> Step | None:
+        if not checkpoint_due(view, self._policy):
+            return None
+        checkpoint(self._path, view)
+        return Step("checkpoint")
+
+    def _remove_files(self, view: TableView) -> Step | None:
+        dead = [] if self._path.staged else removable(view, milliseconds(), self._policy.removed_files)
+        if not dead:
+            return None
+        remove(self._path, view, dead)
+        return Step("remove files", files_removed=len(dead))
+
+    def _remove_orphans(self, view: TableView) -> Step | None:
+        if self._path.staged or self._index.current is None or self._orphans_removed:
+            return None
+        old, epoch = aged(self._path, view), view.state.epoch if view.state else None
+        newest = self._commits.newest(self._path.log())
+        # where this run slept they are its successor's
+        mine = newest is not None and newest.state is not None and newest.state.epoch == epoch
+        orphans = unnamed(newest, old) if newest and mine else []
+        delete_files(self._path, orphans)
+        self._orphans_removed = True
+        return Step("remove orphans", files_removed=len(orphans))
+
+    def _compact(self, view: TableView) -> Step | None:
+        plain = self._path.vectors and not self._path.staged and not deletion_vectors_unavailable(view)
+        due = next_compaction(view.files.values(), self._policy) if plain else None
+        if due is None or view.state is None or view.fields.keys() != set(arrow_schema(view.state.table).names):
+            # a compaction would forget the values of columns that another program added
+            return None
+        log, now = self._path.log(), milliseconds()
+        if self._index.current is not None:
+            # what another program did since the last batch is in the view only
+            self._index.synced(log, view)
+        batch = write_compaction(self._path, view.state.table, view, partial(deleted_of, log), due, now)
+        self._commits.enter_compaction(view, batch, now)
+        return Step("compact", bytes_written=batch.bytes)
+
+
+def milliseconds() -> int:
+    """Now, as a Delta log gives times."""
+    return time.time_ns() // 1_000_000

@@ -27,8 +27,8 @@ from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Upsert
-from cdcsync_spark.sinks.delta.batch import checked
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
+from cdcsync_spark.sinks.lake.file_changes import checked
 
 
 def merge(

@@ -1,12 +1,12 @@
-"""Tables of the lake as Delta tables, written by entries of our own in their logs: no JVM, no
+"""Tables of the lake as Delta tables, written by native commits to their Delta logs: no JVM, no
 Spark, one process.
 
 How a commit is made is in `sinks.delta.commit`; here is where tables lie, how they are made, and
 how they are read. A table's first entry, with its first state, is written like any other: only if
-nobody has written it.
+there is none yet.
 
-A side target lies in `_resnapshot-<nonce>/` below its table and is a Delta table of its own; its
-publication is one commit of the main table that names the side's files where they lie.
+A staged copy lies in `_resnapshot-<nonce>/` below its table and is a Delta table of its own; its
+publication is one commit of the main table that names the copy's files where they lie.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
-from cdcsync_spark.sinks.base import Build, StagedFile, refuse_other_identity
+from cdcsync_spark.sinks.base import Build, Capabilities, Staged, refuse_other_identity
 from cdcsync_spark.sinks.delta import properties as delta_properties
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta import refusals
+from cdcsync_spark.sinks.delta.commit import CAPABILITIES, DeltaWriter
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath, delta_schema
+from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, entry_text
-from cdcsync_spark.sinks.lake.staging import stage
+from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.store import Store
 
 
@@ -44,18 +46,24 @@ class DeltaSink:
     store: Store
     sync: str
     vectors: bool = True
+    policy: MaintenancePolicy = POLICY
+    limits: Limits = LIMITS
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
 
     def target(self, table: TableId, *, generation: int = 0) -> DeltaTarget:
         folder = f"{STAGED_PREFIX}{generation}" if generation else ""
-        return DeltaTarget(TablePath(self.store, self.sync, table, folder, self.vectors))
+        return DeltaTarget(TablePath(self.store, self.sync, table, folder, self.vectors), self.policy, self.limits)
 
     def discard(self, table: TableId, generation: int) -> None:
-        """Only the side's log goes once its files have been published: they belong to the table
-        then."""
+        """Only the copy's Delta log goes once its files have been published: they belong to the
+        table then."""
         main, staged = self.target(table).path, self.target(table, generation=generation).path
         with self.store.translating_errors(str(table), "removing a staged copy"):
             view = main.view()
-            # a file that has left the table since may be read by whoever opened the version before
+            # a file that has left the table since may still be read by readers of an older version
             paths = [*(f.path for f in view.files.values()), *view.gone] if view else []
             published = any(path.startswith(staged.prefix) for path in paths)
             self.store.delete_folder(f"{staged.folder}/_delta_log" if published else staged.folder)
@@ -63,9 +71,11 @@ class DeltaSink:
 
 @dataclass(frozen=True)
 class DeltaTarget:
-    """One table's place."""
+    """One table's target."""
 
     path: TablePath
+    policy: MaintenancePolicy = POLICY
+    limits: Limits = LIMITS
 
     @property
     def uri(self) -> str:
@@ -85,7 +95,7 @@ class DeltaTarget:
         return view.state
 
     def _create(self, state: TableState) -> None:
-        """Whoever comes second finds the table made."""
+        """The second of two runs finds the table made."""
         self.path.store.make_folder("_delta_log")
         self.path.store.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
 
@@ -106,11 +116,11 @@ class DeltaTarget:
     def last_commit(self) -> TableState | None:
         return self.writer().last_commit()
 
-    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
+    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         with self.path.translating_errors("staging rows"):
             files = stage(self.path.lake.below(self.path.root), self.path.staged, table, batches, name)
         gate("staged")
-        return files
+        return tuple(file.as_part() for file in files)
 
     def commit(self, epoch: int, build: Build) -> TableState:
         writer = self.writer()
@@ -119,26 +129,21 @@ class DeltaTarget:
         return state
 
     def writer(self, scratch: Path | None = None) -> DeltaWriter:
-        return DeltaWriter(self.path, scratch or Path(tempfile.gettempdir()))
+        return DeltaWriter(self.path, scratch or Path(tempfile.gettempdir()), self.policy, self.limits)
 
-    def staged_files(self) -> tuple[StagedFile, ...]:
+    def staged(self) -> Staged:
         with self.path.translating_errors("listing staged files"):
             view = self.path.view()
-            return tuple(_staged(self.path.prefix, file) for file in view.files.values()) if view else ()
+            return tuple(_staged(self.path.prefix, file).as_part() for file in view.files.values()) if view else ()
 
     def open_snapshot(self) -> DeltaSnapshot:
         with self.path.translating_errors("opening the table"):
             view = self.path.view()
             if view is None:
                 raise self.path.foreign_table_error()
-            self.path.refuse_unreadable(view)
+            refusals.refuse_unreadable(str(self.path.table), view)
             return self.path.snapshot(view)
 
-    def scan(
-        self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
-    ) -> pa.RecordBatchReader:
-        return self.open_snapshot().scan(columns, key_filter)
 
-
-def _staged(prefix: str, file: LiveFile) -> StagedFile:
-    return StagedFile(prefix + file.path, file.size, file.rows or 0, str(file.add.get("stats") or ""))
+def _staged(prefix: str, file: LiveFile) -> DataFile:
+    return DataFile(prefix + file.path, file.size, file.rows or 0, str(file.add.get("stats") or ""))

@@ -21,9 +21,6 @@ from cdcsync_spark.sinks.base import Change, Upsert
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, writer_features
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 
-#: bytes of touched files from which a MERGE is Spark's; delta-rs rewrote 0.15 GB a second on two
-#: cores [measured]
-LARGE = 512 * 2**20
 #: features of writers that delta-rs commits to
 _DELTA_RS = frozenset(
     (
@@ -44,12 +41,13 @@ class CommitStrategy(Enum):
     NONE = "none"
 
 
-def choose(unsupported_reason: str, *, writable: bool, spark: bool, rewritten: int) -> CommitStrategy:
+def choose(unsupported_reason: str, *, writable: bool, spark: bool, rewritten: int, limit: int) -> CommitStrategy:
     """`unsupported_reason` of a native commit; `writable` by delta-rs; `spark` is there and can;
-    `rewritten` bytes by delta-rs that Spark would not rewrite."""
+    `rewritten` bytes by delta-rs that Spark would not rewrite: from `limit` on they are
+    Spark's."""
     if not unsupported_reason:
         return CommitStrategy.NATIVE
-    if spark and (not writable or rewritten >= LARGE):
+    if spark and (not writable or rewritten >= limit):
         return CommitStrategy.SPARK
     return CommitStrategy.DELTA_RS if writable else CommitStrategy.NONE
 

@@ -97,7 +97,7 @@ class KeyIndex:
             with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as pool:
                 for path, loaded in zip(missing, pool.map(self._load, (files[p] for p in missing)), strict=True):
                     self._register(path, files[path].vector, loaded)
-            self.tidy()
+            self.merge_runs()
         return len(missing)
 
     def add(self, path: str, keys: Iterable[pa.RecordBatch]) -> None:
@@ -152,7 +152,7 @@ class KeyIndex:
         """A live file's rows, deleted ones included."""
         return self._files[path].rows
 
-    def tidy(self) -> bool:
+    def merge_runs(self) -> bool:
         """Drops runs of dead files and merges small ones, which keeps looking up fast; whether
         there was something to merge."""
         live = {e.number for e in self._files.values()}

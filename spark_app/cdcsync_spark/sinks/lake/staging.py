@@ -9,10 +9,12 @@ refused.
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,16 +23,54 @@ import pyarrow.parquet as pq
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.table import Table
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import StagedFile
+from cdcsync_spark.sinks.base import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.statistics import FileStatistics
 from cdcsync_spark.sinks.lake.store import Store
+
+_KIND = "parquet"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One Parquet file, written and invisible until a commit names it.
+
+    `path` is relative to the table's root, with forward slashes (files of a staged copy lie below
+    the same root); `size` in bytes; `rows` in it; `stats` the bounds of its columns, as JSON in the
+    form of a Delta log, or empty.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str = ""
+
+    def as_part(self) -> StagedPart:
+        return StagedPart(_KIND, self.rows, json.dumps(asdict(self), ensure_ascii=False))
+
+    @classmethod
+    def of(cls, part: StagedPart) -> DataFile:
+        """Raises `InternalError` for a part that another kind of sink has staged."""
+        if part.kind != _KIND:
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                f"rows that were staged as {part.kind!r}",
+                needed=_KIND,
+                remedy="report this with the driver log",
+            )
+        return cls(**json.loads(part.body))
+
+
+def data_files(change: Change) -> tuple[DataFile, ...]:
+    """The files that a change brings; none for one that brings no staged rows."""
+    return tuple(map(DataFile.of, change.staged)) if isinstance(change, Append | Replace) else ()
+
 
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 64 * 2**20
 FILE_BYTES = 512 * 2**20
 
 
-def stage(store: Store, folder: str, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[StagedFile]:
+def stage(store: Store, folder: str, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[DataFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
     them durable.
 
@@ -46,7 +86,7 @@ def stage(store: Store, folder: str, table: Table, batches: Iterable[pa.RecordBa
         with store.new_file(path) as local:
             group, rows = _write(local, group, groups, statistics)
             size = local.stat().st_size
-        files.append(StagedFile(path, size, rows, statistics.to_json()))
+        files.append(DataFile(path, size, rows, statistics.to_json()))
     return files
 
 

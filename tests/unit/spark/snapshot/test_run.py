@@ -7,6 +7,7 @@ count upwards.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from cdcsync_core.chunk import Split
@@ -27,9 +29,10 @@ from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.spec import Tables
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, StagedFile, check_successor
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, check_successor
 from cdcsync_spark.snapshot import low_mark as lowmark
 from cdcsync_spark.snapshot import plan_reader as planfeed
 from cdcsync_spark.snapshot import run as snapshot
@@ -64,6 +67,7 @@ class Fakes:
     place: int = 100
     lineage: Lineage = LINEAGE
     waves: list[list[SplitTask]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     lost: set[int] = field(default_factory=set)
     errors: dict[tuple[str, Split], CdcError] = field(default_factory=dict)
     unplanned: dict[str, CdcError] = field(default_factory=dict)
@@ -105,7 +109,14 @@ class Fakes:
         error = self.errors.get((task.reader.table.id.name, task.reader.split))
         if error is not None:
             return SplitResult(error=error)
-        return SplitResult((StagedFile(f"{len(self.waves)}-{task.name}.parquet", 1, 10),), rows=10, nulled=1)
+        first = 10 * next(self.numbers)
+        rows = [{"id": n} for n in range(first, first + 10)]
+        staged = task.target.stage(task.reader.table, self._batches(task.reader.table, rows), task.name)
+        return SplitResult(staged, rows=10, nulled=1)
+
+    @staticmethod
+    def _batches(table: Table, rows: list[dict[str, int]]) -> list[pa.RecordBatch]:
+        return pa.Table.from_pylist(rows, arrow_schema(table)).to_batches()
 
     def read(self) -> list[tuple[str, Split]]:
         return [(t.reader.table.id.name, t.reader.split) for wave in self.waves for t in wave]
@@ -197,7 +208,7 @@ def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> No
     ]
     assert target.state is not None
     assert target.state.position == FilePosition(at(200))
-    assert (target.state.splits, target.state.rows, target.state.nulled_dates, len(target.files)) == (6, 60, 6, 6)
+    assert (target.state.splits, target.state.rows, target.state.nulled_dates, len(target.parts)) == (6, 60, 6, 6)
 
 
 def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(world: World) -> None:
@@ -223,12 +234,12 @@ def test_after_a_crash_only_the_last_wave_is_read_again(world: World) -> None:
     world.fakes.before_commit = crash
     with pytest.raises(TransientError):
         world.run({"orders": 10})
-    assert len(world.target("orders").files) == 4
+    assert len(world.target("orders").parts) == 4
     world.fakes.before_commit = lambda: None
     world.fakes.waves.clear()
     world.run({"orders": 10})
     assert world.fakes.read() == [("orders", s) for s in plan(10)[4:]]
-    assert len(world.target("orders").files) == 10
+    assert len(world.target("orders").parts) == 10
 
 
 def test_a_finished_table_is_not_read_again(world: World) -> None:
@@ -254,7 +265,7 @@ def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(worl
     world.fakes.before_commit = arm
     world.run({"orders": 3})
     assert target.log == []
-    assert target.files == ()
+    assert target.parts == ()
     assert target.state is not None
     assert target.state.snapshot_complete
 
@@ -273,7 +284,7 @@ def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
     world.fakes.before_commit = arm
     with pytest.raises(TransientError, match="another run"):
         world.run({"orders": 10})
-    assert target.files == ()
+    assert target.parts == ()
 
 
 def test_a_superseded_run_ends(world: World) -> None:
@@ -308,7 +319,7 @@ def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> No
     world.fakes.errors[("orders", plan(6)[1])] = fail(Reason.SCHEMA_CHANGE_REFUSED, "the definition changed")
     context = world.run({"orders": 6, "items": 2})
     assert set(context.failed) == {"shop.orders"}
-    assert world.target("orders").files == ()
+    assert world.target("orders").parts == ()
     state = world.target("items").state
     assert state is not None
     assert state.snapshot_complete
@@ -351,7 +362,7 @@ def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
     world.fakes.errors[("orders", plan(2)[1])] = fail(Reason.SOURCE_UNREACHABLE, "gone")
     with pytest.raises(TransientError):
         world.run({"orders": 2})
-    assert world.target("orders").files == ()
+    assert world.target("orders").parts == ()
 
 
 def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: World) -> None:
@@ -395,7 +406,7 @@ def test_another_server_behind_the_same_name_is_noticed_after_a_wave(world: Worl
     world.fakes.before_commit = fail_over
     with pytest.raises(PermanentError):
         world.run({"orders": 2})
-    assert world.target("orders").files == ()
+    assert world.target("orders").parts == ()
 
 
 def test_a_run_that_is_asked_to_stop_ends_after_its_wave(world: World) -> None:
@@ -410,7 +421,7 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_wave(world: World) -> None:
     world.fakes.before_commit = lambda: contexts[-1].stopping.set()
     world.run({"orders": 10})
     assert len(world.fakes.waves) == 1
-    assert len(world.target("orders").files) == 4
+    assert len(world.target("orders").parts) == 4
 
 
 # -- reading a table again
@@ -419,15 +430,15 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_wave(world: World) -> None:
 def test_a_table_that_is_read_again_is_replaced_in_one_commit(world: World) -> None:
     """Rule R5: until then its readers and the stream know nothing of it."""
     world.run({"orders": 3})
-    main, before = world.target("orders"), world.target("orders").files
-    seen: list[tuple[StagedFile, ...]] = []
-    world.fakes.before_commit = lambda: seen.append(main.files)
+    main, before = world.target("orders"), world.target("orders").parts
+    seen: list[tuple[...]] = []
+    world.fakes.before_commit = lambda: seen.append(main.parts)
     world.run({"orders": 6}, nonces={"orders": 1})
     assert set(seen) == {before}
-    assert len(main.log[-1].change.files) == 6  # type: ignore[union-attr]
+    assert len(main.log[-1].change.staged) == 6  # type: ignore[union-attr]
     assert main.state is not None
     assert (main.state.resnapshot_nonce, main.state.position) == (1, FilePosition(at(400)))
-    assert set(main.files).isdisjoint(before)
+    assert set(main.parts).isdisjoint(before)
     assert (definition("orders").id, 1) not in world.sink.targets
 
 
@@ -442,12 +453,12 @@ def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: Wo
     world.fakes.before_commit = crash
     with pytest.raises(TransientError):
         world.run({"orders": 6}, nonces={"orders": 1})
-    assert len(world.target("orders", generation=1).files) == 4
+    assert len(world.target("orders", generation=1).parts) == 4
     world.fakes.before_commit = lambda: None
     world.fakes.waves.clear()
     world.run({"orders": 6}, nonces={"orders": 1})
     assert world.fakes.read() == [("orders", s) for s in plan(6)[4:]]
-    assert len(world.target("orders").files) == 6
+    assert len(world.target("orders").parts) == 6
 
 
 def test_a_table_is_read_again_from_another_server(world: World) -> None:
@@ -460,7 +471,7 @@ def test_a_table_is_read_again_from_another_server(world: World) -> None:
     assert main.state is not None
     assert (main.state.identity.lineage, main.state.resnapshot_nonce) == (Lineage.of("mariadb:2"), 1)
     assert main.state.position == main.state.low
-    assert len(main.files) == 3
+    assert len(main.parts) == 3
     assert world.run({"orders": 3}, nonces={"orders": 1}).failed == {}
 
 

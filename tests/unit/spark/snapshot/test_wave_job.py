@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_spark.sinks.base import StagedFile
+from cdcsync_spark.sinks.base import StagedPart
 from cdcsync_spark.snapshot.split_read import Row, pieces
 from cdcsync_spark.snapshot.wave_job import SplitResult, _CountsSum, _parse, run_wave
 
@@ -68,9 +68,9 @@ def test_a_tasks_result_comes_back_as_it_was() -> None:
     found = _parse('{"error": ' + json.dumps(error.to_json()) + "}").error
     assert found is not None
     assert (type(found), found.message) == (type(error), error.message)
-    assert _parse(
-        '{"files": [{"path": "a", "size": 1, "rows": 2, "stats": ""}], "rows": 2, "nulled": 1}'
-    ) == SplitResult((StagedFile("a", 1, 2),), 2, 1)
+    assert _parse('{"staged": [{"kind": "memory", "rows": 2, "body": "a"}], "rows": 2, "nulled": 1}') == SplitResult(
+        (StagedPart("memory", 2, "a"),), 2, 1
+    )
 
 
 class SlowSpark:

@@ -80,7 +80,7 @@ class World:
         return self.applier.tables[f"shop.{name}"]
 
     def rows(self, name: str) -> dict[int, int]:
-        rows = self.sink.target(TableId("shop", name)).scan().read_all()
+        rows = self.sink.target(TableId("shop", name)).open_snapshot().scan().read_all()
         return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
 

@@ -107,7 +107,7 @@ class World:
         return self.applier.consistent(self.table(name))
 
     def rows(self, name: str) -> dict[int, int]:
-        found = self.sink.target(TableId("shop", name)).scan().read_all()
+        found = self.sink.target(TableId("shop", name)).open_snapshot().scan().read_all()
         return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 

@@ -1,0 +1,47 @@
+"""How often and how much, as values that a sink is given: users have the defaults, tests make them
+small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MaintenancePolicy:
+    """Steps of maintenance (`sinks.delta.maintenance`, `sinks.delta.compaction`)."""
+
+    #: entries of the Delta log from one checkpoint to the next
+    checkpoint_entries: int = 50
+    #: files that one step removes at most
+    removed_files: int = 200
+    #: how long a step that failed is left out
+    retry_seconds: float = 300.0
+    #: files of one size class that are gathered
+    gathered_files: int = 5
+    #: bytes of the smallest class, and the factor between classes
+    smallest_class_bytes: int = 64 * 1024
+    class_factor: int = 8
+    #: what one compaction handles at most
+    most_bytes: int = 32 * 2**20
+    most_rows: int = 1_000_000
+    #: the share of deleted rows from which a file is peeled, if it has that many bytes
+    deleted_share: float = 0.25
+    peeled_bytes: int = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a commit changes its behaviour."""
+
+    #: commits of other programs may get in between that often before the run gives up and is
+    #: retried with backoff
+    attempts: int = 20
+    #: rows from which a table's index is built before its first batch comes
+    warm_rows: int = 1_000_000
+    #: bytes of touched files from which a MERGE is Spark's; delta-rs rewrote 0.15 GB a second on
+    #: two cores [measured]
+    spark_merge_bytes: int = 512 * 2**20
+
+
+#: what a sink uses unless it is given others
+POLICY, LIMITS = MaintenancePolicy(), Limits()

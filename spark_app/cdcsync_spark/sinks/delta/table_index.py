@@ -1,0 +1,86 @@
+"""The key index of one Delta table, brought to a version of it whenever a batch needs it.
+
+It follows the view, whoever wrote the versions in between, and is dropped after an error of a
+commit. To build it may take minutes, so the reading of files ends when the writer is closed: a
+process does not end before its thread pools do.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+from pyroaring import BitMap
+
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Closed
+from cdcsync_spark.sinks.delta.log import Log
+from cdcsync_spark.sinks.delta.snapshot import deleted_rows, file_batches, read_range
+from cdcsync_spark.sinks.delta.view import LiveFile, TableView
+from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
+
+_log = structlog.get_logger()
+
+
+class TableIndex:
+    """`current` is the index as of the last use; None before the first, and after `forget`.
+    `scratch` is a folder on a local disk."""
+
+    def __init__(self, name: str, scratch: Path) -> None:
+        self.current: KeyIndex | None = None
+        self._name = name
+        self._scratch = scratch
+        self._closing = threading.Event()
+
+    def forget(self) -> None:
+        self.current = None
+
+    def close(self) -> None:
+        """From now on nothing is read into the index. What was read of one that is not whole is
+        forgotten with the error."""
+        self._closing.set()
+
+    def refuse_closed(self) -> None:
+        if self._closing.is_set():
+            raise Closed
+
+    def synced(self, log: Log, view: TableView) -> KeyIndex:
+        """The index at the version of `view`, which has a state."""
+        assert view.state is not None
+        table = view.state.table
+        if self.current is None or self.current.table != table:
+            self.current = KeyIndex(table, self._scratch, secrets.randbits(64))
+        read_keys = partial(file_batches, log.files, table=arrow_schema(table), columns=table.key)
+        begun = time.monotonic()
+        read = self.current.sync({path: self._version(log, file, read_keys) for path, file in view.files.items()})
+        if read:
+            seconds = round(time.monotonic() - begun, 3)
+            _log.info("read keys into the index", table=self._name, files=read, seconds=seconds)
+        return self.current
+
+    def _version(self, log: Log, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
+        vector, path = file.vector, f"{log.folder}/{file.path}"
+        return FileVersion(
+            vector.id if vector else "",
+            lambda: self._until_closed(partial(read_keys, path)),
+            lambda: deleted_of(log, file),
+        )
+
+    def _until_closed(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        self.refuse_closed()
+        for batch in read():
+            yield batch
+            self.refuse_closed()
+
+
+def deleted_of(log: Log, file: LiveFile) -> BitMap:
+    """A file's deleted rows."""
+    return deleted_rows(
+        file.vector, lambda path, offset, size: read_range(log.files, f"{log.folder}/{path}", offset, size)
+    )

@@ -1,0 +1,106 @@
+"""A folded batch as changes of files, whatever the table format: which files come, which go, and
+which rows of those that stay are deleted.
+
+Why it is right. The index says where each key of the batch is live. Those rows are deleted, whether
+their key ends updated or deleted; the upserts are appended. A file whose rows are all deleted is
+removed. How a format writes this down (deletion vectors, entries of a log) is its own matter; the
+index is changed only after the table has the commit: until then new files are orphans that no
+reader sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.table import Table
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.lake.key_index import KeyIndex, row_set
+from cdcsync_spark.sinks.lake.staging import DataFile
+
+#: rows that are sorted by key first, in bytes: a column of more could not be one array
+_SORTED_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A new file, by the path that the table's metadata has, and the keys of its rows in their
+    order."""
+
+    path: str
+    file: DataFile
+    keys: pa.Table
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """`removed` are paths of files; `deleted_rows` has all deleted rows, previous ones included, of
+    each file that stays and loses some."""
+
+    added: tuple[AddedFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    deleted_rows: Mapping[str, BitMap] = field(default_factory=dict)
+
+    def apply_to(self, index: KeyIndex, versions: Mapping[str, str]) -> None:
+        """The table has the commit; `versions` identifies the deletions of each file that stays."""
+        for path in self.removed:
+            index.remove(path)
+        for path, rows in self.deleted_rows.items():
+            index.delete(path, versions[path], rows)
+        for new in self.added:
+            index.add(new.path, new.keys.to_batches())
+
+
+def find_deletions(index: KeyIndex, keys: pa.Table) -> FileChanges:
+    """What the deletion of `keys` changes; raises `SinkConflict` for one that is there twice."""
+    found = index.locate(keys)
+    deleted = {path: index.deleted(path) | row_set(rows) for path, rows in found.items()}
+    return deletions(deleted, index.rows)
+
+
+def deletions(deleted: Mapping[str, BitMap], rows_of: Callable[[str], int]) -> FileChanges:
+    """`deleted` has all deleted rows of each file; `rows_of` a file's rows, deleted ones
+    included."""
+    removed = tuple(path for path, rows in deleted.items() if len(rows) == rows_of(path))
+    return FileChanges((), removed, {path: rows for path, rows in deleted.items() if path not in removed})
+
+
+def added_files(
+    rows: pa.Table, key: Sequence[str], stage: Callable[[Iterable[pa.RecordBatch]], Iterable[DataFile]], prefix: str
+) -> tuple[AddedFile, ...]:
+    """The files that `stage` writes of `rows`, sorted by key where that is possible; `prefix` is
+    what staged paths have more than the table's metadata."""
+    if rows.nbytes <= _SORTED_BYTES:
+        rows = rows.sort_by([(name, "ascending") for name in key])
+    keys, first, added = rows.select(list(key)), 0, []
+    for file in stage(rows.to_batches()):
+        added.append(AddedFile(file.path.removeprefix(prefix), file, keys.slice(first, file.rows)))
+        first += file.rows
+    return tuple(added)
+
+
+def checked(table: Table, change: Upsert) -> tuple[pa.Table, pa.Table]:
+    """Upserts in the table's schema and deleted keys in the key's; raises `InternalError` for other
+    columns or a NULL key."""
+    schema = arrow_schema(table)
+    key_schema = pa.schema([schema.field(k) for k in table.key])
+    for rows, needed in ((change.upserts, schema), (change.deletes, key_schema)):
+        if set(rows.schema.names) != set(needed.names) or any(rows.schema.field(f.name).type != f.type for f in needed):
+            raise _internal(
+                f"a batch with the columns {rows.schema.names} of types {[str(t) for t in rows.schema.types]}"
+            )
+        if any(rows[k].null_count for k in table.key):
+            raise _internal("a change with a NULL in its key")
+    return (
+        change.upserts.select(schema.names).cast(schema),
+        change.deletes.select(key_schema.names).cast(key_schema),
+    )
+
+
+def _internal(found: str) -> Exception:
+    return fail(Reason.INTERNAL_ERROR, found, remedy="report this with the driver log")
