@@ -159,7 +159,7 @@ class DeltaWriter:
     def newest(self, log: Log) -> TableView | None:
         view = self._view
         if view is not None and catch_up(log, view) == 0 and not log.has_entry(view.version):
-            # the log was cut behind us, or is gone: what is written after a hole nobody reads
+            # the Delta log was cut behind us, or is gone: no reader gets past a hole in it
             view = None
         self._view = view or self._path.view()
         return self._view

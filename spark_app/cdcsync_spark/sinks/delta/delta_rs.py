@@ -1,7 +1,8 @@
 """Commits by delta-rs, for tables whose protocol asks for more than our own entries honour.
 
 delta-rs refuses a write if any commit since its handle was opened carries the same application id,
-whether it appends, merges or only stamps. A MERGE rewrites every file that it touches.
+whether it appends, merges or only advances the position. A MERGE rewrites every file that it
+touches.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from cdcsync_spark.sinks.delta.view import TableView, actions_of
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
-#: it tried again and again: a store may refuse a conditional put although nobody else's entry can
-#: be seen
+#: it tried again and again: a store may refuse a conditional put although no other program's entry
+#: can be seen
 _TRIED_IN_VAIN = re.compile(r"Failed to commit transaction: \d+")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 

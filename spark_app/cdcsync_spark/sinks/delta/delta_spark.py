@@ -3,12 +3,12 @@ too much.
 
 Spark changes the rows in a shadow of the table (`sinks.delta.shadow`) in whatever way the table's
 features ask for, by deletion vectors where it has them; the entry that comes of it is completed and
-entered by `DeltaWriter`. The batch is broadcast, because it is small beside the table. Before
+entered by `DeltaWriter`. The batch is broadcast, because it is small against the table. Before
 anybody sees it the counts of a MERGE must add up, as for delta-rs (`sinks.delta.merge`), and so
 must the live rows of every file that went or came; Spark must have made one commit, not more.
 
-Extensions belong to a session: Delta's are in one of its own beside the driver's, made when it is
-first needed.
+Extensions belong to a session: Delta's are in one of its own, apart from the driver's, made when it
+is first needed.
 """
 
 from __future__ import annotations

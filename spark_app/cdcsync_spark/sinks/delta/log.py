@@ -30,7 +30,7 @@ from cdcsync_core.state import READABLE_VERSIONS, STATE_VERSION, TableState
 STATE_KEY = "cdcsync"
 _ENGINE = "cdcsync"
 _MOST_FOREIGN_COMMITS = 10_000
-#: where nothing says whose table it is, nobody is to be asked to remove it
+#: where nothing says whose table it is, no user is to be asked to remove it
 OWN_TABLE = "where the table is this sync's own, move its folder away"
 
 

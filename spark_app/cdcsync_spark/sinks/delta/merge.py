@@ -117,7 +117,7 @@ def _not_once(found: str, table: Table) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
         found,
-        needed="each key once in the target: nobody else writes rows there",
+        needed="each key once in the target: no other program writes rows there",
         remedy=STOP_OTHER_WRITER,
         table=str(table.id),
     )

@@ -2,7 +2,7 @@
 
 Only checkpoints in one file or in numbered parts are read (the Delta protocol, "Classic
 Checkpoint"); tables with others name the feature `v2Checkpoint`, which is not one of ours. An entry
-that is missing between the checkpoint and the newest one stops the table: without it nobody knows
+that is missing between the checkpoint and the newest one stops the table: without it no one knows
 what the table holds. So does one that cannot be parsed; a checkpoint that cannot is passed over
 where an older one, or none, has all entries after it.
 """

@@ -1,11 +1,11 @@
 """Which paths a table's Delta log may name: those of files in the table's own folder.
 
-Why it exists: whoever can write one table's Delta log could name a file of another table, or of the
-machine, and our credentials would copy its rows. Why it is right: a live file's path is judged
-before anything is opened: as it is and as it is after every percent-decoding, because some clients
-decode again what they are given. On a disk no part of it below the table may be a symbolic link.
-Absolute paths, which the protocol allows (shallow clones), are refused with the rest: we never
-write them. Pure.
+Why it exists: an account that can write one table's Delta log could name a file of another table,
+or of the machine, and our credentials would copy its rows. Why it is right: a live file's path is
+judged before anything is opened: as it is and as it is after every percent-decoding, because some
+clients decode again what they are given. On a disk no part of it below the table may be a symbolic
+link. Absolute paths, which the protocol allows (shallow clones), are refused with the rest: we
+never write them. Pure.
 """
 
 from __future__ import annotations

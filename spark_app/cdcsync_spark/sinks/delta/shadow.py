@@ -5,7 +5,7 @@ Spark carries no state of ours in its commits, and on a disk its commit is a loo
 which overwrites an entry that comes between [delta-storage, HDFSLogStore]. So it works in a shadow:
 a folder inside the table's, with links to the log's entries up to one version and to all the
 table's files. To it the shadow is the table. Its entry is then completed by our state and
-transaction and entered like every entry of ours, only if nobody has written that version (rules R4,
+transaction and entered like every entry of ours, only if that version has no entry yet (rules R4,
 R8); whatever the features of the table ask of an entry is in it, because the version that it
 follows is the same. Its new files are moved, and durable, before.
 

@@ -1,7 +1,7 @@
 """The key index of one Delta table, brought to a version of it whenever a batch needs it.
 
-It follows the view, whoever wrote the versions in between, and is dropped after an error of a
-commit. To build it may take minutes, so the reading of files ends when the writer is closed: a
+It follows the view, whatever program wrote the versions in between, and is dropped after an error
+of a commit. To build it may take minutes, so the reading of files ends when the writer is closed: a
 process does not end before its thread pools do.
 """
 

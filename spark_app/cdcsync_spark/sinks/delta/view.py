@@ -127,7 +127,7 @@ class TableView:
     """The table at `version`; `entry` brings it to the next. `checkpoint` is the newest one's
     version, -1 without one.
 
-    `gone` has the files that were taken away and may still be read by whoever opened an older
+    `gone` has the files that were taken away and may still be read by readers of an older
     version: path -> when, in milliseconds. A vector's file is among them with the last vector that
     was taken away. `named` are the files that came since `sinks.delta.open` checked their paths.
     """
@@ -171,7 +171,7 @@ class TableView:
             self.protocol = action["protocol"]
 
     def left(self, removed: Mapping[str, Any]) -> None:
-        """One `remove` action: its files may go when nobody needs them any more."""
+        """One `remove` action: its files may go when no reader needs them."""
         when, vector = int(removed.get("deletionTimestamp") or 0), _vector_of(removed)
         for path in (unquote(removed["path"]), vector.path if vector else ""):
             if path:

@@ -6,7 +6,7 @@ is a set of row numbers (from 0, in the physical order of the file) as a portabl
 `RoaringBitmapArray`: a magic number, then 64-bit roaring maps by their upper half. A file has fewer
 than 2^32 rows, so there is one map, number 0. Vectors of one commit share a file: a version byte,
 and per vector its size, its bytes and their CRC-32, big endian. A descriptor says where a vector
-is: in such a file beside the table (`u`), or in the log itself (`i`).
+is: in such a file in the table's folder (`u`), or in the log itself (`i`).
 
 What is read is checked for size, magic, checksum and cardinality: a vector that was cut or mixed up
 stops the table, because its rows would rise again. Our files lie in `_vectors/`: VACUUM passes by
@@ -177,6 +177,6 @@ def _unreadable(descriptor: Descriptor, found: str) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
         f"the deletion vector {descriptor.to_dict()} has {found}",
-        needed="a whole vector beside the table",
+        needed="a whole deletion vector in the table's folder",
         remedy=f"{RESNAPSHOT}; or restore the file, {RUN_AGAIN}",
     )

@@ -3,7 +3,7 @@
 One integer, date or time, or several that fit 64 bits together, are their own code: *exact*, equal
 codes are equal keys, and codes are ordered as the keys are. Every other key is hashed; then equal
 codes mean nothing until the keys themselves were compared (see `key_index`), so the hash has to be
-fast and well spread, no more. Its seed is drawn for each index, so that nobody can make keys that
+fast and well spread, no more. Its seed is drawn for each index, so that no one can make keys that
 meet.
 """
 
@@ -102,7 +102,7 @@ class KeyCodec:
         return fail(
             Reason.SINK_CONFLICT,
             f"the target holds {found}",
-            needed="rows of the source only: nobody else writes there",
+            needed="rows of the source only: no other program writes there",
             remedy=STOP_OTHER_WRITER,
             table=self.table,
         )

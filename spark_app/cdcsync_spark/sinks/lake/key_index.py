@@ -4,13 +4,13 @@ replaces.
 The index is a set of sorted runs (`key_runs`), one for each large file and merged ones for the
 small, and per file the rows that are deleted. Entries are never removed: an entry counts only while
 its file is live and its row is not deleted, so the log alone decides and a stale entry does no
-harm. Hence `sync` can bring the index to any version of the table, whoever wrote it: files that are
+harm. Hence `sync` can bring the index to any version of the table, by any writer: files that are
 gone are dropped, files that are new, or whose deletions another program changed, are read again. It
 also builds the index, which therefore needs no persistence.
 
-Keys that are not exact (`key_codes`) are kept beside it, many of them in scratch space, and every
+Keys that are not exact (`key_codes`) are kept with it, many of them in scratch space, and every
 hit is compared with them: two keys of one hash are told apart, and a wrong row is never deleted. A
-key that is live twice was written by somebody else: the table is stopped.
+key that is live twice was written by another program: the table is stopped.
 
 Costs: 8 bytes of scratch space a row for exact keys in sorted files, 12 for others, plus the keys
 themselves where they are hashed.
@@ -76,7 +76,7 @@ class _Entry:
 
 
 class KeyIndex:
-    """The index of `table`; `folder` is scratch space, `seed` any 64 bits that nobody can guess."""
+    """The index of `table`; `folder` is scratch space, `seed` 64 bits that cannot be guessed."""
 
     def __init__(self, table: Table, folder: Path, seed: int) -> None:
         self.table = table
@@ -223,7 +223,7 @@ class KeyIndex:
             raise fail(
                 Reason.SINK_CONFLICT,
                 f"the target holds {twice} more rows of changed keys than keys",
-                needed="each key once in the target: nobody else writes rows there",
+                needed="each key once in the target: no other program writes rows there",
                 remedy=STOP_OTHER_WRITER,
                 table=str(self.table.id),
             )

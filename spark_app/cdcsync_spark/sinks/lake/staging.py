@@ -1,4 +1,4 @@
-"""Rows to Parquet files that nobody sees yet.
+"""Rows to Parquet files that no reader sees yet.
 
 Runs inside a Spark task: rows are gathered to row groups of bounded size, so memory is a row group
 and never a split. A file's name holds the caller's name and a fresh UUID, so that two attempts of
