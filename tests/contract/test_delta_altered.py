@@ -217,7 +217,7 @@ def test_a_table_to_which_rows_may_only_come_stops_when_one_changes_or_goes(
     assert read(orders) == [*FIRST, (3, "c")]
 
 
-def test_what_delta_rs_refuses_where_nobody_else_committed_is_no_race(
+def test_what_delta_rs_refuses_where_no_other_program_committed_is_no_race(
     orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     DeltaTable(orders.uri).alter.add_constraint({"small": "id < 100"})
@@ -226,7 +226,10 @@ def test_what_delta_rs_refuses_where_nobody_else_committed_is_no_race(
         raise CommitFailedError("The table\nhas a rule")
 
     monkeypatch.setattr(delta_merge, "merge", refusing)
-    stops(lambda: orders.commit(1, batch(1, merge(ORDERS, [(3, "c")]))), "nobody else committed: The table has a rule")
+    stops(
+        lambda: orders.commit(1, batch(1, merge(ORDERS, [(3, "c")]))),
+        "no other program committed: The table has a rule",
+    )
 
 
 # -- columns
