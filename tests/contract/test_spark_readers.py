@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
-from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb, small_steps
+from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, whole_snapshot
 
 pytestmark = pytest.mark.spark
@@ -74,12 +74,11 @@ def meddle(spark: SparkSession, life: Life, turn: int) -> None:
 
 
 def go_on(life: Life) -> None:
-    with small_steps():
-        for n in range(4):
-            life.commit({n: "on", 10 + n: "on", 20: str(n)}, {5, 6 + n}, steps=3)
-            assert read_by_delta_rs(life.target.uri) == life.model.content
-            assert read_by_duckdb(life.target.uri) == life.model.content
-            assert content(life.target) == life.model.content
+    for n in range(4):
+        life.commit({n: "on", 10 + n: "on", 20: str(n)}, {5, 6 + n}, steps=3)
+        assert read_by_delta_rs(life.target.uri) == life.model.content
+        assert read_by_duckdb(life.target.uri) == life.model.content
+        assert content(life.target) == life.model.content
 
 
 def test_spark_reads_every_type_at_its_ends(delta_spark: SparkSession, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class StreamReports:
             lag_seconds=lag,
             flow=flow(received, self.clock(), waiting, self.applier.committed).to_dict(),
             done={"commits": self.applier.commits, "rows": self.applier.rows},
-            maintenance=Maintenance.total(t.target.maintenance for t in self.tables).to_dict(),
+            maintenance=Maintenance.total(t.target.status.maintenance for t in self.tables).to_dict(),
             appeared=self._appeared,
         )
         self._reported_at = self.clock()
@@ -99,13 +99,13 @@ class StreamReports:
         return self._reported.get(table.name) != self._key(table, phase)
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
-        return f"{phase} {table.state.commit_number} {table.target.fallback}"
+        return f"{phase} {table.state.commit_number} {table.target.status.fallback}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> TableReport:
         position = self.applier.position(table).to_dict()
         if table.error is not None:
             return failed_entry(table.name, table.error, table.state, position=position)
-        return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.fallback)
+        return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.status.fallback)
 
     def _lag(self, received: Received | None) -> tuple[float | None, float | None]:
         """All commits up to the first (unix seconds) have been applied; and the seconds behind the
