@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_spark.wire.binlog.json_bytes import JsonBytes
 from cdcsync_spark.wire.binlog.number import decimal_text, shortest_double
 from cdcsync_spark.wire.binlog.temporal import packed_date_text, packed_datetime_text, packed_time_text
 
@@ -78,24 +79,8 @@ def _short_key(raw: bytes) -> str:
     return quote(raw.decode())
 
 
-class _Document:
-    """One value; `_left` bounds the work and what is printed, because in a sound document every
-    value and key has bytes of its own."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._left = len(raw)
-
-    def _spend(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
-            raise DecodeError("a JSON value that nests or repeats without end")
-
-    def _bytes(self, at: int, count: int) -> bytes:
-        self._spend(count)
-        if at + count > len(self._raw):
-            raise DecodeError(f"{count} bytes of a JSON value wanted where {len(self._raw) - at} are left")
-        return self._raw[at : at + count]
+class _Document(JsonBytes):
+    """One value."""
 
     def value(self, kind: int, at: int, depth: int) -> str:
         if kind == _STRING:

@@ -11,6 +11,7 @@ import struct
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_spark.wire.binlog.json_bytes import JsonBytes
 
 SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _STRING, _OPAQUE = 4, 12, 15
@@ -45,13 +46,7 @@ def write(tree: Tree) -> bytes:
     return bytes([_kind(tree)]) + _data(tree)
 
 
-class _Reader:
-    """`_left` bounds the work: in a sound document every value and key has bytes of its own."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._left = len(raw)
-
+class _Reader(JsonBytes):
     def value(self, kind: int, at: int, depth: int) -> Tree:
         if kind <= LARGE_ARRAY:
             return self._container(kind, at, depth)
@@ -61,17 +56,6 @@ class _Reader:
             raise DecodeError(f"a JSON value of the kind {kind}")
         length, begin = _length(self._raw, at + (kind == _OPAQUE))
         return Leaf(kind, self._bytes(at, begin - at + length))
-
-    def _spend(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
-            raise DecodeError("a JSON value that nests or repeats without end")
-
-    def _bytes(self, at: int, count: int) -> bytes:
-        self._spend(count)
-        if at + count > len(self._raw):
-            raise DecodeError(f"{count} bytes of a JSON value wanted where {len(self._raw) - at} are left")
-        return self._raw[at : at + count]
 
     def _container(self, kind: int, start: int, depth: int) -> Tree:
         width, letter = (4, "I") if kind & 1 else (2, "H")
