@@ -37,10 +37,17 @@ def _syncs(server: Server, database: str, folder: Path) -> tuple[Sync, Sync]:
 
 
 def _stopped_before_its_commit(sync: Sync, server: Server, database: str) -> None:
-    """A stream's driver that has decided what to commit, stopped; its controller is dead."""
+    """A stream's driver that has decided what to commit, stopped; its controller is dead.
+
+    It has committed before: a first commit waits for the key index, and is given up where the
+    controller is gone by then.
+    """
     sync.run_to_completion("snapshot")
+    snapshot = sync.delta(f"{database}.a").version()
+    server.run("UPDATE a SET v = 'early' WHERE id < 100", db=database)
+    sync.start(until="forever", gate=Gate("before-commit", 2, "stop"))
+    sync.wait_until(lambda: sync.delta(f"{database}.a").version() > snapshot, "the first commit")
     server.run("UPDATE a SET v = 'by the zombie' WHERE id < 100", db=database)
-    sync.start(until="forever", gate=Gate("before-commit", 1, "stop"))
     sync.wait_fired()
     sync.kill("controller")
 
