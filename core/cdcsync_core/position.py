@@ -232,8 +232,8 @@ def other_kind() -> CdcError:
 
 
 def position_from_dict(data: dict[str, Any]) -> Position:
-    """The inverse of `to_dict`. `exact` tells a MySQL GTID set (membership counts) from MariaDB's
-    GTID position."""
+    """The inverse of `to_dict`. `exact` is True for a MySQL GTID set (membership counts), not
+    for MariaDB's GTID position."""
     at = LogOffset(data["file"], data["offset"]) if data.get("file") else None
     if data.get("exact"):
         anchor = Anchor.from_dict(data["anchor"]) if "anchor" in data else None

@@ -4,7 +4,7 @@ Why it exists: the resource is read on a laptop and on a cluster and must mean t
 the forms are those of Kubernetes (resource quantities:
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) and of Go's
 durations. Why it is right: a text is matched in full or refused; a plain number is bytes or
-seconds, so that what is written out can be read again.
+seconds, so that what is written out parses to the same value.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a controller tells a driver, and what the driver tells back: one form for processes and
-pods.
+"""A run's configuration, from the controller to the driver, and the driver's reports: one form for
+processes and pods.
 
 A controller writes a `RunConfig` to a file before it starts `python -m cdcsync_spark FILE`. The
 driver answers with `Report`s, one JSON object a line (locally on the descriptor named by
@@ -23,8 +23,8 @@ _STOP_AT = "until_high"
 
 
 class RunKind(StrEnum):
-    """The two applications, and the temporary second reader of a table that was read again (rule
-    R5)."""
+    """The two applications, and the temporary second reader of a table that was resnapshotted
+    (rule R5)."""
 
     SNAPSHOT = "snapshot"
     STREAM = "stream"

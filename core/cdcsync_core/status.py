@@ -206,7 +206,7 @@ class TableStatus(StatusPart):
 
 
 class Status(StatusPart):
-    """The whole. `observed_generation` -1: nobody has looked yet."""
+    """The whole. `observed_generation` -1: not reconciled yet."""
 
     observed_generation: int = -1
     phase: Phase = Phase.PENDING
@@ -283,10 +283,11 @@ def count_tables(tables: Iterable[TableStatus]) -> TableCounts:
 def merge_report(
     status: Status, report: Report, assigned: frozenset[str], foreign: frozenset[str] = frozenset()
 ) -> Status:
-    """With a driver's news, if it still is the run that the status names.
+    """With a driver's report, if it still is the run that the status names.
 
     `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table
-    that is read again while the old stream still has it): what this run says of them is not news.
+    that is resnapshotted while the previous stream still has it): this run's entries of them are
+    ignored.
     """
     kind = status.runs.kind_of(report.run)
     if kind is None:
@@ -318,8 +319,8 @@ def _with_reader_position(status: Status, position: PositionJson, lag: float | N
 
 
 def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
-    """A stream that does not know yet that a table was read again speaks of its old content: that
-    is no news either."""
+    """A stream that was started before a table was resnapshotted reports its previous content: that
+    entry is ignored, too."""
     known = {t.name: t for t in status.table_status if t.name in tables}
     return [
         _with_entry(table, entry, report.run)

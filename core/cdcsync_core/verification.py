@@ -23,11 +23,11 @@ class VerifyConfig:
     """Holds no secret. `resource` is the manifest's CdcSync as a dictionary; `secrets_dir` holds
     `<secret name>/<key>` files.
 
-    `status_file` is the sync's resource with its status in YAML, read again and again: it tells how
+    `status_file` is the sync's resource with its status in YAML, read repeatedly: it shows how
     far idle tables are; `lock_file` is locked (flock) as long as the sync's controller runs.
     `scratch_dir` is local disk for digests; `limit` how many differing keys of a table are shown;
-    `patience` how many seconds the stream may take to pass the position at which keys were read
-    again.
+    `patience` how many seconds the stream may take to pass the position at which keys were
+    reread.
     """
 
     resource: dict[str, Any]

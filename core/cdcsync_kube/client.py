@@ -5,7 +5,7 @@ Why it exists: both need a dozen calls on plain objects; a generated client cost
 in every driver. Why it is right: a connection belongs to one thread; a kept one that the server has
 closed meanwhile is opened again, once, for calls that may be repeated (all but POST, whose repeat
 would answer 409 for our own object: the caller decides what that means). Every call has a timeout.
-The token is read again for each call, because the kubelet rotates it.
+The token is reread for each call, because the kubelet rotates it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Why it exists: some plugins send the password itself and rely on the connection:
 `caching_sha2_password` where the server does not know the account yet (the first login after its
-start), `sha256_password` always. In TLS without verification whoever answers can ask for that, and
-without TLS the RSA key that hides it would come from whoever answers.
+start), `sha256_password` always. In TLS without verification any server that answers can ask for
+that, and without TLS the RSA key that hides it would come from the server that answers.
 
 Why it is right: the password itself goes only to a server whose certificate was verified, or where
 the spec accepts that it was not (`tls.allowUnverified`; on loopback no other machine answers). All

@@ -1,4 +1,4 @@
-"""Which tables there are, and how one is defined, as the server itself tells.
+"""Which tables there are, and how one is defined, from the server's catalog.
 
 Everything comes from information_schema in the server's order, invisible and generated columns and
 the generated primary key included, because the binlog carries them all. The chunk key is the
@@ -175,7 +175,7 @@ def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
             Reason.LOG_INCOMPLETE,
             f"lower_case_table_names=2, with which the log spells the table {str(table_id).lower()}",
             needed="lower_case_table_names=1 or 0, or a database and a table whose names are in lower case",
-            remedy="make the server anew with lower_case_table_names=1 (0 where files have case), or name database and table in lower case",
+            remedy="set up the server with lower_case_table_names=1 (0 where files have case), or name database and table in lower case",
             table=str(table_id),
         )
 

@@ -5,8 +5,8 @@ Names and sizes of files come again after a RESET, and so do MariaDB's GTIDs (nu
 again); the second in which the file was begun does not. No statement shows it, so the file is
 opened by a dump that is left after its first two packets.
 
-Why it disturbs nobody: the dump has replica id 0 and no UUID, as that of mysqlbinlog, so the server
-ends no other dump for it. Sources: MySQL source documentation, "COM_BINLOG_DUMP",
+Why it disturbs no other client: the dump has replica id 0 and no UUID, as that of mysqlbinlog, so
+the server ends no other dump for it. Sources: MySQL source documentation, "COM_BINLOG_DUMP",
 "Format_description_event"; MariaDB knowledge base, "Replication Protocol".
 """
 

@@ -176,7 +176,7 @@ def _low_watermark(server: Server) -> Iterator[Check]:
 
 
 def _replica(server: Server) -> Iterator[Check]:
-    """A replica's log lacks what it applies, unless it is told to write it."""
+    """A replica's binlog lacks what it applies, unless it is configured to write it."""
     name = "log_replica_updates" if "log_replica_updates" in server.variables else "log_slave_updates"
     value = server.variables.get(name, "ON")
     if value == "ON":

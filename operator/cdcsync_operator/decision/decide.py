@@ -6,8 +6,8 @@ difference between those and the runs that there are.
 
 Why it is right:
 - Level-triggered: nothing depends on having seen an earlier event, each decision starts from the
-  whole state. Lost status means that all tables are read again as far as we know, and the snapshot
-  run learns from the targets that they are not (rule R4).
+  whole state. After a lost status all tables count as unread, and the snapshot run
+  learns from the targets that they are not (rule R4).
 - The id of a run is in the returned status, which is written before the run is made: no run exists
   that the status does not name.
 - A run that the status does not name is stopped and forgotten; its reports were never merged.

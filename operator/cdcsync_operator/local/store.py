@@ -1,6 +1,6 @@
 """The resource from YAML files, its status in a file: what an API server does on a cluster.
 
-Why it is right: the files are read again when they change, so a pause, a nonce or a new password
+Why it is right: the files are reread when they change, so a pause, a nonce or a new password
 take effect while the sync runs; a manifest that became wrong changes nothing and is reported. The
 generation grows whenever the spec differs from the one that is stored with the status, so that a
 change between two runs is a change, too.

@@ -96,7 +96,7 @@ class Planner(threading.Thread):
             self._sink.finish()
         except CdcError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001 (a driver would wait for the rest for ever)
+        except Exception as error:  # noqa: BLE001 (a driver would wait for the rest forever)
             if not self._stopping.is_set():  # else the run's folder is gone already
                 self.error = fail(
                     Reason.INTERNAL_ERROR, f"the chunk plan failed: {type(error).__name__}: {quoted(str(error))}"
@@ -163,7 +163,7 @@ def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[Tabl
 
 
 def _frontier(status: Status, assignment: TableAssignment) -> Bound:
-    """A table that is read again begins anew."""
+    """The plan of a resnapshot begins at the table's first key."""
     entry = status.table(str(assignment.table.id))
     if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.nonce != assignment.nonce:
         return None

@@ -4,8 +4,8 @@ end.
 Why it exists: a driver reads credentials again at each reconnect, as it does from a mounted Secret
 on a cluster, so they must be in files; why it is right: the folder is a fresh 0700 one outside the
 state folder, files are 0600 and replaced whole. A folder gets its name when its user holds a lock
-on it, and the lock lives as long as the user: a folder that nobody has locked was left by a killed
-process. Cleaners of temporary files leave locked folders alone, too.
+on it, and the lock lives as long as the user: an unlocked folder was left by a killed process.
+Cleaners of temporary files leave locked folders alone, too.
 """
 
 from __future__ import annotations

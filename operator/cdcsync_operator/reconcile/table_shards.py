@@ -1,7 +1,7 @@
 """The tables of a large sync beside its status: the worst ones in the status itself, all of them in
 shards.
 
-Why it exists: ten thousand entries in one document take seconds to write and nobody reads them
+Why it exists: ten thousand entries in one document take seconds to write and are not read whole
 (rule R7), and an API server takes documents of a megabyte: an entry is a few hundred bytes, or many
 thousands where the source's GTID set names many servers. Why it is right: shards are written before
 the document that counts on them, each whole; if they do not have as many tables as the document

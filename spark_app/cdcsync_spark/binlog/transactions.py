@@ -14,7 +14,7 @@ The rows of an XA PREPARE are held until its end: with XA COMMIT they count as a
 transaction, at its position and for the tables that lack it; with XA ROLLBACK they never count. The
 PREPARE's own position means nothing for its rows, because no SELECT sees them before the commit. A
 commit whose PREPARE was not read (it is before the start of this reader) asks for it by
-`PrepareNeeded` and changes nothing; the transaction is read again after `learn`. Where no binlog
+`PrepareNeeded` and changes nothing; the transaction is reread after `learn`. Where no binlog
 file has the PREPARE any more its rows may be anything, and every table stops.
 
 Memory is bounded by `size`, which counts all that is kept; a transaction without captured rows

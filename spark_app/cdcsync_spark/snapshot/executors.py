@@ -34,7 +34,7 @@ PATIENCE = 300.0
 #: and its pod is still there
 _RECENT = 3 * PATIENCE
 _LOOK_SECONDS = 2.0
-#: a lost executor; and all that is heard where more failed than Spark bears
+#: a lost executor; and the only message where more failed than Spark allows
 #: (spark.executor.maxNumFailures), then or at its start
 _LOST = ("ExecutorLostFailure", "SparkContext was shut down", "Spark context stopped while waiting for backend")
 _KILLED_WORKER = "Python worker exited unexpectedly"

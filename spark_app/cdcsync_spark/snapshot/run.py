@@ -4,7 +4,7 @@ table.
 Why it is right. LOW is taken before a wave's first task and HIGH after its last (R1): all that LOW
 covers is visible to every SELECT of the wave, all that is visible HIGH covers. A wave's commit
 carries the finished intervals, the meet of all LOWs and the furthest HIGH in the same transaction
-as its files (R4); what the target says is finished is not read again, whatever `status` or the plan
+as its files (R4); what the target says is finished is not reread, whatever `status` or the plan
 say. Files of a wave that was not committed are orphans that no reader sees.
 
 A table that fails for good is left out, wherever that is: in planning, reading, staging, committing

@@ -1,5 +1,5 @@
-"""One table's way through a snapshot run: where its waves go, what is unread, and how a table that
-is read again is published.
+"""One table's way through a snapshot run: where its waves go, what is unread, and how a
+resnapshot is published.
 
 A resnapshot is written to a staging table by the same steps and commits, and replaces the
 old content in one commit that carries the new state (R5); until then its readers and the stream
@@ -22,8 +22,7 @@ from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
 @dataclass
 class SnapshotTable:
-    """`target` takes the waves; it is `main`, or for a table that is read again the place beside
-    it."""
+    """`target` takes the waves; it is `main`, or for a resnapshot the staging table."""
 
     assignment: TableAssignment
     sink: Sink

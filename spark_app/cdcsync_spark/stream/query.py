@@ -1,7 +1,7 @@
 """The stream's query in Spark: starts it, hands its batches over, and ends it between two of them.
 
 Why it is right: batches are applied under a lock that `close` takes as well, so Spark interrupts
-none in the middle. What a closed query does not apply is read again by the next run (R5).
+none in the middle. What a closed query does not apply is reread by the next run (R5).
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class Digester:
         return np.column_stack([hashed[:, 0] << _HALF | hashed[:, 1], hashed[:, 2] << _HALF | hashed[:, 3]])
 
     def _long_words(self, columns: Sequence[pa.Array]) -> list[Words]:
-        """Lengths, then the digest of all contents of a row: both together tell every sequence of
-        contents."""
+        """Lengths, then the digest of all contents of a row: both together identify every
+        sequence of contents."""
         if not columns:
             return []
         lengths = [pc.binary_length(c).to_numpy(zero_copy_only=False).astype(np.uint64) for c in columns]
@@ -131,7 +131,7 @@ def _is_long(kind: pa.DataType) -> bool:
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
-    """The bytes of each value; NULL is empty here and told by its bit."""
+    """The bytes of each value; NULL is empty here and known by its bit."""
     if pa.types.is_list(column.type):
         return pa.array([b"" if v is None else np.asarray(v, "<f4").tobytes() for v in column.to_pylist()], pa.binary())
     binary = column.cast(pa.binary())

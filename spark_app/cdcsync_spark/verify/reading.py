@@ -100,7 +100,7 @@ def compare_table(
     chunk_size: int,
     advance: Callable[[int, int], None],
 ) -> Candidates:
-    """Reads everything. `advance(rows, ranges)` is told what was read of the source so far. Raises
+    """Reads everything. `advance(rows, ranges)` is called with what was read of the source. Raises
     CdcError; removes its files."""
     try:
         scanned = pool.submit(read_target, work, snapshot)

@@ -19,7 +19,7 @@ steps, each bounded in time and memory by a `MaintenancePolicy`:
 Users change both retentions in the table's properties. A failure is a warning: the commits before
 it stand. The step then rests, so that one that cannot succeed, such as a removal without the right
 to delete, stops no other. A step that fails has written no entry, so what is known of the table
-stays: to read it again may take minutes.
+stays: to reread it may take minutes.
 """
 
 from __future__ import annotations

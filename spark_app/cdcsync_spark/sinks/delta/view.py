@@ -1,4 +1,4 @@
-"""A version of a Delta table as its log tells it: live files, schema, protocol, our state. Pure.
+"""A version of a Delta table, from its Delta log: live files, schema, protocol, our state. Pure.
 
 A live file is an `add` that no later `remove` took back; a file with a deletion vector and the same
 file with another are two (the Delta protocol, "Action Reconciliation"). Within one entry removes

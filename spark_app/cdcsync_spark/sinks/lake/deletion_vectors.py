@@ -79,7 +79,7 @@ class Descriptor:
 
     @property
     def id(self) -> str:
-        """What tells vectors apart."""
+        """Unique among the deletion vectors of a table."""
         return f"{self.storage}{self.text}@{self.offset}"
 
     @property

@@ -5,7 +5,7 @@ The index is a set of sorted runs (`key_runs`), one for each large file and merg
 small, and per file the rows that are deleted. Entries are never removed: an entry counts only while
 its file is live and its row is not deleted, so the log alone decides and a stale entry does no
 harm. Hence `sync` can bring the index to any version of the table, by any writer: files that are
-gone are dropped, files that are new, or whose deletions another program changed, are read again. It
+gone are dropped, files that are new, or whose deletions another program changed, are reread. It
 also builds the index, which therefore needs no persistence.
 
 Keys that are not exact (`key_codes`) are kept with it, many of them in scratch space, and every
