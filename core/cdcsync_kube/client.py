@@ -21,7 +21,8 @@ from typing import Any
 
 TIMEOUT = 30.0
 _JSON = "application/json"
-_METADATA_ONLY = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_ONLY = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 Object = dict[str, Any]
 
 
@@ -77,7 +78,11 @@ class Api:
 
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
         """Of the objects of a list, without the objects."""
-        return (found["metadata"] for found in self.items(path, _METADATA_ONLY, 500, **query))
+        return (found["metadata"] for found in self.items(path, _METADATA_LIST, 500, **query))
+
+    def metadata_of(self, path: str) -> Object:
+        """Of one object, without the object."""
+        return dict(self._call("GET", path, {}, accept=_METADATA_ONLY)["metadata"])
 
     def items(self, path: str, accept: str = _JSON, page: int = 500, **query: str) -> Iterator[Object]:
         """The objects of a list, so many at once."""

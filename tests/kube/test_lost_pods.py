@@ -122,16 +122,14 @@ def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_the
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     assert status.runs.snapshot
     run = status.runs.snapshot.id
-    for name in ("waits", "ended"):
-        mine = {"cdcsync.io/sync": "shop", "cdcsync.io/run": run, "cdcsync.io/part": "executor"}
-        pod = {"metadata": {"name": name, "labels": mine}, "spec": {"containers": [{"name": "executor", "image": "x"}]}}
-        sync.api.create(f"{sync.base}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
-    sync.api.merge(f"{sync.base}/pods/ended/status", {"status": {"phase": "Failed"}})
+    for number in (1, 2):
+        sync.executor(run, number)
+    sync.api.merge(f"{sync.base}/pods/{run}-exec-2/status", {"status": {"phase": "Failed"}})
     words = {"code": 1, "reason": "ExecutorsLost", "message": "no executor has been there"}
     sync.end(RunKind.SNAPSHOT, 1, message=json.dumps(words))
     assert_reported(sync, controller, Reason.EXECUTORS_LOST, "no executor has been there")
     left = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=executor")
-    assert [p["metadata"]["name"] for p in left] == ["ended"]
+    assert [p["metadata"]["name"] for p in left] == [f"{run}-exec-2"]
 
 
 def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(

@@ -167,7 +167,9 @@ class InProcessSync:
     def executor(self, run: str, number: int) -> None:
         """A pod as Spark makes it from the run's template."""
         labels = {"cdcsync.io/sync": "shop", "cdcsync.io/run": run, "cdcsync.io/part": "executor"}
-        body: Object = {"metadata": {"name": f"{run}-exec-{number}", "labels": labels}}
+        driver = self.api.get(f"{self.base}/pods/{run}-driver")["metadata"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": driver["name"], "uid": driver["uid"], "controller": True}
+        body: Object = {"metadata": {"name": f"{run}-exec-{number}", "labels": labels, "ownerReferences": [owner]}}
         container = {"name": "executor", "image": "cdcsync/spark:test"}
         self.api.create(f"{self.base}/pods", body | {"spec": {"containers": [container]}})
 

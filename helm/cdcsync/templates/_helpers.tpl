@@ -40,12 +40,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [cdcsync.io]
   resources: [cdcsyncs/status]
   verbs: [update]
+# The last verb is given on to a snapshot's driver, whose Spark deletes executors so; the operator itself deletes object by object.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete, deletecollection]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, create, update, patch, delete, deletecollection]
+  verbs: [get, list, create, update, patch, delete]
 # They are asked for one by one, by name and by the label cdcsync.io/source=true. A run's own one is created, and goes with the run.
 - apiGroups: [""]
   resources: [secrets]
@@ -56,14 +57,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [mount]
 - apiGroups: [""]
   resources: [serviceaccounts]
-  verbs: [create, deletecollection]
+  verbs: [get, create, delete]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
-  verbs: [create, deletecollection]
+  verbs: [get, create, delete]
 {{- if .Values.networkPolicy.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [create, deletecollection]
+  verbs: [get, create, delete]
 {{- end }}
 - apiGroups: [""]
   resources: [events]

@@ -43,11 +43,13 @@ from cdcsync_operator.cluster.driver_pod import (
     mounted_secrets,
     spark_settings,
 )
+from cdcsync_operator.cluster.owned import uid_only
 from cdcsync_operator.cluster.plan_maps import PlanMaps
 from cdcsync_operator.cluster.pod_outcome import in_grace
 from cdcsync_operator.cluster.room import PLANS, Room
 from cdcsync_operator.cluster.run_calls import RunCalls, explained, translating_api_errors
-from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED, SYNC_LABEL
+from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, STOP_ASKED
+from cdcsync_operator.cluster.run_removal import KEPT, RunRemoval
 from cdcsync_operator.cluster.runs import FoundRun, RunFinder
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
@@ -55,9 +57,6 @@ from cdcsync_operator.reconcile.planning import Planner, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 
 _JOIN_SECONDS = 2.0
-_UNFINISHED = "status.phase!=Failed,status.phase!=Succeeded"
-#: the last failed driver's pod is kept under this part's name, for its log
-_KEPT = "kept-driver"
 
 
 @dataclass
@@ -142,20 +141,17 @@ class KubeDrivers:
     def forget(self, action: ForgetRun) -> None:
         run = self._run(action.id)
         run.failed = None
+        removal = self._removal
+        removal.executors(action.id, run.pod)  # before the pod, by which they are found
         self._clear_pod(run)
-        # Those that ended go with the driver's pod; one that still waits for a node would do so as
-        # long as that is kept.
-        executors = f"{RUN_LABEL}={action.id},{PART_LABEL}=executor"
-        self.api.delete(f"{self._base}/pods", labelSelector=executors, fieldSelector=_UNFINISHED)
-        for path in self._access:  # by label, so that an object that is not this run's is left alone
-            self.api.delete(path, labelSelector=self._selector(action.id))
+        removal.rights(action.id)
         if run.planner is not None:
             run.planner.stop()
             run.planner.join(_JOIN_SECONDS)
             if run.planner.is_alive():
                 return  # what it still writes would be left over; the run is found again by the next reconcile
         self._runs.pop(action.id)
-        self.api.delete(f"{self._base}/configmaps", labelSelector=self._selector(action.id))
+        removal.maps(action.id)
         self.plan_room.free(self.namespace, action.id)
 
     def close(self) -> None:
@@ -177,20 +173,23 @@ class KubeDrivers:
 
     @property
     def _access(self) -> tuple[str, ...]:
-        """The folders of a run's rights, in the order in which they go."""
+        """The folders of a run's rights."""
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         network = f"/apis/networking.k8s.io/v1/namespaces/{self.namespace}/networkpolicies"
         found = (f"{rbac}/rolebindings", f"{rbac}/roles", f"{self._base}/serviceaccounts")
         return (*found, network) if self.policies else found
 
-    def _selector(self, run: str) -> str:
-        return f"{SYNC_LABEL}={self.name},{RUN_LABEL}={run}"
+    @property
+    def _removal(self) -> RunRemoval:
+        return RunRemoval(self.api, self.namespace, self.name, self.uid(), self.policies)
 
-    def _delete_pod(self, run: str, body: Object | None = None) -> None:
+    def _delete_pod(self, run: str, **options: int) -> None:
         """The pod that was found, and not one of its name that came after it."""
         pod = self._run(run).pod
-        uid = {"preconditions": {"uid": pod["metadata"]["uid"]}} if pod and "uid" in pod["metadata"] else {}
-        self.api.delete(f"{self._base}/pods/{run}-driver", {**uid, **(body or {})} or None)
+        if pod is None:
+            self._removal.driver(run)
+        else:
+            self.api.delete(f"{self._base}/pods/{run}-driver", uid_only(pod["metadata"]) | options)
 
     def _run(self, run: str) -> _Run:
         return self._runs.setdefault(run, _Run(run))
@@ -324,14 +323,14 @@ class KubeDrivers:
         found, pod = run.found, run.pod
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             if not in_grace(pod, self.clock()):
-                self._delete_pod(run.id, {"gracePeriodSeconds": 0})
+                self._delete_pod(run.id, gracePeriodSeconds=0)
             return
         if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
             self._delete_pod(run.id)
             return
-        mine = f"{SYNC_LABEL}={self.name},{PART_LABEL}={_KEPT}"
-        self.api.delete(f"{self._base}/pods", labelSelector=mine)
-        self.api.merge(f"{self._base}/pods/{run.id}-driver", {"metadata": {"labels": {PART_LABEL: _KEPT}}})
+        self._removal.kept_pods()
+        about = {"uid": pod["metadata"]["uid"], "labels": {PART_LABEL: KEPT}}
+        self.api.merge(f"{self._base}/pods/{run.id}-driver", {"metadata": about})
 
 
 def _with_reports(status: Status, found: FoundRun, owned: frozenset[str]) -> Status:

@@ -16,13 +16,14 @@ from cdcsync_kube.client import Api
 NEEDED = (
     *(("cdcsync.io", "cdcsyncs", verb) for verb in ("get", "list", "watch")),
     ("cdcsync.io", "cdcsyncs/status", "update"),
+    # the last one is given on to a snapshot's driver, whose Spark deletes executors so
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "patch", "delete", "deletecollection")),
-    *(("", "configmaps", verb) for verb in ("get", "list", "create", "update", "patch", "delete", "deletecollection")),
+    *(("", "configmaps", verb) for verb in ("get", "list", "create", "update", "patch", "delete")),
     *(("", "secrets", verb) for verb in ("list", "create")),
     ("cdcsync.io", "secrets", "mount"),
     ("", "events", "create"),
-    *(("", "serviceaccounts", verb) for verb in ("create", "deletecollection")),
-    *(("rbac.authorization.k8s.io", k, v) for k in ("roles", "rolebindings") for v in ("create", "deletecollection")),
+    *(("", "serviceaccounts", verb) for verb in ("get", "create", "delete")),
+    *(("rbac.authorization.k8s.io", k, v) for k in ("roles", "rolebindings") for v in ("get", "create", "delete")),
 )
 
 

@@ -1,8 +1,8 @@
 """What a run consists of on a cluster: names, labels and the plain objects, all but its pods.
 
 A run owns everything by its id, so two runs of one sync never share a name, a report or a right,
-and clearing a run away is one deletion by label. Everything is owned by the resource, too, so
-deleting that leaves nothing. Pure.
+and clearing a run away meets nothing of another one (see `run_removal`). Everything is owned by the
+resource, too, so deleting that leaves nothing. Pure.
 
     <run>-report-N    ConfigMap   by the driver only: its reports (shard 0: also the run)
     <run>-config-N    ConfigMap   the RunConfig, compressed, in pieces; immutable

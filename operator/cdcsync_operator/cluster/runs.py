@@ -18,6 +18,7 @@ from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.status import unix_time
 from cdcsync_kube.client import Api, Object
+from cdcsync_operator.cluster.owned import is_owned_by
 from cdcsync_operator.cluster.pod_outcome import outcome, waiting
 from cdcsync_operator.cluster.run_objects import (
     KIND_LABEL,
@@ -182,17 +183,23 @@ class RunFinder:
         """Only a snapshot that has begun has executors."""
         if run.kind is not RunKind.SNAPSHOT or ((run.pod or {}).get("status") or {}).get("phase") != "Running":
             return run
+        assert run.pod is not None
         executors = f"{RUN_LABEL}={run.id},{PART_LABEL}=executor"
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         pending = self.api.items(path, labelSelector=executors, fieldSelector="status.phase=Pending")
-        return replace(run, pending=tuple(pending))
+        driver = run.pod["metadata"]["uid"]
+        return replace(run, pending=tuple(p for p in pending if is_owned_by(driver, p["metadata"])))
 
     def _ours(self, path: str, selector: str, named: re.Pattern[str]) -> Iterator[Object]:
         for found in self.api.items(path, page=_PAGE, labelSelector=selector):
             about = found["metadata"]
             match = named.fullmatch(about["name"])
-            owned = any(o.get("uid") == self.uid for o in about.get("ownerReferences") or ())
-            if owned and match and match["run"] == _run(found) and match["run"].startswith(f"{self.name}-"):
+            if (
+                is_owned_by(self.uid, about)
+                and match
+                and match["run"] == _run(found)
+                and match["run"].startswith(f"{self.name}-")
+            ):
                 yield found
 
 

@@ -12,6 +12,7 @@ starts from it begins from all of them.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.owned import Owned, is_owned_by
 from cdcsync_operator.cluster.pod_policy import Policy, violations
 from cdcsync_operator.cluster.room import SECRETS, Room
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
@@ -94,7 +96,7 @@ class KubeStore:
         found = self._api.get(self._path)
         if self._object and self._object["metadata"]["uid"] != found["metadata"]["uid"]:
             raise ResourceReplaced
-        self._object = found
+        self._object, self._shards.owner = found, owner_of(found)
         if self._written is not None and self._object.get("status") != self._written:
             self._written = self._saved = None
             raise StatusTakenOver
@@ -123,7 +125,6 @@ class KubeStore:
 
     def save(self, status: Status) -> None:
         """Raises ApiError, with a conflict if the resource has changed since it was loaded."""
-        self._shards.owner = owner_of(self._object)
         shown = self._shards.write(status).model_dump(by_alias=True, mode="json", exclude_none=True)
         about = {
             k: v for k, v in self._object["metadata"].items() if k in ("name", "namespace", "resourceVersion", "uid")
@@ -170,7 +171,6 @@ class KubeTableShards:
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._labels = {SYNC_LABEL: name, PART_LABEL: "tables"}
         self._written: dict[str, str] = {}
-        self._swept = False
         self.owner: Object = {}
 
     def write(self, status: Status) -> Status:
@@ -180,7 +180,7 @@ class KubeTableShards:
         for number, text in enumerate(shards):
             self._write(f"{self._name}-tables-{number}", text)
         for name in [n for n in self._written if int(n.rpartition("-")[2]) >= len(shards)]:
-            self._api.delete(f"{self._path}/{name}")
+            Owned(self._api, self.owner["uid"]).delete(f"{self._path}/{name}")
             del self._written[name]
         return shown
 
@@ -190,11 +190,15 @@ class KubeTableShards:
         if counts.total + counts.unassigned == len(status.table_status):
             return status
         selector = ",".join(f"{k}={v}" for k, v in self._labels.items())
-        found = {m["metadata"]["name"]: m for m in self._api.items(self._path, labelSelector=selector)}
-        self._written = {name: (m.get("data") or {}).get("tables", "[]") for name, m in found.items()}
+        found = (m for m in self._api.items(self._path, labelSelector=selector) if self._is_ours(m["metadata"]))
+        self._written = {m["metadata"]["name"]: (m.get("data") or {}).get("tables", "[]") for m in found}
         tables = [TableStatus.model_validate(e) for text in self._written.values() for e in json.loads(text)]
         complete = counts.total + counts.unassigned == len(tables)
         return status.with_(table_status=tuple(sorted(tables, key=lambda t: t.name)) if complete else ())
+
+    def _is_ours(self, about: Object) -> bool:
+        named = re.fullmatch(rf"{re.escape(self._name)}-tables-[0-9]+", about["name"])
+        return named is not None and is_owned_by(self.owner["uid"], about)
 
     def _write(self, name: str, text: str) -> None:
         if self._written.get(name) == text:

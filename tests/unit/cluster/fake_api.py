@@ -94,10 +94,10 @@ class FakeApi(Api):
 
     def _delete(self, path: str, query: dict[str, str], body: Object | None) -> Object:
         """A deleted pod exists until its grace period is over."""
-        if "labelSelector" in query:
-            for found in list(self._selected(path, query)):
-                del self.objects[f"{path}/{found['metadata']['name']}"]
-        elif "/pods/" in path and (body or {}).get("gracePeriodSeconds") != 0:
+        wanted = (body or {}).get("preconditions", {}).get("uid")
+        if wanted not in (None, self._existing(path)["metadata"]["uid"]):
+            raise ApiError(409, "Conflict", path)
+        if "/pods/" in path and (body or {}).get("gracePeriodSeconds") != 0:
             self._existing(path)["metadata"].setdefault("deletionTimestamp", "2100-01-01T00:00:00Z")
         else:
             self._existing(path)

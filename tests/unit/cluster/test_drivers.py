@@ -192,18 +192,37 @@ def test_labels_alone_make_no_object_a_runs(pods: Pods, found: dict[str, Any]) -
     assert pods.drivers.observe(Status()).runs == ()
 
 
-def test_what_is_cleared_away_has_the_runs_labels_whatever_its_name(pods: Pods) -> None:
-    """A service account of the run's name that another one made stays; a run's own goes with all
-    that it has."""
+def test_what_is_cleared_away_has_the_runs_owner_and_name(pods: Pods) -> None:
+    """A service account of the run's name that another one made stays, also with its labels; a
+    run's own goes with all that it has."""
     pods.start(RunKind.SNAPSHOT)
     pods.wait_for_plan()
-    for folder in ("serviceaccounts", "secrets"):
-        pods.api.add(f"{BASE}/{folder}", {"metadata": {"name": RUN}})
+    pods.report(1, NOW)
+    for folder in ("serviceaccounts", "secrets", "configmaps"):
+        pods.api.add(f"{BASE}/{folder}", _labelled(RUN, RUN, "access"))
     account = f"{BASE}/serviceaccounts/cdcsync-run-{RUN}"
     assert account in pods.api.objects
     pods.drivers.forget(ForgetRun(RunKind.SNAPSHOT, RUN))
     assert account not in pods.api.objects
+    assert pods.api.names("/configmaps") == {RUN}
     assert {f"{BASE}/serviceaccounts/{RUN}", f"{BASE}/secrets/{RUN}"} <= pods.api.objects.keys()
+
+
+def test_a_pod_that_is_kept_for_its_log_stays_when_its_run_is_cleared_away_again(pods: Pods) -> None:
+    """The operator died after it had kept the pod, and before the run's maps were gone."""
+    pods.start(RunKind.STREAM)
+    pods.show(phase="Failed")
+    pods.seen()
+    pods.api.refuse = refusing("DELETE", "configmaps", 500)
+    with pytest.raises(ApiError):
+        pods.drivers.forget(ForgetRun(RunKind.STREAM, RUN))
+    pods.api.refuse = lambda *_: None
+    pods.drivers = pods.operator()
+    pods.seen()
+    pods.drivers.forget(ForgetRun(RunKind.STREAM, RUN))
+    assert pods.drivers.observe(Status()).runs == ()
+    assert pods.api.objects[POD]["metadata"]["labels"]["cdcsync.io/part"] == "kept-driver"
+    assert not pods.asked_to_go
 
 
 def test_a_snapshots_secret_is_mounted_and_goes_with_its_report(pods: Pods) -> None:

@@ -90,6 +90,22 @@ def test_tables_of_a_source_with_a_long_gtid_set_find_room(api: FakeApi) -> None
     assert len(store(api).load()[1].table_status) == MANY
 
 
+@pytest.mark.parametrize("name", ["shop-tables-7", "shop-tables-x"])
+def test_labels_alone_make_no_shard(api: FakeApi, name: str) -> None:
+    """Who may create ConfigMaps may write any label and, before it is taken, any name."""
+    mine = store(api)
+    mine.load()
+    mine.save(many())
+    labels = {"cdcsync.io/sync": "shop", "cdcsync.io/part": "tables"}
+    foreign = {"metadata": {"name": name, "labels": labels}, "data": {"tables": '[{"name": "shop.invented"}]'}}
+    api.add("/api/v1/namespaces/lake/configmaps", foreign)
+    again = store(api)
+    found = again.load()[1]
+    assert len(found.table_status) == MANY
+    again.save(only_tables(many(), many().table_status[:1]))
+    assert api.names("/configmaps") == {name}
+
+
 # ---- with the controller
 
 
