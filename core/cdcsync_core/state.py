@@ -55,7 +55,8 @@ class TableState:
     `resnapshot_nonce` the one that this content honours. While `position` is None the snapshot is
     not complete. `low` is the meet of all waves' low watermarks, `high` the furthest of their high
     watermarks. `splits` counts the finished splits, `rows` their rows, `nulled_dates` the dates
-    that became NULL because they were zero or partial.
+    that became NULL because they were zero or partial; `events` the
+    events that a target has which takes them: the ordinal of the last one.
     """
 
     identity: Identity
@@ -70,6 +71,7 @@ class TableState:
     splits: int = 0
     rows: int = 0
     nulled_dates: int = 0
+    events: int = 0
 
     @property
     def snapshot_complete(self) -> bool:
@@ -124,6 +126,7 @@ class TableState:
             "splits": self.splits,
             "rows": self.rows,
             "nulled": self.nulled_dates,
+            **({"events": self.events} if self.events else {}),
         }
 
     @classmethod
@@ -143,4 +146,5 @@ class TableState:
             splits=data["splits"],
             rows=data["rows"],
             nulled_dates=data["nulled"],
+            events=data.get("events", 0),
         )

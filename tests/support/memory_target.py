@@ -3,7 +3,9 @@
 
 `rows` is a table's content by key, `parts` the staged parts that are live; `log` holds each commit.
 `lose_next` lets another writer's commit win the next race, so that `build` is asked again with its
-state; `fail_next` raises instead of committing, as an unreachable store does. A sink, and a target
+state; `fail_next` raises instead of committing, as an unreachable store does. A sink that takes
+`events` is keyed until a table is consistent; `events` of its target is what it has published, the
+rows of its snapshot first. A sink, and a target
 of it, that was pickled is found again in the same process by its sink's name.
 """
 
@@ -32,6 +34,7 @@ from cdcsync_spark.sinks.base import (
     Capabilities,
     Change,
     Commit,
+    Emit,
     Maintenance,
     Replace,
     Staged,
@@ -42,6 +45,7 @@ from cdcsync_spark.sinks.base import (
     refuse_other_identity,
     refuse_superseded,
 )
+from support.event_consumer import Event, events_of
 
 Row = dict[str, Any]
 Rows = dict[tuple[Any, ...], Row]
@@ -69,6 +73,9 @@ class MemoryTarget:
     #: sink, table and generation
     address: tuple[str, TableId, int] | None = None
     sync: str = ""
+    takes_events: bool = False
+    events: list[Event] = field(default_factory=list)
+    published: int | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,8 +142,10 @@ class MemoryTarget:
         with self.lock:
             if self.state is not found:
                 return False
+            assert self.takes_events or not isinstance(commit.change, Emit)
             _PUBLISH[type(commit.change)](self, commit)
             self.state = commit.state
+            self._publish_events()
             self.log.append(commit)
         return True
 
@@ -168,12 +177,31 @@ class MemoryTarget:
     def upsert(self, commit: Commit) -> None:
         change, key = commit.change, commit.state.table.key
         assert isinstance(change, Upsert)
+        assert self.published is None or self.published != commit.state.resnapshot_nonce, "a fold after the snapshot"
         upserts, deletes = keyed(change.upserts, key), keyed(change.deletes, key)
         assert len(upserts.keys() | deletes.keys()) == change.upserts.num_rows + change.deletes.num_rows, "a key twice"
         self.rows = {k: row for k, row in self.rows.items() if k not in deletes} | upserts
 
     def advance(self, commit: Commit) -> None:
         """The state alone."""
+
+    def emit(self, commit: Commit) -> None:
+        change = commit.change
+        assert isinstance(change, Emit)
+        assert self.published == commit.state.resnapshot_nonce, "events before the snapshot"
+        assert (change.events.first, commit.state.events) == (
+            len_after(self),
+            len_after(self) + change.events.num_rows - 1,
+        )
+        self.events += events_of(change.events)
+
+    def _publish_events(self) -> None:
+        """Where the state becomes consistent the content is published as of its position."""
+        state = self.state
+        if not self.takes_events or state is None or not state.consistent or self.published == state.resnapshot_nonce:
+            return
+        self.events = [Event("+I", row, 0) for row in self.rows.values()]
+        self.published = state.resnapshot_nonce
 
     def _staged_rows(self, staged: Staged, table: Table) -> Rows:
         made: Rows = {}
@@ -194,9 +222,15 @@ class MemoryTarget:
 _PUBLISH: dict[type[Change], Callable[[MemoryTarget, Commit], None]] = {
     Append: MemoryTarget.append,
     Upsert: MemoryTarget.upsert,
+    Emit: MemoryTarget.emit,
     Replace: MemoryTarget.replace,
     AdvancePosition: MemoryTarget.advance,
 }
+
+
+def len_after(target: MemoryTarget) -> int:
+    """The ordinal of the next event."""
+    return 1 + sum(event.ordinal > 0 for event in target.events)
 
 
 def keyed(rows: pa.Table, key: tuple[str, ...]) -> Rows:
@@ -230,6 +264,7 @@ class MemorySink:
     targets: dict[tuple[TableId, int], MemoryTarget] = field(default_factory=dict)
     sync: str = ""
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    events: bool = False
     _contents: dict[TableId, _Parts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -240,11 +275,16 @@ class MemorySink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(frozenset(_PUBLISH))
+        return Capabilities(frozenset(_PUBLISH) if self.events else frozenset(_PUBLISH) - {Emit})
 
     def target(self, table: TableId, *, generation: int = 0) -> MemoryTarget:
         parts = self._contents.setdefault(table, _Parts())
-        made = MemoryTarget(contents=parts, address=(self.name, table, generation), sync=self.sync)
+        made = MemoryTarget(
+            contents=parts,
+            address=(self.name, table, generation),
+            sync=self.sync,
+            takes_events=self.events and not generation,
+        )
         return self.targets.setdefault((table, generation), made)
 
     def discard(self, table: TableId, generation: int) -> None:

@@ -38,9 +38,7 @@ def fold(changes: Changelog, key: Sequence[str]) -> Upserts:
     NULL in the key.
     """
     images = changes.images
-    for name in key:
-        if images[name].null_count:
-            raise _null_key(name)
+    refuse_null_keys(images, key)
     ordered = images.select(list(key)).append_column("_i", pa.array(np.arange(images.num_rows, dtype=np.int64)))
     last = np.zeros(images.num_rows, dtype=bool)
     last[ordered.group_by(list(key)).aggregate([("_i", "max")])["_i_max"].to_numpy()] = True
@@ -50,6 +48,13 @@ def fold(changes: Changelog, key: Sequence[str]) -> Upserts:
     removed = pc.is_in(newest[KIND], pa.array([ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE], pa.int8()))
     upserts = newest.filter(pc.invert(removed)).drop_columns([KIND, TRANSACTION])
     return Upserts(upserts, newest.filter(removed).select(list(key)))
+
+
+def refuse_null_keys(images: pa.Table, key: Sequence[str]) -> None:
+    """Raises TypeUnsupported."""
+    for name in key:
+        if images[name].null_count:
+            raise _null_key(name)
 
 
 def _null_key(column: str) -> CdcError:

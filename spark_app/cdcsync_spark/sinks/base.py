@@ -30,6 +30,7 @@ from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Table, TableId
+from cdcsync_spark.sinks.events import Events
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,29 @@ class AdvancePosition:
     """The state alone: an idle table's position, the claim of a new run."""
 
 
-Change = Append | Upsert | Replace | AdvancePosition
+@dataclass(frozen=True)
+class Emit:
+    """A batch for a sink that keeps events: every image in the order of the binlog. Only for a
+    target whose state is consistent; before, the target takes the changes of a keyed one and
+    publishes its content as of the first consistent state by itself."""
+
+    events: Events
+
+
+Change = Append | Upsert | Emit | Replace | AdvancePosition
+
+
+def rows_of(change: Change) -> int:
+    """The rows that a batch changes or emits."""
+    if isinstance(change, Upsert):
+        return int(change.upserts.num_rows + change.deletes.num_rows)
+    return change.events.num_rows if isinstance(change, Emit) else 0
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a sink's targets can do: the kinds of change that they commit."""
+    """What a sink's targets can do: the kinds of change that they commit. One that has `Emit` takes
+    events, the others are keyed."""
 
     changes: frozenset[type[Change]]
 

@@ -25,8 +25,9 @@ from cdcsync_core.state import TableState
 from cdcsync_core.watermark import join
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
+from cdcsync_spark.delivery.events import delivered, unrepairable
 from cdcsync_spark.delivery.upsert import fold
-from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer
+from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer, rows_of
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
@@ -60,7 +61,8 @@ class Applier:
     """Applies to `tables` (by name) in the name of run epoch `epoch`; `clock` counts seconds and
     never goes back.
 
-    `repair` compares with the source what a crash of it may have taken back. `commits` and `rows`
+    `repair` compares with the source what a crash of it may have taken back; `events` is whether
+    the sink takes events. `commits` and `rows`
     are its work so far, `committed` the time of the last commit.
     """
 
@@ -69,6 +71,7 @@ class Applier:
     reader: Position
     clock: Callable[[], float]
     repair: Repair | None = None
+    events: bool = False
     commits: int = 0
     rows: int = 0
     committed: float | None = None
@@ -130,14 +133,23 @@ class Applier:
         position, high = table.state.position, table.state.high
         if position is None or high is None or table.name in self._doubtful:
             return False
-        return position.has_reached(high) or (self.reader.has_reached(high) and table.flowing)
+        if position.has_reached(high) or self.events:
+            return position.has_reached(high)
+        return self.reader.has_reached(high) and table.flowing
+
+    def _publishable(self, table: StreamTable) -> bool:
+        """Whether a commit of the position alone makes a table of a sink that takes events
+        consistent, and so published."""
+        high = table.state.high
+        return self.events and not table.state.consistent and high is not None and self.reader.has_reached(high)
 
     def checkpoint_idle(self, older_than: float) -> None:
         """Commits the position of flowing tables whose last commit is older than this (on our
         clock), or than their target lets it be."""
         now = self.clock()
         for table in self.tables.values():
-            if table.flowing and table.committed < max(older_than, now - table.target.status.max_idle_seconds):
+            due = table.committed < max(older_than, now - table.target.status.max_idle_seconds)
+            if table.flowing and (due or self._publishable(table)):
                 gate("before-stamp")
                 with self._stopping_alone(table):
                     self._commit(table, partial(self._idle_commit, table))
@@ -179,6 +191,8 @@ class Applier:
         the repair again."""
         if isinstance(keys, CdcError):
             raise keys
+        if self.events and table.state.consistent:
+            raise unrepairable(table.name)
         _log.warning("the source crashed: keys are reread", table=table.name, keys=keys.num_rows)
         for piece in repair.pieces(table.state.table, keys, passed):
             self._commit(table, partial(self._repaired, table, piece, passed))
@@ -226,10 +240,10 @@ class Applier:
         assert state.position is not None
         if state.position.includes(part.upto):
             return None
-        folded = fold(changes.without(state.position), state.table.key)
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
-        self._merging = folded.num_rows
-        return Commit(after, Upsert(folded.upserts, folded.deletes))
+        commit = delivered(changes.without(state.position), state, after, events=self.events)
+        self._merging = rows_of(commit.change)
+        return commit
 
     def _stop_commit(
         self, table: StreamTable, state: TableState, part: TableBatch, batch: BinlogBatch

@@ -29,6 +29,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.binlog.received import ReceivedFile
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.base import refuse_other_identity
@@ -63,7 +64,14 @@ def follow(context: RunContext, tables: list[StreamTable], retention: float | No
             begin = begin_in_spark(spark, Path(context.config.scratch_dir), settings)
             received = ReceivedFile(settings.received) if settings.received else None
             run = StreamRun(
-                context, tables, epoch, begin, idle_commit_seconds, repair=_repair(context), received=received
+                context,
+                tables,
+                epoch,
+                begin,
+                idle_commit_seconds,
+                repair=_repair(context),
+                received=received,
+                events=takes_events(context.sink.capabilities),
             )
             run.run()
     finally:
@@ -87,7 +95,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         folder=scratch / "log",
         decoder=context.config.decoder,
         interval_seconds=spec.stream.interval,
-        befores=False,
+        befores=takes_events(context.sink.capabilities),
         received=scratch / "received",
         patterns=spec.tables if context.config.kind is RunKind.STREAM else None,
     )
@@ -134,7 +142,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 @dataclass
 class StreamRun:
     """One run over `tables`, which have a position. `begin` starts its query; `idle_commit_seconds`
-    is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`."""
+    is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`;
+    `events` as in `Applier`."""
 
     context: RunContext
     tables: list[StreamTable]
@@ -145,10 +154,11 @@ class StreamRun:
     wall: Callable[[], float] = time.time
     repair: Repair | None = None
     received: ReceivedFile | None = None
+    events: bool = False
 
     def __post_init__(self) -> None:
         tables = {t.name: t for t in self.tables}
-        self.applier = Applier(tables, self.epoch, _start(self.tables), self.clock, self.repair)
+        self.applier = Applier(tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events)
         self.query = StreamQuery(self.begin, self._apply_all)
         self.reports = StreamReports(
             self.context.reporter,

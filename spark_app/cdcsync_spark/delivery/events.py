@@ -1,0 +1,54 @@
+"""Which form of a changelog a target is given: the fold to the last image per key, or every event.
+
+Why it is right. A sink that takes events is keyed until a table's snapshot is consistent: waves are
+appended and the changes since LOW are folded in, as for every other sink (R2). The first state that
+is consistent is the table as of its position P, and the sink publishes it: every row of it is the
+row as of P. From then on the target is given events, each of a transaction after P. So a consumer
+never meets an insert of a key that is there, nor a before image that is not. Which form is due
+follows from the found state alone, so a run after a crash decides alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import resnapshot
+from cdcsync_core.state import TableState
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import fold, refuse_null_keys
+from cdcsync_spark.sinks.base import Capabilities, Commit, Emit, Upsert
+from cdcsync_spark.sinks.events import Events
+
+
+def takes_events(sink: Capabilities) -> bool:
+    """Whether the sink's targets are given events once they are published."""
+    return Emit in sink.changes
+
+
+def delivered(changes: Changelog, found: TableState, after: TableState, *, events: bool) -> Commit:
+    """The commit of `changes` on top of `found`, whose position covers none of them; `after` is the
+    state with them. `events` is whether the sink takes events."""
+    if not (events and found.consistent):
+        folded = fold(changes, found.table.key)
+        return Commit(after, Upsert(folded.upserts, folded.deletes))
+    emitted = as_events(changes, found.table.key, first=found.events + 1)
+    return Commit(replace(after, events=found.events + emitted.num_rows), Emit(emitted))
+
+
+def as_events(changes: Changelog, key: Sequence[str], first: int) -> Events:
+    """Raises TypeUnsupported for a NULL in the key: its events could not be told apart."""
+    refuse_null_keys(changes.images, key)
+    return Events(changes.images, changes.transactions.ids, changes.transactions.committed_at, first)
+
+
+def unrepairable(table: str) -> CdcError:
+    """After a crash of the source that may have lost transactions: their events were given away."""
+    return fail(
+        Reason.POSITION_LOST,
+        "the source crashed and may have lost transactions whose events the target has",
+        needed="events of transactions that the source has",
+        remedy=resnapshot(table),
+        table=table,
+    )

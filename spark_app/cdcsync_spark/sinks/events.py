@@ -1,0 +1,40 @@
+"""Events: the row images of a batch in the order of the binlog, as a sink gets them that keeps
+every change.
+
+Why it is right: nothing is folded. An update is its before image and its after image, a changed key
+is the same two rows, and images of one transaction stay together in their order. Each image has an
+ordinal within its table, which continues the state's counter (`TableState.events`): the commit that
+holds n images moves the counter by n, so a replay after a crash counts alike, and the order
+survives a change of server, where the names of binlog files begin again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdcsync_core.change import TRANSACTION
+from cdcsync_core.position import TransactionId
+
+
+@dataclass(frozen=True)
+class Events:
+    """`images` (`change.changes_schema`); their `TRANSACTION` counts the rows of `transactions` and
+    `committed_at` (seconds since 1970, None where the binlog does not say). The first image has the
+    ordinal `first`, each later one the next."""
+
+    images: pa.Table
+    transactions: Sequence[TransactionId]
+    committed_at: Sequence[float | None]
+    first: int
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.images.num_rows)
+
+    def of_transactions(self, values: Sequence[object], kind: pa.DataType) -> pa.ChunkedArray:
+        """For each image the one of `values`, a row a transaction, that is its transaction's."""
+        known = pa.array(values, kind)
+        return pa.chunked_array([known.take(part) for part in self.images[TRANSACTION].chunks], kind)

@@ -1,0 +1,228 @@
+"""Sinks that take events: what they publish of a snapshot that was read while the source changed,
+and of the changes after it, has no false row.
+
+The source here is a random history of transactions; its snapshot is as fuzzy as real ones: each key
+was read at another place between LOW and HIGH. The applier is the stream's own.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.chunk import Split
+from cdcsync_core.errors import Reason
+from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.state import TableState
+from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
+from cdcsync_spark.sinks.base import Append, Commit, Emit, Replace, Sink, Target, Upsert
+from cdcsync_spark.stream.applier import Applier, StreamTable
+from contract.sinkcase import ORDERS, SYNC, first_state, rows_of
+from support.event_consumer import CheckingConsumer, Event
+from support.memory_target import MemorySink, MemoryTarget
+
+FILE = "binlog.000001"
+LOW, HIGH, END = 1000, 2000, 4000
+NAME = str(ORDERS.id)
+Image = tuple[ChangeKind, int, str]
+
+
+def place(offset: int) -> FilePosition:
+    return FilePosition(LogOffset(FILE, offset))
+
+
+@dataclass
+class Source:
+    """A table's history: `log` has each transaction by its end; `at` the table at every place."""
+
+    rng: random.Random
+    log: dict[int, list[Image]] = field(default_factory=dict)
+    at: dict[int, dict[int, str]] = field(default_factory=lambda: {LOW - 1: {}})
+
+    def __post_init__(self) -> None:
+        rows = dict.fromkeys(range(0, 40, 2), "first")
+        self.at = {LOW: dict(rows)}
+        for end in range(LOW + 100, END + 1, 100):
+            self.log[end] = [image for _ in range(self.rng.randint(0, 6)) for image in self._change(rows, end)]
+            self.at[end] = dict(rows)
+
+    def _change(self, rows: dict[int, str], end: int) -> list[Image]:
+        key, value = self.rng.randrange(40), f"{end}-{self.rng.randrange(1000)}"
+        if key not in rows:
+            rows[key] = value
+            return [(ChangeKind.INSERT, key, value)]
+        before, free = rows.pop(key), [k for k in range(40) if k not in rows]
+        if self.rng.random() < 0.3:
+            return [(ChangeKind.DELETE, key, before)]
+        # one in four updates changes the key
+        new = key if self.rng.random() < 0.75 else self.rng.choice(free)
+        rows[new] = value
+        return [(ChangeKind.UPDATE_BEFORE, key, before), (ChangeKind.UPDATE_AFTER, new, value)]
+
+    def snapshot(self) -> list[tuple[int, str]]:
+        """Two splits, each read at a place of its own between LOW and HIGH."""
+        first, second = (self.at[self.rng.randrange(LOW, HIGH + 1, 100)] for _ in range(2))
+        return [(k, v) for k, v in first.items() if k < 20] + [(k, v) for k, v in second.items() if k >= 20]
+
+    def batch(self, start: int, end: int, folder: Path) -> BinlogBatch:
+        ends = [e for e in self.log if start < e <= end and self.log[e]]
+        images = [(kind, n, key, value) for n, e in enumerate(ends) for kind, key, value in self.log[e]]
+        path = str(folder / f"{start}-{end}-{self.rng.random()}")
+        write_transactions(
+            f"{path}.json",
+            Transactions([TransactionId(LogOffset(FILE, e)) for e in ends], [1700000000.0 + e for e in ends]),
+        )
+        schema = changes_schema(arrow_schema(ORDERS))
+        columns = list(zip(*images, strict=True)) or [()] * len(schema)
+        rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+        with pa.OSFile(f"{path}.arrow", "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(rows)
+        part = TableBatch(NAME, f"{path}.arrow" if images else "", len(images), 0, place(end))
+        return BinlogBatch(place(start), place(end), None, f"{path}.json", (part,) if images else ())
+
+
+def published(target: Target) -> list[Event]:
+    """What a consumer reads of the target, in order."""
+    assert isinstance(target, MemoryTarget)
+    return target.events
+
+
+@pytest.fixture(params=["memory"])
+def sink(request: pytest.FixtureRequest) -> Sink:
+    return MemorySink(sync=SYNC, events=True)
+
+
+def read_snapshot(sink: Sink, rows: list[tuple[int, str]], nonce: int = 0) -> None:
+    """As the snapshot's run does, a resnapshot in a staged copy."""
+    main = sink.target(ORDERS.id)
+    found = main.last_commit()
+    epoch = found.epoch + 1 if found else 1
+    again = found is not None and nonce > found.resnapshot_nonce
+    target = sink.target(ORDERS.id, generation=nonce) if again else main
+    target.prepare(first_state(epoch=epoch, nonce=nonce))
+    for split in (Split(None, (20,)), Split((20,), None)):
+        part = [r for r in rows if (r[0] < 20) == (split.start is None)]
+        append = Append(target.stage(ORDERS, rows_of(ORDERS, part).to_batches(), "wave"))
+        state = target.commit(epoch, lambda found, s=split, a=append: _wave(found, s, a, epoch))
+    if again:
+        staged = target.staged()
+        main.commit(
+            epoch,
+            lambda found: Commit(replace(state, epoch=epoch, commit_number=found.commit_number + 1), Replace(staged)),
+        )
+        sink.discard(ORDERS.id, nonce)
+
+
+def _wave(found: TableState, split: Split, append: Append, epoch: int) -> Commit:
+    after = found.after_wave([split], place(LOW), LogOffset(FILE, HIGH), len(append.staged), 0)
+    return Commit(replace(after, epoch=epoch), append)
+
+
+def applier(sink: Sink, folder: Path) -> Applier:
+    """A stream's run that begins where the target is."""
+    writer = sink.target(ORDERS.id).writer(folder)
+    state = writer.last_commit()
+    assert state is not None
+    assert state.position is not None
+    return Applier({NAME: StreamTable(NAME, writer, state)}, state.epoch + 1, state.position, lambda: 0.0, events=True)
+
+
+def follow(sink: Sink, source: Source, folder: Path, *, end: int = END) -> Applier:
+    """To `end` by batches of random size, by runs that end anywhere."""
+    while True:
+        run = applier(sink, folder)
+        at = run.reader.at.offset  # type: ignore[union-attr]
+        for _ in range(source.rng.randint(1, 6)):
+            upto = min(end, at + 100 * source.rng.randint(1, 7))
+            run.apply(source.batch(at, upto, folder))
+            run.checkpoint_idle(older_than=source.rng.choice([float("-inf"), 1.0]))
+            at = upto
+            if at == end:
+                run.checkpoint_idle(older_than=float("inf"))
+                assert run.tables[NAME].error is None
+                return run
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snapshot_that_was_read_while_the_source_changed_has_no_false_row(
+    sink: Sink, tmp_path: Path, seed: int
+) -> None:
+    source = Source(random.Random(seed))
+    read_snapshot(sink, source.snapshot())
+    target = sink.target(ORDERS.id)
+    assert published(target) == []
+    follow(sink, source, tmp_path)
+    events = published(target)
+    consumer = CheckingConsumer(("id",)).take(events)
+    assert consumer.faults == []
+    assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
+    inserted = {e.row["id"]: e.row["note"] for e in events if not e.ordinal}
+    assert inserted in [rows for at, rows in source.at.items() if at >= HIGH]
+    state = target.last_commit()
+    assert state is not None
+    assert state.events == sum(e.ordinal > 0 for e in events)
+
+
+def test_a_table_is_silent_until_its_snapshot_is_consistent_and_then_emits(sink: Sink, tmp_path: Path) -> None:
+    source = Source(random.Random(1))
+    read_snapshot(sink, source.snapshot())
+    run = applier(sink, tmp_path)
+    run.apply(source.batch(LOW, HIGH - 100, tmp_path))
+    run.checkpoint_idle(older_than=float("inf"))
+    assert published(sink.target(ORDERS.id)) == []
+    assert not run.consistent(run.tables[NAME])
+    # nothing of the table: the position alone makes it consistent
+    run.apply(BinlogBatch(place(HIGH - 100), place(HIGH), None, "", ()))
+    run.checkpoint_idle(older_than=float("-inf"))
+    assert run.consistent(run.tables[NAME])
+    assert {e.operation for e in published(sink.target(ORDERS.id))} == {"+I"}
+
+
+def test_a_batch_of_which_a_part_is_there_already_is_emitted_without_that_part(sink: Sink, tmp_path: Path) -> None:
+    source = Source(random.Random(2))
+    read_snapshot(sink, source.snapshot())
+    follow(sink, source, tmp_path, end=HIGH + 500)
+    run = applier(sink, tmp_path)
+    run.reader = place(HIGH)
+    run.apply(source.batch(HIGH, END, tmp_path))
+    assert run.tables[NAME].error is None
+    assert CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id))).faults == []
+
+
+def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Sink, tmp_path: Path) -> None:
+    source = Source(random.Random(3))
+    read_snapshot(sink, source.snapshot())
+    follow(sink, source, tmp_path)
+    before = list(published(sink.target(ORDERS.id)))
+    read_snapshot(sink, source.snapshot(), nonce=1)
+    assert published(sink.target(ORDERS.id)) == before
+    state = sink.target(ORDERS.id).last_commit()
+    assert state is not None
+    assert (state.resnapshot_nonce, state.consistent) == (1, False)
+    follow(sink, source, tmp_path)
+    consumer = CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id)))
+    assert consumer.faults == []
+    assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
+
+
+def test_a_key_that_is_null_stops_the_table(sink: Sink, tmp_path: Path) -> None:
+    source = Source(random.Random(4))
+    read_snapshot(sink, source.snapshot())
+    run = follow(sink, source, tmp_path, end=HIGH)
+    source.log[HIGH + 100] = [(ChangeKind.INSERT, None, "zero date")]  # type: ignore[list-item]
+    run.apply(source.batch(HIGH, HIGH + 100, tmp_path))
+    error = run.tables[NAME].error
+    assert error is not None
+    assert error.reason is Reason.TYPE_UNSUPPORTED
+
+
+def test_a_sink_says_whether_it_takes_events(sink: Sink) -> None:
+    assert Emit in sink.capabilities.changes
+    assert Upsert in sink.capabilities.changes, "keyed until it is published"
+    assert Emit not in MemorySink().capabilities.changes
