@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.shares import Shares, may_enter
+from cdcsync_operator.cluster.shares import Shares, Waiter, may_enter, next_waiter
 
 SLOTS, OWN, RESERVED = 8, 2, 4
 
@@ -47,6 +47,24 @@ def test_no_namespace_takes_what_is_reserved(asking: list[str]) -> None:
     assert all(count <= SLOTS - RESERVED for count in held.values())
 
 
+@pytest.mark.parametrize(
+    ("waiting", "held", "first"),
+    [
+        ("", {}, None),
+        ("ab", {}, 0),  # in the order in which they came
+        ("aaab", {"a": 1}, 3),  # many of one namespace wait
+        ("abcd", {"a": 2, "b": 2, "c": 2}, 3),  # and some in each of many namespaces
+        ("abab", {"a": 2, "b": 1, "c": 2}, 1),
+        ("aa", {"a": 4}, None),
+        ("aabb", {"a": 4, "b": 2, "c": 2}, None),
+    ],
+)
+def test_who_is_next(waiting: str, held: dict[str, int], first: int | None) -> None:
+    waiters = [Waiter(namespace) for namespace in waiting]
+    found = next_waiter(waiters, held, SLOTS, OWN, RESERVED)
+    assert found is (None if first is None else waiters[first])
+
+
 def test_a_slot_that_is_left_is_taken_by_who_waits() -> None:
     shares, entered = Shares(slots=1, own=1, reserved=0), threading.Event()
 
@@ -61,3 +79,27 @@ def test_a_slot_that_is_left_is_taken_by_who_waits() -> None:
     waiting.join(60)
     assert entered.is_set()
     assert not shares._held
+
+
+def test_who_holds_none_is_served_before_all_who_came_earlier_and_hold_some() -> None:
+    """Twenty wait of a namespace that has a slot, then one of another namespace comes."""
+    shares, order, lock = Shares(slots=2, own=2, reserved=0), [], threading.Lock()
+
+    def enter(namespace: str) -> None:
+        with shares.held(namespace), lock:
+            order.append(namespace)
+
+    with shares.held("a"):
+        with shares.held("a"):
+            threads = [threading.Thread(target=enter, args=(name,)) for name in ["a"] * 20 + ["b"]]
+            for number, thread in enumerate(threads):
+                thread.start()
+                while len(shares._waiting) <= number:
+                    threading.Event().wait(0.001)
+        threads[-1].join(60)  # with the only slot that is free
+    for thread in threads:
+        thread.join(60)
+    assert order[0] == "b"
+    assert len(order) == 21
+    assert not shares._held
+    assert not shares._waiting
