@@ -6,8 +6,18 @@
 # What is installed is pinned by checksum (docker/*.lock); the final images hold no pip, no compiler, no secret. The product itself is
 # the last layer, so a change of it costs seconds to build and to pull.
 #
-# For a build that can be repeated, name the base by its digest: --build-arg BASE=debian:bookworm-slim@sha256:...
+# A release names its base by digest, so that everybody builds on the same bytes; with RELEASE, a base by tag alone is refused:
+#
+#   docker build --build-arg RELEASE=0.1.0 --build-arg BASE=debian:bookworm-slim@sha256:... --target operator ...
 ARG BASE=debian:bookworm-slim
+
+FROM ${BASE} AS checked
+ARG BASE
+ARG RELEASE=
+RUN case "$RELEASE $BASE" in \
+      ' '* | *@sha256:????????????????????????????????????????????????????????????????) echo "$BASE" > /base ;; \
+      *) echo "release $RELEASE: found BASE=$BASE; needed: a base by digest; remedy: --build-arg BASE=$BASE@sha256:..." >&2; exit 1 ;; \
+    esac
 
 FROM ${BASE} AS python
 RUN apt-get update -qq \
@@ -31,6 +41,7 @@ FROM tools AS product
 COPY docker/build.lock .
 RUN pip install --quiet --no-cache-dir --require-hashes --requirement build.lock
 WORKDIR /src
+COPY --from=checked /base /base
 COPY . .
 RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
  && pip install --quiet --no-deps --no-index --prefix /product /wheels/*.whl
@@ -46,6 +57,8 @@ LABEL org.opencontainers.image.title="cdcsync operator" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=operator-packages /opt/cdcsync /opt/cdcsync
 USER 65532:65532
+ARG BASE
+LABEL org.opencontainers.image.base.name="${BASE}"
 WORKDIR /tmp
 ENTRYPOINT ["/usr/bin/tini", "--"]
 CMD ["python", "-m", "cdcsync_operator.cluster.handlers"]
@@ -70,6 +83,8 @@ RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost
 COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
 ENV SPARK_HOME=/opt/cdcsync/share/cdcsync/spark
 USER 65532:65532
+ARG BASE
+LABEL org.opencontainers.image.base.name="${BASE}"
 WORKDIR /tmp
 ENTRYPOINT ["/usr/bin/tini", "--", "/opt/cdcsync/entrypoint"]
 COPY --from=product /product /opt/cdcsync
