@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_spark.app.jvm_exit import jvm_error
+from cdcsync_spark.app.jvm_exit import END_SECONDS, jvm_error
 from cdcsync_spark.run.context import Draining, RunContext, open_context
 from cdcsync_spark.run.progress import ControllerGone, Reports
 from cdcsync_spark.snapshot.run import run_snapshot
@@ -24,19 +25,27 @@ def run_application(
     Returns the error of the run as a whole: that of a table if none is left without one; None
     otherwise. Raises CdcError likewise.
     """
-    context = open_context(config, reporter, stopping, starting)
+    return complete(open_context(config, reporter, stopping, starting), _run)
+
+
+def complete(
+    context: RunContext, application: Callable[[RunContext], None], jvm_seconds: float = END_SECONDS
+) -> CdcError | None:
+    """Runs an application to its end; the error of a JVM that ended meanwhile, within so many
+    seconds, goes before what that made in Python."""
+    starting = context.starting
     try:
-        _run(context)
+        application(context)
     except Draining:
         return None
     except (CdcError, ControllerGone):
         raise
     except Exception as e:
-        ended = jvm_error(starting.result()) if starting.done() and not starting.exception() else None
+        ended = jvm_error(starting.result(), jvm_seconds) if starting.done() and not starting.exception() else None
         if ended is None:
             raise
         raise ended from e
-    if context.failed and len(context.failed) == len(config.tables):
+    if context.failed and len(context.failed) == len(context.config.tables):
         return next(iter(context.failed.values()))
     return None
 

@@ -13,15 +13,16 @@ from cdcsync_core.errors import CdcError, Reason, fail
 #: debug.cpp)
 _OUT_OF_MEMORY = 3
 #: a JVM's connections end a moment before it does, a long one on a busy machine
-_END_SECONDS = 15.0
+END_SECONDS = 15.0
 
 
-def jvm_error(spark: SparkSession) -> CdcError | None:
-    """Why nothing of Spark answers any more: how its JVM ended; None while that lives."""
+def jvm_error(spark: SparkSession, seconds: float = END_SECONDS) -> CdcError | None:
+    """Why nothing of Spark answers any more: how its JVM ended; None if that still lives after so
+    many seconds."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     try:
-        code = gateway.proc.wait(_END_SECONDS)
+        code = gateway.proc.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
     if code == _OUT_OF_MEMORY:

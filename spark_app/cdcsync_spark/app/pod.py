@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     api, namespace = in_pod(), os.environ["POD_NAMESPACE"]
     names = [str(t.table.id) for t in config.tables]
     plan = _begin_plan(api, namespace, config)
-    reporter = _Words(PodReporter(api, namespace, config.id, names, REPORT_TABLES), plan)
+    reporter = PodReports(PodReporter(api, namespace, config.id, names, REPORT_TABLES), plan)
     return run(config, reporter, stopping)
 
 
@@ -73,17 +73,19 @@ def _begin_plan(api: Api, namespace: str, config: RunConfig) -> PlanMirror | Non
     return plan
 
 
-class _Words:
+class PodReports:
     """A reporter that ends a run whose plan will not come, and leaves the exit as the pod's
     termination message, too."""
 
-    def __init__(self, reporter: PodReporter, plan: PlanMirror | None) -> None:
-        self._reporter, self._plan = reporter, plan
+    def __init__(
+        self, reporter: PodReporter, plan: PlanMirror | None, termination_log: Path = _TERMINATION_LOG
+    ) -> None:
+        self._reporter, self._plan, self._termination_log = reporter, plan, termination_log
 
     def report(self, **parts: Unpack[ReportParts]) -> None:
         if "exit" in parts:
             with suppress(OSError):
-                _TERMINATION_LOG.write_text(json.dumps(parts["exit"])[:4096])
+                self._termination_log.write_text(json.dumps(parts["exit"])[:4096])
         elif self._plan is not None:
             self._plan.check()
         self._reporter.report(**parts)

@@ -20,8 +20,7 @@ from cdcsync_spark.run.progress import Reports, failed_entry
 from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.base import Sink
 
-#: the longest time without a report in a run that waits
-_SILENT_SECONDS = 5.0
+SILENT_SECONDS = 5.0
 
 
 class Draining(Exception):
@@ -31,7 +30,8 @@ class Draining(Exception):
 @dataclass
 class RunContext:
     """`starting` gives the Spark session; `failed` collects the errors of single tables by name;
-    the others flow on."""
+    the others flow on. `silent_seconds` is the longest time without a report in a run that
+    waits."""
 
     config: RunConfig
     resource: CdcSync
@@ -42,7 +42,8 @@ class RunContext:
     stopping: threading.Event
     starting: Future[SparkSession]
     failed: dict[str, CdcError] = field(default_factory=dict)
-    _said_at: float = float("-inf")
+    silent_seconds: float = SILENT_SECONDS
+    _reported_at: float = float("-inf")
 
     @property
     def sync(self) -> str:
@@ -58,8 +59,8 @@ class RunContext:
         run that reports nothing does not notice that its controller is gone."""
         if self.stopping.wait(seconds):
             raise Draining
-        if time.monotonic() - self._said_at >= _SILENT_SECONDS:
-            self._said_at = time.monotonic()
+        if time.monotonic() - self._reported_at >= self.silent_seconds:
+            self._reported_at = time.monotonic()
             self.reporter.report()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -20,27 +21,33 @@ from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_spark.session.start import start_session
 
+Reach = Callable[[CdcSync, RunConfig], None]
 
-def begin(config: RunConfig) -> Future[SparkSession]:
-    """The session of this run, with its executors if it has some, as soon as it is there."""
+
+def begin(
+    config: RunConfig, reach: Reach | None = None, start: Callable[..., SparkSession] = start_session
+) -> Future[SparkSession]:
+    """The session of this run, with its executors if it has some, as soon as it is there. `reach`
+    raises CdcError where the source cannot be reached."""
     session: Future[SparkSession] = Future()
-    threading.Thread(target=_start, args=(config, session), name="spark-start", daemon=True).start()
+    work = (config, session, reach or _reach, start)
+    threading.Thread(target=_start, args=work, name="spark-start", daemon=True).start()
     return session
 
 
-def _start(config: RunConfig, session: Future[SparkSession]) -> None:
+def _start(config: RunConfig, session: Future[SparkSession], reach: Reach, start: Callable[..., SparkSession]) -> None:
     try:
-        session.set_result(_session(config))
+        session.set_result(_session(config, reach, start))
     except BaseException as e:  # noqa: BLE001 (raised again where the session is asked for)
         session.set_exception(e)
 
 
-def _session(config: RunConfig) -> SparkSession:
+def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]) -> SparkSession:
     resource = CdcSync.model_validate(config.resource)
     if config.spark:
-        _reach(resource, config)
+        reach(resource, config)
     tasks = resource.spec.snapshot.parallelism if config.kind is RunKind.SNAPSHOT else 2
-    return start_session(
+    return start(
         f"cdcsync {resource.full_name} {config.kind}",
         cores=min(tasks, os.cpu_count() or 1),
         memory=f"{resource.spec.driver.memory >> 20}m",

@@ -1,9 +1,9 @@
 """What became of a run's executors: no run waits without end for some that cannot start, and a user
 reads why they went.
 
-Why it exists: Spark replaces executors that die and tries tasks again, and when it gives up it says
-so in a stack trace, or only that it was shut down; where no executor ever comes it waits silently.
-Their pods know more. Spark leaves those that ended (see `cdcsync_operator.cluster.driver_pod`), so
+Why it exists: Spark replaces executors that die and tries tasks again, and when it gives up that is
+in a stack trace, or only that it was shut down; where no executor ever comes it waits silently.
+Their pods have more. Spark leaves those that ended (see `cdcsync_operator.cluster.driver_pod`), so
 they are asked when something is wrong, and not before.
 """
 
@@ -24,7 +24,7 @@ from cdcsync_core.run import RunConfig
 from cdcsync_core.spec import GROUP
 from cdcsync_core.status import unix_time
 from cdcsync_kube.access import in_pod
-from cdcsync_kube.client import ApiError, Object
+from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_spark.run.context import Draining
 
 #: seconds without a single executor after which a run is given up: as long as a driver waits for a
@@ -33,7 +33,7 @@ PATIENCE = 300.0
 #: seconds for which the end of an executor may be why one is missing; an earlier one was replaced,
 #: and its pod is still there
 _RECENT = 3 * PATIENCE
-_LOOK_SECONDS = 2.0
+_CHECK_SECONDS = 2.0
 #: a lost executor; and the only message where more failed than Spark allows
 #: (spark.executor.maxNumFailures), then or at its start
 _LOST = ("ExecutorLostFailure", "SparkContext was shut down", "Spark context stopped while waiting for backend")
@@ -41,7 +41,7 @@ _KILLED_WORKER = "Python worker exited unexpectedly"
 #: Spark's own exit code for a heap that is full
 _HEAP_IS_FULL = 52
 _MORE_MEMORY = "raise spec.executors.memory, or lower spec.executors.cores or spec.snapshot.chunkSize"
-_LOOK = "see the logs of the executors' pods, which are kept with the driver's"
+_SEE_LOGS = "see the logs of the executors' pods, which are kept with the driver's"
 
 Pods = Callable[[], list[Object]]
 
@@ -56,7 +56,7 @@ def cause(text: str, pods: Pods) -> CdcError | None:
         return fail(Reason.OUT_OF_MEMORY, found, remedy=_MORE_MEMORY)
     if not any(words in text for words in _LOST):
         return None
-    return _of_ended(_asked(pods))
+    return _of_ended(_listed(pods))
 
 
 def _of_ended(pods: list[Object] | str) -> CdcError:
@@ -65,10 +65,10 @@ def _of_ended(pods: list[Object] | str) -> CdcError:
     ended = [t for pod in pods for t in _ends(pod)]
     if any(t.get("reason") == "OOMKilled" or t.get("exitCode") == _HEAP_IS_FULL for t in ended):
         return fail(Reason.OUT_OF_MEMORY, "the executors ran out of memory again and again", remedy=_MORE_MEMORY)
-    said = [f"exit code {t.get('exitCode')} ({_words(t)})" for t in ended if t.get("exitCode")]
-    taken = [_words(pod["status"]) for pod in pods if (pod.get("status") or {}).get("reason")]
-    why = "; ".join(dict.fromkeys([*taken, *said])) or "no pod says why"
-    return fail(Reason.EXECUTORS_LOST, f"the executors ended again and again: {why}", remedy=_LOOK)
+    codes = [f"exit code {t.get('exitCode')} ({_reason(t)})" for t in ended if t.get("exitCode")]
+    evictions = [_reason(pod["status"]) for pod in pods if (pod.get("status") or {}).get("reason")]
+    why = "; ".join(dict.fromkeys([*evictions, *codes])) or "no pod gives a reason"
+    return fail(Reason.EXECUTORS_LOST, f"the executors ended again and again: {why}", remedy=_SEE_LOGS)
 
 
 def _ends(pod: Object) -> list[dict[str, Any]]:
@@ -82,26 +82,26 @@ def _states(pod: Object, name: str) -> list[dict[str, Any]]:
     return [c["state"][name] for c in containers if name in (c.get("state") or {})]
 
 
-def _words(said: dict[str, Any]) -> str:
-    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
+def _reason(state: dict[str, Any]) -> str:
+    return ": ".join(filter(None, (state.get("reason"), state.get("message"))))
 
 
-def _asked(pods: Pods) -> list[Object] | str:
-    """The pods, or why there is no answer."""
+def _listed(pods: Pods) -> list[Object] | str:
+    """The pods, or why they cannot be listed."""
     try:
         return pods()
     except ApiError as error:
         return str(error)
 
 
-def hindrance(pods: list[Object] | str) -> str:
+def why_waiting(pods: list[Object] | str) -> str:
     """Why pods that wait do not run, each reason once."""
     if isinstance(pods, str):
         return f"their pods cannot be asked: {pods}"
     conditions = [c for pod in pods for c in (pod.get("status") or {}).get("conditions") or []]
-    said = [c.get("message", "") for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"]
-    said += [_words(w) for pod in pods for w in _states(pod, "waiting")]
-    return "; ".join(dict.fromkeys(filter(None, said))) or "no pod says why"
+    reasons = [c.get("message", "") for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"]
+    reasons += [_reason(w) for pod in pods for w in _states(pod, "waiting")]
+    return "; ".join(dict.fromkeys(filter(None, reasons))) or "no pod gives a reason"
 
 
 @dataclass
@@ -114,16 +114,16 @@ class Executors:
     pods: Pods
     stopping: threading.Event
     clock: Callable[[], float] = time.monotonic
-    _looked_at: float | None = None
+    _checked_at: float | None = None
     _seen_at: float | None = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Often, while a wave runs. Raises TransientError when none has been there for too long;
         Draining if none is while we drain."""
         now = self.clock()
-        if not self.watched or (self._looked_at is not None and now - self._looked_at < _LOOK_SECONDS):
+        if not self.watched or (self._checked_at is not None and now - self._checked_at < _CHECK_SECONDS):
             return
-        self._looked_at = now
+        self._checked_at = now
         if self._seen_at is None or self._is_there():
             self._seen_at = now
         waited = now - self._seen_at
@@ -152,23 +152,24 @@ class Executors:
         return any(found.apply(i).id() != "driver" for i in range(found.size()))
 
     def _missing(self, seconds: float) -> CdcError:
-        found = _asked(self.pods)
+        found = _listed(self.pods)
         if isinstance(found, list) and any(_ends(pod) for pod in found):
             return _of_ended(found)
         return fail(
             Reason.EXECUTORS_LOST,
-            f"no executor has been there for {seconds:.0f} s: {hindrance(found)}",
+            f"no executor has been there for {seconds:.0f} s: {why_waiting(found)}",
             needed="room for pods of spec.executors, within the namespace's quota",
             remedy="ask for less in spec.executors, or make room",
         )
 
 
-def session_of(starting: Future[SparkSession], config: RunConfig) -> SparkSession:
-    """The session; where its executors kept it from starting, their error."""
+def session_of(starting: Future[SparkSession], config: RunConfig, connect: Callable[[], Api] = in_pod) -> SparkSession:
+    """The session; where its executors kept it from starting, their error. `connect` reaches the
+    API server."""
     try:
         return starting.result()
     except Exception as e:
-        known = cause(str(e), _pods(config)) if config.spark else None
+        known = cause(str(e), _pods(config, connect)) if config.spark else None
         if known is None:
             raise
         raise known from e
@@ -179,9 +180,9 @@ def executors_of(session: SparkSession, config: RunConfig, stopping: threading.E
     return Executors(session, bool(config.spark), _pods(config), stopping)
 
 
-def _pods(config: RunConfig) -> Pods:
+def _pods(config: RunConfig, connect: Callable[[], Api] = in_pod) -> Pods:
     def listed() -> list[Object]:
         path = f"/api/v1/namespaces/{config.spark['spark.kubernetes.namespace']}/pods"
-        return list(in_pod().items(path, labelSelector=f"{GROUP}/run={config.id},{GROUP}/part=executor"))
+        return list(connect().items(path, labelSelector=f"{GROUP}/run={config.id},{GROUP}/part=executor"))
 
     return listed

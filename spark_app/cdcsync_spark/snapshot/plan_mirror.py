@@ -20,15 +20,16 @@ from cdcsync_core.run import PlanShard
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_spark.run.tracebacks import log_traceback
 
-_POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class PlanMirror(threading.Thread):
-    """Fetches the plan of `run` into `folder` until its end."""
+    """Fetches the plan of `run` into `folder` until its end; `poll` seconds pass before it asks
+    again for what is not there."""
 
-    def __init__(self, api: Api, namespace: str, run: str, folder: Path) -> None:
+    def __init__(self, api: Api, namespace: str, run: str, folder: Path, poll: float = POLL_SECONDS) -> None:
         super().__init__(name="plan mirror", daemon=True)
-        self._api, self._folder = api, folder
+        self._api, self._folder, self._poll = api, folder, poll
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{run}-plan-"
         self._stopping = threading.Event()
         self._error: CdcError | None = None
@@ -58,7 +59,7 @@ class PlanMirror(threading.Thread):
                 plan = _content(self._api.get(f"{self._path}{number}"))
                 self._write(plan)
             except (ApiError, OSError):  # a disk that is full may have space again
-                self._stopping.wait(_POLL_SECONDS)
+                self._stopping.wait(self._poll)
                 continue
             if plan["last"]:
                 return

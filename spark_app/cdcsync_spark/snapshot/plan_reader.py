@@ -15,22 +15,22 @@ from pathlib import Path
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Table
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.planner import plan
 
+#: the splits of a table from a frontier on, as the driver plans them by itself
+OwnPlan = Callable[[Table, int, Bound], Iterator[Split]]
 _POLL_SECONDS = 0.05
 
 
 @dataclass
 class PlanFeed:
-    """The plan of table number `index` of a run. `wait(seconds)` is called between looks for the
-    next shard and may raise.
+    """The plan of table number `index` of a run. `own_plan` gives the splits that no shard has;
+    `wait(seconds)` is called until the next shard is there, and may raise.
 
     `planned_before` counts the splits that were finished before the run, up to `frontier`. A plan
     that continues another frontier does not count.
     """
 
-    source: Source
+    own_plan: OwnPlan
     plan_dir: Path
     index: int
     table: Table
@@ -72,10 +72,9 @@ class PlanFeed:
             yield from self._own(at)
 
     def _own(self, frontier: Bound) -> Iterator[Split]:
-        with connect(self.source) as connection:
-            for split in plan(connection, self.table, self.chunk_size, frontier):
-                self._seen += 1
-                yield split
+        for split in self.own_plan(self.table, self.chunk_size, frontier):
+            self._seen += 1
+            yield split
 
     def _path(self, number: int) -> Path:
         return self.plan_dir / PlanShard.filename(self.index, number)

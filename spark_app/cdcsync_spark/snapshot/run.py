@@ -14,7 +14,7 @@ run: at most one wave is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,16 +26,12 @@ from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import TableState
-from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import connect
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import read_facts
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
 from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
-from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.progress import SnapshotProgress
+from cdcsync_spark.snapshot.source import LiveSource, SnapshotSource
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table
 from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_wave
@@ -55,30 +51,36 @@ class WaveSplit:
     split: Split
 
 
-def run_snapshot(context: RunContext) -> None:
+ReadWave = Callable[[SparkSession, Sequence[SplitTask], Callable[[Counts], None]], list[SplitResult]]
+
+
+def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read_wave: ReadWave = run_wave) -> None:
     """Opens the targets, reads what they do not have, publishes it. Errors of single tables are in
-    `context.failed`."""
-    tables = [t for t in (_open(context, i, a) for i, a in enumerate(context.config.tables)) if t]
+    `context.failed`. The source is the context's, unless another one is given."""
+    source = source or LiveSource(context.source, context.facts)
+    tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     progress = SnapshotProgress(tables, context.reporter)
     progress.begin(epoch)
     if any(not t.state.snapshot_complete for t in tables):
         with session_of(context.starting, context.config) as spark:
             executors = executors_of(spark, context.config, context.stopping)
-            SnapshotRun(context, spark, executors, tables, epoch, progress).run()
+            SnapshotRun(context, source, read_wave, spark, executors, tables, epoch, progress).run()
     if not context.stopping.is_set():
         for table in tables:
-            _publish(context, table, epoch, progress)
+            _publish(context, source, table, epoch, progress)
         progress.finished()
 
 
-def _publish(context: RunContext, table: SnapshotTable, epoch: int, progress: SnapshotProgress) -> None:
+def _publish(
+    context: RunContext, source: SnapshotSource, table: SnapshotTable, epoch: int, progress: SnapshotProgress
+) -> None:
     """Content that the binlog no longer leads on from must not replace what flows (R6)."""
     if table.published or not table.state.snapshot_complete:
         return
     try:
-        with connect(context.source) as connection:
-            verify_resumable(connection, read_facts(connection), table.state.identity.lineage, table.state.low)
+        with source.history() as verify:
+            verify(table.state.identity.lineage, table.state.low)
         table.publish(epoch)
     except PermanentError as e:
         _refuse(context, progress, table, e)
@@ -100,10 +102,10 @@ def _ends_the_run(error: CdcError) -> bool:
     return error.reason in _OF_THE_RUN
 
 
-def _open(context: RunContext, index: int, assignment: TableAssignment) -> SnapshotTable | None:
+def _open(context: RunContext, source: SnapshotSource, index: int, assignment: TableAssignment) -> SnapshotTable | None:
     """None for a table that is refused."""
     folder, chunk_size = Path(context.config.plan_dir), context.resource.spec.snapshot.chunk_size
-    feed = PlanFeed(context.source, folder, index, assignment.table, chunk_size, context.wait)
+    feed = PlanFeed(source.splits, folder, index, assignment.table, chunk_size, context.wait)
     try:
         return open_table(assignment, context.sink, context.sync, context.facts.lineage, context.config.epoch, feed)
     except PermanentError as e:
@@ -116,14 +118,13 @@ class SnapshotRun:
     """Reads what the open `tables` do not have, wave by wave, in the name of run epoch `epoch`."""
 
     context: RunContext
+    source: SnapshotSource
+    read_wave: ReadWave
     spark: SparkSession
     executors: Executors
     tables: list[SnapshotTable]
     epoch: int
     progress: SnapshotProgress
-
-    def __post_init__(self) -> None:
-        self._lows = LowMark(self.context.source, self.context.facts)
 
     def run(self) -> None:
         """Ends when every table is complete, failed for good, or the run was asked to stop; raises
@@ -165,11 +166,11 @@ class SnapshotRun:
         if not wave:
             return
         tables = {w.table: self.tables[w.table] for w in wave}
-        low = self._lows.take()
+        low = self.source.low()
         gate("low-taken")
         with self.executors.reading():
-            results = run_wave(self.spark, self._tasks(wave, low), self._running)
-        high = self._high(low)
+            results = self.read_wave(self.spark, self._tasks(wave, low), self._running)
+        high = self.source.high(self.context.facts.lineage, low)
         gate("wave-read")
         for number, table in tables.items():
             mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
@@ -179,16 +180,15 @@ class SnapshotRun:
 
     def _running(self, counts: Counts) -> None:
         self.progress.running(counts)
-        self.executors.look()
+        self.executors.check()
 
     def _resumable(self, wave: list[WaveSplit]) -> list[WaveSplit]:
         """Without the tables whose earlier LOW the binlog does not reach any more: the wave would
         be read in vain (R6)."""
-        with connect(self.context.source) as connection:
-            facts = read_facts(connection)
+        with self.source.history() as verify:
             for table in [self.tables[number] for number in sorted({w.table for w in wave})]:
                 try:
-                    verify_resumable(connection, facts, table.state.identity.lineage, table.state.low)
+                    verify(table.state.identity.lineage, table.state.low)
                 except PermanentError as e:
                     self._refuse(table, [e])
         return self._without_failed(wave)
@@ -209,12 +209,6 @@ class SnapshotRun:
             )
             tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
         return tasks
-
-    def _high(self, low: Position) -> LogOffset:
-        with connect(self.context.source) as connection:
-            facts = read_facts(connection)
-            verify_resumable(connection, facts, self.context.facts.lineage, low)
-            return watermark.high(connection, facts)
 
     def _commit(
         self, table: SnapshotTable, read: list[tuple[Split, SplitResult]], low: Position, high: LogOffset

@@ -11,26 +11,23 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.app import driver
-from cdcsync_spark.app import jvm_exit as lostjvm
+from cdcsync_spark.app.driver import complete
+from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import ControllerGone
 
-UNUSED = cast(Any, None)
 
-
-def run_with(jvm: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_with(jvm: str, error: Exception, seconds: float) -> None:
     """A run whose application fails with `error`; its JVM is played by the Python program `jvm`."""
     process = subprocess.Popen([sys.executable, "-c", jvm])
     starting: Future[Any] = Future()
     starting.set_result(SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process))))
 
-    def fails(_: Any) -> None:
+    def fails(_: RunContext) -> None:
         raise error
 
-    monkeypatch.setattr(driver, "open_context", lambda *_: SimpleNamespace(failed={}))
-    monkeypatch.setattr(driver, "_run", fails)
+    context = cast(RunContext, SimpleNamespace(failed={}, starting=starting))
     try:
-        driver.run_application(UNUSED, UNUSED, UNUSED, starting)
+        complete(context, fails, seconds)
     finally:
         process.kill()
         process.wait()
@@ -48,17 +45,15 @@ def run_with(jvm: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> Non
         ("raise SystemExit(1)", Reason.INTERNAL_ERROR, "Spark's JVM ended with code 1"),
     ],
 )
-def test_a_run_whose_jvm_ended_says_how(jvm: str, reason: Reason, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_jvm_ended_says_how(jvm: str, reason: Reason, words: str) -> None:
     """Else all that is known is a connection that was refused."""
-    monkeypatch.setattr(lostjvm, "_END_SECONDS", 20.0)
     with pytest.raises(CdcError) as caught:
-        run_with(jvm, ConnectionRefusedError(111, "Connection refused"), monkeypatch)
+        run_with(jvm, ConnectionRefusedError(111, "Connection refused"), 20.0)
     assert caught.value.reason is reason
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), ControllerGone("nobody reads")])
-def test_an_error_beside_a_jvm_that_lives_stays_as_it_is(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lostjvm, "_END_SECONDS", 0.1)
+@pytest.mark.parametrize("error", [ValueError("a bug"), ControllerGone("no reader is left")])
+def test_an_error_beside_a_jvm_that_lives_stays_as_it_is(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
-        run_with("import time; time.sleep(60)", error, monkeypatch)
+        run_with("import time; time.sleep(60)", error, 0.1)

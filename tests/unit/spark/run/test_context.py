@@ -1,4 +1,4 @@
-"""Who waits is not deaf: a run that waits for its plan is ended by a stop, by a controller that is
+"""A run that waits for its plan is ended by a stop, by a controller that is
 gone, and by a plan that cannot come."""
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from cdcsync_core.errors import Reason, TransientError
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_spark.app import pod
-from cdcsync_spark.run import context
+from cdcsync_spark.app.pod import PodReports
 from cdcsync_spark.run.context import Draining, RunContext
 from cdcsync_spark.run.pod_report import PodReporter
 from cdcsync_spark.run.progress import ControllerGone, Reporter, Reports
-from cdcsync_spark.snapshot import plan_mirror as podplan
 from cdcsync_spark.snapshot.plan_mirror import PlanMirror
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
@@ -33,23 +31,16 @@ UNUSED = cast(Any, None)
 SECONDS = 120.0
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pod, "_TERMINATION_LOG", tmp_path / "termination-log")
-    monkeypatch.setattr(context, "_SILENT_SECONDS", 0.1)
-    monkeypatch.setattr(podplan, "_POLL_SECONDS", 0.01)
-
-
 def run_with(reporter: Reports, stopping: threading.Event | None = None) -> RunContext:
     stopping = stopping or threading.Event()
-    return RunContext(UNUSED, UNUSED, UNUSED, UNUSED, UNUSED, reporter, stopping, Future())
+    return RunContext(UNUSED, UNUSED, UNUSED, UNUSED, UNUSED, reporter, stopping, Future(), silent_seconds=0.1)
 
 
 def feed(folder: Path, run: RunContext) -> PlanFeed:
     return PlanFeed(UNUSED, folder, 0, TABLE, 10, run.wait)
 
 
-class Told:
+class Counting:
     """Counts reports; the end of the run is asked for with the third."""
 
     def __init__(self) -> None:
@@ -62,11 +53,11 @@ class Told:
             self.stopping.set()
 
 
-def test_a_run_that_waits_says_that_it_lives_until_it_is_stopped(tmp_path: Path) -> None:
-    told = Told()
+def test_a_run_that_waits_reports_that_it_lives_until_it_is_stopped(tmp_path: Path) -> None:
+    reporter = Counting()
     with pytest.raises(Draining):
-        feed(tmp_path, run_with(told, told.stopping)).splits(None)
-    assert told.reports == [{}, {}, {}]
+        feed(tmp_path, run_with(reporter, reporter.stopping)).splits(None)
+    assert reporter.reports == [{}, {}, {}]
 
 
 def test_a_run_that_waits_notices_that_its_controller_is_gone(tmp_path: Path) -> None:
@@ -99,7 +90,7 @@ class Server:
         return {"binaryData": self.binary}
 
     def merge(self, _: str, __: dict[str, Any]) -> None:
-        """Nobody reads it."""
+        """It is not read again."""
 
 
 def packed(content: bytes) -> dict[str, str]:
@@ -116,9 +107,10 @@ WHOLE = {"shards": [{"index": 0, "shard": json.loads(SHARD.to_json())}], "last":
 
 def in_pod(server: Server, folder: Path) -> tuple[RunContext, PlanMirror]:
     api = cast(Api, server)
-    mirror = PlanMirror(api, "default", "run-1", folder)
+    mirror = PlanMirror(api, "default", "run-1", folder, poll=0.01)
     mirror.start()
-    return run_with(pod._Words(PodReporter(api, "default", "run-1", ["shop.orders"], 500), mirror)), mirror
+    reporter = PodReporter(api, "default", "run-1", ["shop.orders"], 500)
+    return run_with(PodReports(reporter, mirror, folder / "termination-log")), mirror
 
 
 def test_a_plan_comes_as_soon_as_it_is_made(tmp_path: Path) -> None:

@@ -3,24 +3,23 @@ answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
-import cdcsync_mysql.connection
-from cdcsync_core.errors import Reason, TransientError, fail
+from cdcsync_core.errors import Reason, TransientError
 from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_spark.session import prestart as earlysession
+from cdcsync_core.spec import CdcSync
+from cdcsync_spark.session.prestart import begin
 
-RESOURCE = {
+RESOURCE: dict[str, Any] = {
     "apiVersion": "cdcsync.io/v1alpha1",
     "kind": "CdcSync",
     "metadata": {"name": "shop"},
     "spec": {
-        "source": {"host": "mysql", "credentialsSecretRef": {"name": "login"}},
+        "source": {"host": "mysql.invalid", "credentialsSecretRef": {"name": "login"}},
         "tables": {"include": ["shop.*"]},
         "sink": {"delta": {"path": "s3://lake/cdc"}},
     },
@@ -28,49 +27,50 @@ RESOURCE = {
 CLUSTER = {"spark.master": "k8s://https://kubernetes.default.svc:443"}
 
 
+class Sessions:
+    """Those that were started, by their settings."""
+
+    def __init__(self) -> None:
+        self.started: list[dict[str, Any]] = []
+
+    def start(self, *_: Any, **settings: Any) -> SparkSession:
+        self.started.append(settings)
+        return cast(SparkSession, "session")
+
+
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What sessions were started with; the source cannot be reached."""
-    sessions: list[dict[str, Any]] = []
-
-    @contextmanager
-    def refuse(_: object) -> Iterator[None]:
-        raise fail(Reason.SOURCE_UNREACHABLE, "nobody answers")
-        yield
-
-    monkeypatch.setattr(cdcsync_mysql.connection, "connect", refuse)
-    monkeypatch.setattr(earlysession, "start_session", lambda *_, **settings: sessions.append(settings) or "session")
-    return sessions
+def sessions() -> Sessions:
+    return Sessions()
 
 
 def config(tmp_path: Path, spark: dict[str, str]) -> RunConfig:
+    """The source does not answer: there is no such name."""
     (tmp_path / "login").mkdir()
     (tmp_path / "login" / "username").write_text("cdc")
     (tmp_path / "login" / "password").write_text("x")
     return RunConfig("shop-1", 1, RunKind.SNAPSHOT, RESOURCE, (), "", str(tmp_path), str(tmp_path), spark=spark)
 
 
-def test_no_executor_is_asked_for_while_the_source_does_not_answer(
-    tmp_path: Path, started: list[dict[str, Any]]
-) -> None:
-    session = earlysession.begin(config(tmp_path, CLUSTER))
-    with pytest.raises(TransientError, match="nobody answers"):
-        session.result(30)
-    assert started == []
+def test_no_executor_is_asked_for_while_the_source_does_not_answer(tmp_path: Path, sessions: Sessions) -> None:
+    session = begin(config(tmp_path, CLUSTER), start=sessions.start)
+    with pytest.raises(TransientError) as caught:
+        session.result(60)
+    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+    assert sessions.started == []
 
 
-def test_a_session_without_executors_does_not_wait(tmp_path: Path, started: list[dict[str, Any]]) -> None:
-    assert earlysession.begin(config(tmp_path, {})).result(30) == "session"
-    assert len(started) == 1
+def test_a_session_without_executors_does_not_wait(tmp_path: Path, sessions: Sessions) -> None:
+    assert begin(config(tmp_path, {}), start=sessions.start).result(30) == "session"
+    assert len(sessions.started) == 1
 
 
-def test_executors_are_asked_for_once_the_source_answers(
-    tmp_path: Path, started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def answer(_: object) -> Iterator[None]:
-        yield
+def test_executors_are_asked_for_once_the_source_answers(tmp_path: Path, sessions: Sessions) -> None:
+    order: list[str] = []
 
-    monkeypatch.setattr(cdcsync_mysql.connection, "connect", answer)
-    earlysession.begin(config(tmp_path, CLUSTER)).result(30)
-    assert started[0]["cluster"] == CLUSTER
+    def reach(resource: CdcSync, _: RunConfig) -> None:
+        order.append(resource.spec.source.host)
+        assert sessions.started == []
+
+    begin(config(tmp_path, CLUSTER), reach, sessions.start).result(30)
+    assert order == [RESOURCE["spec"]["source"]["host"]]
+    assert sessions.started[0]["cluster"] == CLUSTER

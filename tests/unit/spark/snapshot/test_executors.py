@@ -1,4 +1,4 @@
-"""Executors that go, or never come: what the user is told, and that nobody waits without end."""
+"""Executors that go, or never come: what the user reads, and that no run waits without end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import pytest
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_spark.run.context import Draining
-from cdcsync_spark.snapshot import executors
-from cdcsync_spark.snapshot.executors import PATIENCE, Executors, cause, hindrance, session_of
+from cdcsync_spark.snapshot.executors import PATIENCE, Executors, cause, session_of, why_waiting
 
-#: as Spark 4.1 says it
+#: the words of Spark 4.1
 _TASK = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in stage 0.0 (TID 7)"
 _LOST = f"{_TASK} (10.244.0.9 executor 4): ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: ..."
 _SHUT = "Job 0 cancelled because SparkContext was shut down"
@@ -42,11 +41,11 @@ def waiting(reason: str, message: str) -> Object:
         ([ended(137), ended(137)], Reason.EXECUTORS_LOST, "again: exit code 137 (Error); remedy"),
         ([ended(128, "StartError", "exec: no such file")], Reason.EXECUTORS_LOST, "128 (StartError: exec: no such file)"),
         ([ended(137, phase="Failed", reason="Evicted", message="low on disk")], Reason.EXECUTORS_LOST, "Evicted: low on disk"),
-        ([], Reason.EXECUTORS_LOST, "no pod says why"),
+        ([], Reason.EXECUTORS_LOST, "no pod gives a reason"),
         (ApiError(403, "Forbidden", "no"), Reason.EXECUTORS_LOST, "cannot be asked: 403 Forbidden"),
     ],
 )  # fmt: skip
-def test_what_befell_executors_is_told_and_tried_again(
+def test_what_befell_executors_is_reported_and_tried_again(
     text: str, pods: list[Object] | ApiError, reason: Reason, words: str
 ) -> None:
     error = cause(text, Watch(pods=pods).listed)
@@ -68,7 +67,7 @@ def test_what_has_another_cause_keeps_its_own_words(text: str) -> None:
 
 
 def test_pods_that_wait_say_why() -> None:
-    assert hindrance([UNSCHEDULED, UNSCHEDULED, waiting("ImagePullBackOff", "no such image"), {}]) == (
+    assert why_waiting([UNSCHEDULED, UNSCHEDULED, waiting("ImagePullBackOff", "no such image"), {}]) == (
         "Insufficient memory; ImagePullBackOff: no such image"
     )
 
@@ -120,7 +119,7 @@ class Watch:
         end = self.now + step
         while self.now < end:
             self.now += 2.5
-            executors.look()
+            executors.check()
 
 
 UNSCHEDULED = {
@@ -132,27 +131,27 @@ UNSCHEDULED = {
     ("pods", "words"),
     [
         ([UNSCHEDULED], "Insufficient memory"),
-        ([], "no pod says why"),
+        ([], "no pod gives a reason"),
         (ApiError(403, "Forbidden", "no"), "403 Forbidden"),
     ],
 )
-def test_executors_that_never_come_are_waited_for_and_then_told(pods: list[Object] | ApiError, words: str) -> None:
+def test_executors_that_never_come_are_waited_for_and_then_reported(pods: list[Object] | ApiError, words: str) -> None:
     watch = Watch(pods=pods)
-    with pytest.raises(TransientError, match=words) as told:
+    with pytest.raises(TransientError, match=words) as caught:
         watch.wave(watch.executors(), PATIENCE - 5, 20)
-    assert told.value.reason is Reason.EXECUTORS_LOST
+    assert caught.value.reason is Reason.EXECUTORS_LOST
     assert watch.now > 1000 + PATIENCE
 
 
 def test_one_executor_is_enough_to_go_on_and_the_last_one_counts() -> None:
     watch = Watch()
     found = watch.executors()
-    nobody: Step = set()
-    watch.wave(found, PATIENCE - 5, {"1"}, 2 * PATIENCE, nobody, PATIENCE - 5)
+    none: Step = set()
+    watch.wave(found, PATIENCE - 5, {"1"}, 2 * PATIENCE, none, PATIENCE - 5)
     watch.pods = [ended(137, "OOMKilled"), UNSCHEDULED]
-    with pytest.raises(TransientError) as told:
+    with pytest.raises(TransientError) as caught:
         watch.wave(found, PATIENCE + 5)
-    assert told.value.reason is Reason.OUT_OF_MEMORY, "what befell the last one is why none is there"
+    assert caught.value.reason is Reason.OUT_OF_MEMORY, "what befell the last one is why none is there"
 
 
 def test_an_executor_that_ended_long_ago_is_not_why_none_is_there() -> None:
@@ -160,9 +159,9 @@ def test_an_executor_that_ended_long_ago_is_not_why_none_is_there() -> None:
     old = ended(137, "OOMKilled")
     old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
     watch = Watch(pods=[old, UNSCHEDULED])
-    with pytest.raises(TransientError, match="Insufficient memory") as told:
+    with pytest.raises(TransientError, match="Insufficient memory") as caught:
         watch.wave(watch.executors(), 2 * PATIENCE)
-    assert told.value.reason is Reason.EXECUTORS_LOST
+    assert caught.value.reason is Reason.EXECUTORS_LOST
 
 
 def test_a_run_that_drains_waits_for_no_executor() -> None:
@@ -175,11 +174,11 @@ def test_a_run_that_drains_waits_for_no_executor() -> None:
     watch.wave(found, {"1"}, 20)
 
 
-def test_a_wave_that_its_executors_ended_says_so() -> None:
+def test_a_wave_that_its_executors_ended_fails_with_their_reason() -> None:
     watch = Watch(pods=[ended(137, "OOMKilled")])
-    with pytest.raises(TransientError) as told:
+    with pytest.raises(TransientError) as caught:
         watch.wave(watch.executors(), {"1"}, 5, RuntimeError(_SHUT))
-    assert told.value.reason is Reason.OUT_OF_MEMORY
+    assert caught.value.reason is Reason.OUT_OF_MEMORY
 
 
 def test_another_fault_of_a_wave_and_a_session_without_executors_are_left_alone() -> None:
@@ -190,19 +189,19 @@ def test_another_fault_of_a_wave_and_a_session_without_executors_are_left_alone(
         watch.wave(watch.executors(watched=False), 2 * PATIENCE, RuntimeError("SparkContext was shut down"))
 
 
-def test_a_session_that_its_executors_kept_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_its_executors_kept_from_starting() -> None:
     asked: list[dict[str, str]] = []
 
     def items(path: str, **selectors: str) -> list[Object]:
         asked.append({"path": path} | selectors)
         return [ended(137, "OOMKilled")]
 
-    monkeypatch.setattr(executors, "in_pod", lambda: SimpleNamespace(items=items))
+    api: Any = SimpleNamespace(items=items)
     starting: Future[Any] = Future()
     starting.set_exception(RuntimeError(_AT_START))
     config: Any = SimpleNamespace(id="shop-1", spark={"spark.kubernetes.namespace": "ns"})
     with pytest.raises(TransientError):
-        session_of(starting, config)
+        session_of(starting, config, lambda: api)
     mine = "cdcsync.io/run=shop-1,cdcsync.io/part=executor"
     assert asked == [{"path": "/api/v1/namespaces/ns/pods", "labelSelector": mine}]
     with pytest.raises(RuntimeError):

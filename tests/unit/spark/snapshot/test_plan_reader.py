@@ -4,17 +4,14 @@ its own plan (rule R4)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard
 from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_mysql.connection import Source
-from cdcsync_spark.snapshot import plan_reader as planfeed
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
 TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
@@ -30,11 +27,18 @@ class Plan:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: frontiers from which the driver planned by itself
+        self.own: list[Bound] = []
         self.pending: list[tuple[int, PlanShard]] = []
         self.waits = 0
 
     def feed(self, index: int = 0) -> PlanFeed:
-        return PlanFeed(cast(Source, None), self.folder, index, TABLE, 10, self.wait)
+        return PlanFeed(self._plan, self.folder, index, TABLE, 10, self.wait)
+
+    def _plan(self, table: Table, size: int, frontier: Bound) -> Iterator[Split]:
+        assert (table, size) == (TABLE, 10)
+        self.own.append(frontier)
+        yield Split(frontier, None)
 
     def write(self, number: int, shard: PlanShard) -> None:
         (self.folder / PlanShard.filename(0, number)).write_text(shard.to_json())
@@ -53,38 +57,19 @@ def plan(tmp_path: Path) -> Plan:
     return Plan(tmp_path)
 
 
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> list[Bound]:
-    """Frontiers from which the driver planned itself."""
-    asked: list[Bound] = []
-
-    @contextmanager
-    def connect(_: Any) -> Iterator[None]:
-        yield
-
-    def plan(_: Any, table: Table, size: int, frontier: Bound) -> Iterator[Split]:
-        assert (table, size) == (TABLE, 10)
-        asked.append(frontier)
-        yield Split(frontier, None)
-
-    monkeypatch.setattr(planfeed, "connect", connect)
-    monkeypatch.setattr(planfeed, "plan", plan)
-    return asked
-
-
 def shard(number: int, *splits: Split, frontier: list[Any] | None = None, last: bool = False) -> PlanShard:
     return PlanShard("shop.orders", number, frontier, splits, last)
 
 
-def test_the_shards_come_in_order(plan: Plan, own: list[Bound]) -> None:
+def test_the_shards_come_in_order(plan: Plan) -> None:
     plan.write(0, shard(0, FIRST))
     plan.write(1, shard(1, SECOND))
     plan.write(2, shard(2, LAST, last=True))
     assert list(plan.feed().splits(None)) == [FIRST, SECOND, LAST]
-    assert own == []
+    assert plan.own == []
 
 
-def test_splits_are_read_while_the_rest_is_planned(plan: Plan, own: list[Bound]) -> None:
+def test_splits_are_read_while_the_rest_is_planned(plan: Plan) -> None:
     """The first shard suffices to begin."""
     plan.pending = [(0, shard(0, FIRST)), (1, shard(1, SECOND, LAST, last=True))]
     splits = plan.feed().splits(None)
@@ -94,21 +79,21 @@ def test_splits_are_read_while_the_rest_is_planned(plan: Plan, own: list[Bound])
     assert plan.waits == 2
 
 
-def test_a_plan_that_continues_the_target_is_used(plan: Plan, own: list[Bound]) -> None:
+def test_a_plan_that_continues_the_target_is_used(plan: Plan) -> None:
     plan.write(0, shard(0, SECOND, LAST, frontier=[10], last=True))
     assert list(plan.feed().splits((10,))) == [SECOND, LAST]
-    assert own == []
+    assert plan.own == []
 
 
 @pytest.mark.parametrize(("planned", "target"), [(None, (10,)), ([10], None), ([10], (20,)), (["10"], (10,))])
 def test_a_plan_that_does_not_continue_the_target_is_not_used(
-    plan: Plan, own: list[Bound], planned: list[Any] | None, target: Bound
+    plan: Plan, planned: list[Any] | None, target: Bound
 ) -> None:
     """The target's commit is the truth: a wave was committed and not reported, or the status is
     gone."""
     plan.write(0, shard(0, FIRST, frontier=planned, last=True))
     assert list(plan.feed().splits(target)) == [Split(target, None)]
-    assert own == [target]
+    assert plan.own == [target]
 
 
 def test_a_run_that_is_stopped_does_not_wait_for_a_plan(plan: Plan) -> None:
@@ -126,7 +111,7 @@ def test_known_splits_are_counted_once(plan: Plan) -> None:
     assert feed.planned() == 3
 
 
-def test_a_plan_of_what_the_target_has_already_does_not_count(plan: Plan, own: list[Bound]) -> None:
+def test_a_plan_of_what_the_target_has_already_does_not_count(plan: Plan) -> None:
     """After a lost status the controller plans each table from its beginning: half of all would
     never be read."""
     plan.write(0, shard(0, FIRST, SECOND))
@@ -139,16 +124,16 @@ def test_a_plan_of_what_the_target_has_already_does_not_count(plan: Plan, own: l
 
 
 @pytest.mark.parametrize("begun", [None, (10,)])
-def test_a_plan_that_breaks_off_is_continued_here(plan: Plan, own: list[Bound], begun: Bound) -> None:
+def test_a_plan_that_breaks_off_is_continued_here(plan: Plan, begun: Bound) -> None:
     """What kept the planner from the rest is met here, by the table that it concerns."""
     first = SECOND if begun else FIRST
     plan.write(0, shard(0, first, frontier=list(begun) if begun else None))
     plan.write(1, shard(1, frontier=list(first.end or ()), last=True))
     assert list(plan.feed().splits(begun)) == [first, Split(first.end, None)]
-    assert own == [first.end]
+    assert plan.own == [first.end]
 
 
-def test_a_whole_plan_is_not_continued(plan: Plan, own: list[Bound]) -> None:
+def test_a_whole_plan_is_not_continued(plan: Plan) -> None:
     plan.write(0, shard(0, FIRST, SECOND, LAST, last=True))
     assert list(plan.feed().splits(None)) == [FIRST, SECOND, LAST]
-    assert own == []
+    assert plan.own == []

@@ -1,8 +1,8 @@
 """The snapshot's waves against targets in memory: what is committed when, after a crash, a lost
 log, a failed table.
 
-Spark and the source are stand-ins: a wave's job is a function from tasks to results, watermarks
-count upwards.
+The source is one in memory, whose watermarks count upwards; a wave's job is a function from tasks
+to results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.chunk import Split
+from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
@@ -33,10 +33,8 @@ from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, check_successor
-from cdcsync_spark.snapshot import low_mark as lowmark
-from cdcsync_spark.snapshot import plan_reader as planfeed
-from cdcsync_spark.snapshot import run as snapshot
 from cdcsync_spark.snapshot.run import run_snapshot
+from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from support.memory_target import MemorySink, MemoryTarget
 
@@ -57,8 +55,9 @@ def at(offset: int) -> LogOffset:
 
 
 @dataclass
-class Fakes:
-    """The source and Spark. `place` is the end of the log; `lost` names tables whose LOW is gone.
+class MemorySource:
+    """A `SnapshotSource`, and the job of a wave. `place` is the end of the binlog; `lost` are
+    offsets that it has no more.
 
     `unplanned` are tables whose plan breaks off after its shards, with what the driver's own plan
     of them raises.
@@ -73,37 +72,33 @@ class Fakes:
     unplanned: dict[str, CdcError] = field(default_factory=dict)
     before_commit: Callable[[], None] = lambda: None
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(snapshot, "connect", self._connect)
-        monkeypatch.setattr(snapshot, "read_facts", lambda _: SimpleNamespace(lineage=self.lineage))
-        monkeypatch.setattr(snapshot, "verify_resumable", self._verify)
-        monkeypatch.setattr(snapshot.watermark, "low", lambda *_: FilePosition(self._next()))
-        monkeypatch.setattr(lowmark, "prepared_xids", lambda _: set())
-        monkeypatch.setattr(snapshot.watermark, "high", lambda *_: self._next())
-        monkeypatch.setattr(snapshot, "run_wave", self._run_wave)
-        monkeypatch.setattr(planfeed, "connect", self._connect)
-        monkeypatch.setattr(planfeed, "plan", self._plan)
+    def low(self) -> Position:
+        return FilePosition(self._next())
+
+    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+        self._verify(lineage, low)
+        return self._next()
+
+    @contextmanager
+    def history(self) -> Iterator[Verify]:
+        yield self._verify
+
+    def splits(self, table: Table, chunk_size: int, frontier: Bound) -> Iterator[Split]:
+        raise self.unplanned[table.id.name]
+
+    def read_wave(self, _: Any, tasks: Sequence[SplitTask], progress: Callable[[Any], None]) -> list[SplitResult]:
+        self.waves.append(list(tasks))
+        progress({t.table: (1, 10) for t in tasks})
+        self.before_commit()
+        return [self._result(t) for t in tasks]
 
     def _next(self) -> LogOffset:
         self.place += 100
         return at(self.place)
 
-    @contextmanager
-    def _connect(self, *_: Any) -> Iterator[None]:
-        yield
-
-    def _verify(self, _: Any, facts: Any, lineage: Lineage, position: Position | None) -> None:
-        if facts.lineage != lineage or (isinstance(position, FilePosition) and position.at.offset in self.lost):
-            raise fail(Reason.POSITION_LOST, f"the log is {facts.lineage}, or it lacks {position}")
-
-    def _plan(self, _: Any, table: Table, *__: Any) -> Iterator[Split]:
-        raise self.unplanned[table.id.name]
-
-    def _run_wave(self, _: Any, tasks: Sequence[SplitTask], progress: Callable[[Any], None]) -> list[SplitResult]:
-        self.waves.append(list(tasks))
-        progress({t.table: (1, 10) for t in tasks})
-        self.before_commit()
-        return [self._result(t) for t in tasks]
+    def _verify(self, lineage: Lineage, position: Position | None) -> None:
+        if self.lineage != lineage or (isinstance(position, FilePosition) and position.at.offset in self.lost):
+            raise fail(Reason.POSITION_LOST, f"the binlog is {self.lineage}, or it lacks {position}")
 
     def _result(self, task: SplitTask) -> SplitResult:
         error = self.errors.get((task.reader.table.id.name, task.reader.split))
@@ -125,7 +120,7 @@ class Fakes:
 @dataclass
 class World:
     folder: Path
-    fakes: Fakes
+    source: MemorySource
     sink: MemorySink = field(default_factory=MemorySink)
     epoch: int = 1
     lineage: Lineage = LINEAGE
@@ -140,7 +135,7 @@ class World:
             self._write_plan(plans, index, name, count, (nonces or {}).get(name, 0))
         context = self._context(assignments, plans, parallelism)
         self.epoch += 1
-        run_snapshot(context)
+        run_snapshot(context, self.source, self.source.read_wave)
         return context
 
     def _write_plan(self, plans: Path, index: int, name: str, count: int, nonce: int) -> None:
@@ -149,7 +144,7 @@ class World:
             found = self.sink.target(definition(name).id, generation=nonce).state
         frontier = found.finished.frontier if found and not found.snapshot_complete else None
         left = plan(count)[[s.start for s in plan(count)].index(frontier) :]
-        left = left[:-1] if name in self.fakes.unplanned else left
+        left = left[:-1] if name in self.source.unplanned else left
         shard = PlanShard(f"shop.{name}", 0, None if frontier is None else list(frontier), left, last=True)
         (plans / PlanShard.filename(index, 0)).write_text(shard.to_json())
 
@@ -189,19 +184,17 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    fakes = Fakes()
-    fakes.install(monkeypatch)
-    return World(tmp_path, fakes)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, MemorySource())
 
 
 def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> None:
     """Rules R1 and R4: each wave between its own LOW and HIGH; the commit carries them with the
     files."""
     world.run({"orders": 6})
-    assert world.fakes.read() == [("orders", s) for s in plan(6)]
+    assert world.source.read() == [("orders", s) for s in plan(6)]
     target = world.target("orders")
-    assert [len(w) for w in world.fakes.waves] == [4, 2]
+    assert [len(w) for w in world.source.waves] == [4, 2]
     assert [(c.state.low, c.state.high) for c in target.log] == [
         (FilePosition(at(200)), at(300)),
         (FilePosition(at(200)), at(500)),
@@ -213,7 +206,7 @@ def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> No
 
 def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(world: World) -> None:
     world.run({"orders": 3, "items": 2})
-    assert [[t.reader.table.id.name for t in w] for w in world.fakes.waves] == [
+    assert [[t.reader.table.id.name for t in w] for w in world.source.waves] == [
         ["orders", "orders", "orders", "items"],
         ["items"],
     ]
@@ -228,26 +221,26 @@ def test_after_a_crash_only_the_last_wave_is_read_again(world: World) -> None:
     world.target("orders").lose_next = None
 
     def crash() -> None:
-        if len(world.fakes.waves) == 2:
+        if len(world.source.waves) == 2:
             raise TransientError(Reason.DRIVER_LOST, "killed")
 
-    world.fakes.before_commit = crash
+    world.source.before_commit = crash
     with pytest.raises(TransientError):
         world.run({"orders": 10})
     assert len(world.target("orders").parts) == 4
-    world.fakes.before_commit = lambda: None
-    world.fakes.waves.clear()
+    world.source.before_commit = lambda: None
+    world.source.waves.clear()
     world.run({"orders": 10})
-    assert world.fakes.read() == [("orders", s) for s in plan(10)[4:]]
+    assert world.source.read() == [("orders", s) for s in plan(10)[4:]]
     assert len(world.target("orders").parts) == 10
 
 
 def test_a_finished_table_is_not_read_again(world: World) -> None:
     world.run({"orders": 3})
     commits = len(world.target("orders").log)
-    world.fakes.waves.clear()
+    world.source.waves.clear()
     world.run({"orders": 3})
-    assert world.fakes.waves == []
+    assert world.source.waves == []
     assert len(world.target("orders").log) == commits
 
 
@@ -262,7 +255,7 @@ def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(worl
     def arm() -> None:
         target.lose_next = other
 
-    world.fakes.before_commit = arm
+    world.source.before_commit = arm
     world.run({"orders": 3})
     assert target.log == []
     assert target.parts == ()
@@ -281,7 +274,7 @@ def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
     def arm() -> None:
         target.lose_next = target.lose_next or other
 
-    world.fakes.before_commit = arm
+    world.source.before_commit = arm
     with pytest.raises(TransientError, match="another run"):
         world.run({"orders": 10})
     assert target.parts == ()
@@ -298,7 +291,7 @@ def test_a_superseded_run_ends(world: World) -> None:
     def arm() -> None:
         target.lose_next = other
 
-    world.fakes.before_commit = arm
+    world.source.before_commit = arm
     with pytest.raises(PermanentError, match="superseded"):
         world.run({"orders": 3})
 
@@ -316,34 +309,34 @@ def test_a_new_run_goes_beyond_every_epoch_in_its_targets(world: World) -> None:
 
 
 def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> None:
-    world.fakes.errors[("orders", plan(6)[1])] = fail(Reason.SCHEMA_CHANGE_REFUSED, "the definition changed")
+    world.source.errors[("orders", plan(6)[1])] = fail(Reason.SCHEMA_CHANGE_REFUSED, "the definition changed")
     context = world.run({"orders": 6, "items": 2})
     assert set(context.failed) == {"shop.orders"}
     assert world.target("orders").parts == ()
     state = world.target("items").state
     assert state is not None
     assert state.snapshot_complete
-    assert len([1 for name, _ in world.fakes.read() if name == "orders"]) == 4
+    assert len([1 for name, _ in world.source.read() if name == "orders"]) == 4
 
 
 @pytest.mark.parametrize("splits", [1, 2, 4, 5, 6, 7])
 def test_a_table_whose_plan_breaks_off_leaves_the_others_alone(world: World, splits: int) -> None:
     """Wherever in a wave that is: what else the wave holds is read, and so are the tables after
     it."""
-    world.fakes.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
+    world.source.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
     context = world.run({"notes": 3, "orders": splits, "items": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.TYPE_UNSUPPORTED}
     for name, count in (("notes", 3), ("items", 2)):
         state = world.target(name).state
         assert state is not None
         assert (state.snapshot_complete, state.splits) == (True, count)
-    assert all(wave for wave in world.fakes.waves)
+    assert all(wave for wave in world.source.waves)
 
 
 @pytest.mark.parametrize("reason", [Reason.SOURCE_UNREACHABLE, Reason.AUTHENTICATION_FAILED])
 def test_a_plan_that_fails_of_the_whole_source_ends_the_run(world: World, reason: Reason) -> None:
     """No table is to blame for a source that does not answer, or for a login that is refused."""
-    world.fakes.unplanned["orders"] = fail(reason, "away")
+    world.source.unplanned["orders"] = fail(reason, "away")
     with pytest.raises(CdcError, match="away"):
         world.run({"orders": 3, "items": 2})
 
@@ -359,7 +352,7 @@ def test_a_store_that_refuses_one_table_stops_that_one_only(world: World) -> Non
 
 
 def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
-    world.fakes.errors[("orders", plan(2)[1])] = fail(Reason.SOURCE_UNREACHABLE, "gone")
+    world.source.errors[("orders", plan(2)[1])] = fail(Reason.SOURCE_UNREACHABLE, "gone")
     with pytest.raises(TransientError):
         world.run({"orders": 2})
     assert world.target("orders").parts == ()
@@ -372,18 +365,18 @@ def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: Wor
         raise TransientError(Reason.DRIVER_LOST, "killed")
 
     world.run({"items": 1})
-    world.fakes.before_commit = lambda: crash() if len(world.fakes.waves) == 3 else None
+    world.source.before_commit = lambda: crash() if len(world.source.waves) == 3 else None
     with pytest.raises(TransientError):
         world.run({"orders": 10})
     state = world.target("orders").state
     assert state is not None
     assert isinstance(state.low, FilePosition)
-    world.fakes.lost = {state.low.at.offset}
-    world.fakes.before_commit = lambda: None
-    world.fakes.waves.clear()
+    world.source.lost = {state.low.at.offset}
+    world.source.before_commit = lambda: None
+    world.source.waves.clear()
     context = world.run({"orders": 10, "notes": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
-    assert {name for name, _ in world.fakes.read()} == {"notes"}
+    assert {name for name, _ in world.source.read()} == {"notes"}
     notes = world.target("notes").state
     assert notes is not None
     assert notes.snapshot_complete
@@ -391,19 +384,19 @@ def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: Wor
 
 def test_another_server_behind_the_same_name_is_noticed_before_a_wave(world: World) -> None:
     """Rule R6: every connection proves that it reaches the same log, with what it says itself."""
-    world.fakes.lineage = Lineage.of("mariadb:2")
+    world.source.lineage = Lineage.of("mariadb:2")
     context = world.run({"orders": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
-    assert world.fakes.waves == []
+    assert world.source.waves == []
 
 
 def test_another_server_behind_the_same_name_is_noticed_after_a_wave(world: World) -> None:
     """A HIGH of another log would make the table consistent too early."""
 
     def fail_over() -> None:
-        world.fakes.lineage = Lineage.of("mariadb:2")
+        world.source.lineage = Lineage.of("mariadb:2")
 
-    world.fakes.before_commit = fail_over
+    world.source.before_commit = fail_over
     with pytest.raises(PermanentError):
         world.run({"orders": 2})
     assert world.target("orders").parts == ()
@@ -418,9 +411,9 @@ def test_a_run_that_is_asked_to_stop_ends_after_its_wave(world: World) -> None:
         return contexts[-1]
 
     world._context = remembered  # type: ignore[method-assign]
-    world.fakes.before_commit = lambda: contexts[-1].stopping.set()
+    world.source.before_commit = lambda: contexts[-1].stopping.set()
     world.run({"orders": 10})
-    assert len(world.fakes.waves) == 1
+    assert len(world.source.waves) == 1
     assert len(world.target("orders").parts) == 4
 
 
@@ -432,7 +425,7 @@ def test_a_table_that_is_read_again_is_replaced_in_one_commit(world: World) -> N
     world.run({"orders": 3})
     main, before = world.target("orders"), world.target("orders").parts
     seen: list[tuple[...]] = []
-    world.fakes.before_commit = lambda: seen.append(main.parts)
+    world.source.before_commit = lambda: seen.append(main.parts)
     world.run({"orders": 6}, nonces={"orders": 1})
     assert set(seen) == {before}
     assert len(main.log[-1].change.staged) == 6  # type: ignore[union-attr]
@@ -446,18 +439,18 @@ def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: Wo
     world.run({"orders": 3})
 
     def crash() -> None:
-        if len(world.fakes.waves) == 2:
+        if len(world.source.waves) == 2:
             raise TransientError(Reason.DRIVER_LOST, "killed")
 
-    world.fakes.waves.clear()
-    world.fakes.before_commit = crash
+    world.source.waves.clear()
+    world.source.before_commit = crash
     with pytest.raises(TransientError):
         world.run({"orders": 6}, nonces={"orders": 1})
     assert len(world.target("orders", generation=1).parts) == 4
-    world.fakes.before_commit = lambda: None
-    world.fakes.waves.clear()
+    world.source.before_commit = lambda: None
+    world.source.waves.clear()
     world.run({"orders": 6}, nonces={"orders": 1})
-    assert world.fakes.read() == [("orders", s) for s in plan(6)[4:]]
+    assert world.source.read() == [("orders", s) for s in plan(6)[4:]]
     assert len(world.target("orders").parts) == 6
 
 
@@ -465,7 +458,7 @@ def test_a_table_is_read_again_from_another_server(world: World) -> None:
     """Rule R6: then its content, its identity and its position are of the new log, and the next run
     goes on from there."""
     world.run({"orders": 3})
-    world.lineage = world.fakes.lineage = Lineage.of("mariadb:2")
+    world.lineage = world.source.lineage = Lineage.of("mariadb:2")
     world.run({"orders": 3}, nonces={"orders": 1})
     main = world.target("orders")
     assert main.state is not None
@@ -478,7 +471,7 @@ def test_a_table_is_read_again_from_another_server(world: World) -> None:
 def test_the_content_of_another_servers_log_is_not_continued(world: World) -> None:
     """Rule R6, and the remedy is the one that works."""
     world.run({"orders": 3})
-    world.lineage = world.fakes.lineage = Lineage.of("mariadb:2")
+    world.lineage = world.source.lineage = Lineage.of("mariadb:2")
     refused = world.run({"orders": 3}).failed["shop.orders"]
     assert refused.reason is Reason.SINK_CONFLICT
     assert "spec.resnapshot: [{table: shop.orders" in refused.remedy

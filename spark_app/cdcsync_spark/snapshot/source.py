@@ -1,0 +1,68 @@
+"""What a snapshot asks of its source: watermarks, whether the binlog still leads on from them, and
+splits that no plan has.
+
+Why it exists: the snapshot's rules (what is committed when) hold for any source that keeps these
+promises, so they are tested on one in memory; `LiveSource` keeps them on a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.table import Table
+from cdcsync_mysql import watermark
+from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.planner import plan
+from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_spark.snapshot.low_mark import LowMark
+
+#: raises PositionLost where the binlog of this lineage does not lead on from a position
+Verify = Callable[[Lineage, Position | None], None]
+
+
+class SnapshotSource(Protocol):
+    """All of it raises CdcError."""
+
+    def low(self) -> Position:
+        """A position whose transactions every later SELECT sees."""
+
+    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+        """Behind all that any SELECT has seen so far, on a binlog that leads on from `low`."""
+
+    def history(self) -> AbstractContextManager[Verify]:
+        """The binlog as it is now, for several questions."""
+
+    def splits(self, table: Table, chunk_size: int, frontier: Bound) -> Iterator[Split]:
+        """From `frontier` (None: from the beginning) to the open end."""
+
+
+class LiveSource:
+    """A server."""
+
+    def __init__(self, source: Source, facts: ServerFacts) -> None:
+        self._source, self._lows = source, LowMark(source, facts)
+
+    def low(self) -> Position:
+        return self._lows.take()
+
+    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+        with connect(self._source) as connection:
+            facts = read_facts(connection)
+            verify_resumable(connection, facts, lineage, low)
+            return watermark.high(connection, facts)
+
+    @contextmanager
+    def history(self) -> Iterator[Verify]:
+        with connect(self._source) as connection:
+            facts = read_facts(connection)
+            yield lambda lineage, position: verify_resumable(connection, facts, lineage, position)
+
+    def splits(self, table: Table, chunk_size: int, frontier: Bound) -> Iterator[Split]:
+        with connect(self._source) as connection:
+            yield from plan(connection, table, chunk_size, frontier)
