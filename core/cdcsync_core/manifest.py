@@ -238,8 +238,17 @@ def _shown(value: Any) -> str:
 # ---- YAML 1.2, core schema
 
 
+#: a number of more digits is none that any field takes, and its conversion takes long
+_MOST_DIGITS = 400
+_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "map", "seq"))
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe, with the implicit types of YAML 1.2 and without repeated keys."""
+    """Safe, with the types of YAML 1.2's core schema and without repeated keys.
+
+    A tag may be written at any value (`!!int x`, `!!bool [1]`): what is no value of its tag is
+    refused at its place.
+    """
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
 
@@ -253,8 +262,20 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return {k.value: self.construct_object(v, deep=True) for k, v in node.value}
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node.tag not in _TAGS:
+            raise yaml.constructor.ConstructorError(None, None, "a tag beyond the core schema", node.start_mark)
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, KeyError):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a value that is none of its tag", node.start_mark
+            ) from None
+
     def construct_number(self, node: yaml.ScalarNode) -> int:
-        text = node.value
+        text = str(self.construct_scalar(node))
+        if len(text) > _MOST_DIGITS:
+            raise ValueError(text)
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if text[:2] in ("0o", "0x") else int(text)
 
     def construct_map(self, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -271,7 +292,7 @@ _implicit("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
 _implicit("int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789")
 _implicit("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
-_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_map)
 
 
@@ -284,5 +305,7 @@ def read_yaml(text: str) -> list[Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "an unknown place"
         problem = re.sub(r"'[^']*'|\"[^\"]*\"", "(text)", error.problem or "a fault")
         raise _invalid([f"{problem} at {where} of the YAML"]) from None
+    except RecursionError:
+        raise _invalid(["values nested too deeply in the YAML"]) from None
     except yaml.YAMLError:
         raise _invalid(["characters that YAML does not allow"]) from None

@@ -278,6 +278,17 @@ _BITS = [
         b"\xc2\x85",
         b"? ",
         b"<<: ",
+        b"! ",
+        b"!!int ",
+        b"!!float ",
+        b"!!bool ",
+        b"!!null ",
+        b"!!map ",
+        b"!!seq ",
+        b"!!set ",
+        b"!!timestamp ",
+        b"[" * 2000,
+        b"9" * 5000,
     ),
 ]
 

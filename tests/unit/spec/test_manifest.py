@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
 from cdcsync_core.sink_spec import Sink, SinkLocation
 from cdcsync_core.spec import Tables, replica_id
@@ -163,6 +163,28 @@ def test_yaml_1_2_words_are_text() -> None:
     assert read_yaml("[on, off, yes, no, y, 2024-01-01, 1:30, 0o17, 0x1F, 017, ~, 1e3, .5, true]")[0] == [
         "on", "off", "yes", "no", "y", "2024-01-01", "1:30", 15, 31, 17, None, 1000.0, 0.5, True,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("!!int hunter2", "a value that is none of its tag at line 2, column 4"),
+        ("!!int [1]", "expected a scalar node, but found sequence"),
+        ("!!float hunter2", "a value that is none of its tag"),
+        ("!!bool hunter2", "a value that is none of its tag"),
+        ("!!map hunter2", "a value that is none of its tag"),
+        ("!!seq hunter2", "expected a sequence node"),
+        ("!!set hunter2", "a tag beyond the core schema"),
+        ("!!timestamp hunter2", "a tag beyond the core schema"),
+        ("9" * 5000, "a value that is none of its tag"),
+        ("[" * 20_000, "nested too deeply"),
+    ],
+)
+def test_a_value_that_is_none_of_its_tag_is_refused_at_its_place(text: str, fault: str) -> None:
+    with pytest.raises(CdcError) as caught:
+        read_yaml(f"a:\n   {text}\n")
+    assert fault in caught.value.message
+    assert "hunter2" not in caught.value.message
 
 
 def test_a_repeated_key_is_refused() -> None:
