@@ -278,6 +278,9 @@ class _Loader(yaml.SafeLoader):
             raise ValueError(text)
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if text[:2] in ("0o", "0x") else int(text)
 
+    def construct_decimal(self, node: yaml.ScalarNode) -> float:
+        return float(self.construct_scalar(node))
+
     def construct_map(self, node: yaml.MappingNode) -> dict[Any, Any]:
         return self.construct_mapping(node)
 
@@ -292,7 +295,7 @@ _implicit("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
 _implicit("int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789")
 _implicit("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
-_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_decimal)
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_map)
 
 
