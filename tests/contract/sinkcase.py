@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.evolve import Origin
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Build, Change, Commit, Target, Upsert
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Build, Change, Commit, Evolve, Target, Upsert
 
 SYNC = "shop/orders"
 WATERMARK = LogOffset("binlog.000001", 100)
@@ -91,6 +92,22 @@ def batch(number: int, change: Change, epoch: int = 1) -> Build:
         if found.position.has_reached(end.at):
             return None
         return Commit(replace(found.after_batch(end), epoch=epoch), change)
+
+    return build
+
+
+def with_table(state: TableState, table: Table) -> TableState:
+    """The same state of a table with another definition."""
+    return replace(state, table=table)
+
+
+def step(number: int, table: Table, origins: Sequence[Origin], epoch: int = 1) -> Build:
+    """The batch `number` that gives the rows the columns of `table`."""
+    plain = batch(number, Evolve(tuple(origins)), epoch)
+
+    def build(found: TableState) -> Commit | None:
+        commit = plain(found)
+        return commit and replace(commit, state=with_table(commit.state, table))
 
     return build
 

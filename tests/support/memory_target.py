@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.evolve import Converted, Filled, Origin
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
@@ -35,6 +36,8 @@ from cdcsync_spark.sinks.base import (
     Change,
     Commit,
     Emit,
+    Empty,
+    Evolve,
     Maintenance,
     Replace,
     Staged,
@@ -182,6 +185,16 @@ class MemoryTarget:
         assert len(upserts.keys() | deletes.keys()) == change.upserts.num_rows + change.deletes.num_rows, "a key twice"
         self.rows = {k: row for k, row in self.rows.items() if k not in deletes} | upserts
 
+    def evolve(self, commit: Commit) -> None:
+        change, table = commit.change, commit.state.table
+        assert isinstance(change, Evolve)
+        names = arrow_schema(table).names
+        rows = (dict(zip(names, (_taken(row, o) for o in change.origins), strict=True)) for row in self.rows.values())
+        self.rows = {tuple(row[k] for k in table.key): row for row in rows}
+
+    def empty(self, commit: Commit) -> None:
+        self.rows = {}
+
     def advance(self, commit: Commit) -> None:
         """The state alone."""
 
@@ -224,8 +237,21 @@ _PUBLISH: dict[type[Change], Callable[[MemoryTarget, Commit], None]] = {
     Upsert: MemoryTarget.upsert,
     Emit: MemoryTarget.emit,
     Replace: MemoryTarget.replace,
+    Evolve: MemoryTarget.evolve,
+    Empty: MemoryTarget.empty,
     AdvancePosition: MemoryTarget.advance,
 }
+
+
+def _taken(row: Row, origin: Origin) -> Any:
+    """The value that a row takes from `origin`."""
+    if isinstance(origin, Filled):
+        return origin.value
+    value = row[origin.name]
+    if not isinstance(origin, Converted) or origin.digits is None or value is None:
+        return value
+    whole, _, digits = (value if isinstance(value, str) else f"{value:f}").partition(".")
+    return f"{whole}.{digits.ljust(origin.digits, '0')}" if origin.digits else whole
 
 
 def len_after(target: MemoryTarget) -> int:

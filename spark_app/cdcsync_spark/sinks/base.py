@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
+from cdcsync_core.evolve import Origin
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Table, TableId
@@ -99,7 +100,21 @@ class Emit:
     events: Events
 
 
-Change = Append | Upsert | Emit | Replace | AdvancePosition
+@dataclass(frozen=True)
+class Evolve:
+    """The rows that are there take the new state's schema; `origins` says for each of its columns,
+    in their order, where their values come from. A sink that cannot do it within its limits raises
+    `SchemaChanged` before anything has changed: a resnapshot does what it could not."""
+
+    origins: tuple[Origin, ...]
+
+
+@dataclass(frozen=True)
+class Empty:
+    """All rows go; the schema stays."""
+
+
+Change = Append | Upsert | Emit | Replace | Evolve | Empty | AdvancePosition
 
 
 def rows_of(change: Change) -> int:
