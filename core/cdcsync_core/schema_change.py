@@ -69,9 +69,10 @@ class Kept:
 class Converted:
     """The same values of the old column `source` in a wider type: equal numbers, characters,
     members or instants. Where the copy holds the server's text (TIME, long DECIMALs) the text
-    gains the digits of the new type."""
+    gains the digits of the new type, which an origin in the terms of a target has as `digits`."""
 
     source: str
+    digits: int = 0
 
 
 @dataclass(frozen=True)

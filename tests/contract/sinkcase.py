@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.chunk import Split
-from cdcsync_core.evolve import Origin
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_core.typemap import arrow_schema

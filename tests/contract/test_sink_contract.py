@@ -13,9 +13,9 @@ import pytest
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.evolve import Filled, Kept
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.sinks.base import (

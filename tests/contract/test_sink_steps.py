@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cdcsync_core.evolve import Converted, Filled, Kept, Origin
+from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_core.table import Table
 from cdcsync_spark.sinks.base import Empty, Evolve, Sink, Target, Upsert
 from contract.sinkcase import Row, batch, content, in_order, keys_of, make_table, rows_of, step, whole_snapshot
@@ -108,7 +108,7 @@ def test_emptied_and_filled_again(target: Target) -> None:
 def test_a_name_that_comes_back_brings_no_values_back(target: Target) -> None:
     whole_snapshot(target, ROWS, TABLE)
     without = after(**{k: v for k, v in BEFORE.items() if k != "note"})
-    target.commit(1, step(1, without, [k for k in KEPT if k.name != "note"]))
+    target.commit(1, step(1, without, [k for k in KEPT if k.source != "note"]))
     table, origins, rows = STEPS["dropped and added again"]
     target.commit(1, step(2, table, origins))
     assert content(target) == in_order(rows)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.evolve import Converted, Filled, Origin
+from cdcsync_core.schema_change import Converted, Filled, Origin
 from cdcsync_core.state import TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_core.typemap import arrow_schema
@@ -193,7 +193,7 @@ class MemoryTarget:
         self.rows = {tuple(row[k] for k in table.key): row for row in rows}
 
     def empty(self, commit: Commit) -> None:
-        self.rows = {}
+        self.rows, self.parts = {}, ()
 
     def advance(self, commit: Commit) -> None:
         """The state alone."""
@@ -247,11 +247,11 @@ def _taken(row: Row, origin: Origin) -> Any:
     """The value that a row takes from `origin`."""
     if isinstance(origin, Filled):
         return origin.value
-    value = row[origin.name]
-    if not isinstance(origin, Converted) or origin.digits is None or value is None:
+    value = row[origin.source]
+    if not isinstance(origin, Converted) or not origin.digits or value is None:
         return value
     whole, _, digits = (value if isinstance(value, str) else f"{value:f}").partition(".")
-    return f"{whole}.{digits.ljust(origin.digits, '0')}" if origin.digits else whole
+    return f"{whole}.{digits.ljust(origin.digits, '0')}"
 
 
 def len_after(target: MemoryTarget) -> int:

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
-from cdcsync_core.evolve import Origin
 from cdcsync_core.remedies import resnapshot
+from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.table import Table, TableId
 from cdcsync_spark.sinks.events import Events
@@ -102,9 +102,13 @@ class Emit:
 
 @dataclass(frozen=True)
 class Evolve:
-    """The rows that are there take the new state's schema; `origins` says for each of its columns,
-    in their order, where their values come from. A sink that cannot do it within its limits raises
-    `SchemaChanged` before anything has changed: a resnapshot does what it could not."""
+    """The rows that are there get the new state's schema; `origins` says for each of its columns,
+    in their order, where the values come from, in the names of the found state's schema. Rows come
+    and go by other changes only.
+
+    A sink for which this would take more than its limits raises `PermanentError(SchemaChanged)`
+    before it has changed anything.
+    """
 
     origins: tuple[Origin, ...]
 
