@@ -21,13 +21,14 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.logical_type import lossy
 from cdcsync_core.run import ExitCode
+from cdcsync_core.source_table import Column, SourceType
 from cdcsync_core.status import Status
-from cdcsync_core.table import Column, SourceType
-from cdcsync_core.typemap import arrow_type, lossy
 from cdcsync_operator.cli.main import COMMANDS
 from cdcsync_operator.cluster import metrics as operator_metrics
 from cdcsync_spark.run import metrics as driver_metrics
+from cdcsync_spark.wire.columns.typemap import arrow_type
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.report import ExitReport, PositionJson, SnapshotReport, TableReport
-from cdcsync_core.table import Table
 
 #: `RunConfig.stop_at` in JSON, which drivers of other versions read
 _STOP_AT = "until_high"
@@ -66,7 +66,7 @@ class TableAssignment:
     """One table of a run: its definition as planned, and the resnapshot nonce that its content must
     honour (0: none asked)."""
 
-    table: Table
+    table: Capture
     nonce: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class TableAssignment:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableAssignment:
-        return cls(Table.from_dict(data["table"]), data["nonce"])
+        return cls(Capture.from_dict(data["table"]), data["nonce"])
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ its name: a dropped name that comes back is a new column. What is not followed e
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
-from cdcsync_core.table import Column, Table, TableId
+from cdcsync_core.capture import Capture
 
 #: A value of an added column in existing rows, in the terms of the source's type: `bytes` for
 #: binary types, `int` for integers, YEAR and BIT, a naive `datetime` for DATETIME, one in UTC for
@@ -32,30 +32,6 @@ class Kind(StrEnum):
     RENAME = "rename"
     RESNAPSHOT = "resnapshot"
     STOP = "stop"
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A table's definition with what decides the meaning of statements and is in no TABLE_MAP.
-
-    `charset` is the default for new text columns (empty: not known), `generated` the columns that
-    the server computes (None: not known), `auto_increment` the column that has the attribute
-    (empty: none, or not known), `unique` the names of the unique indexes besides the one that
-    identifies rows (None: not known). Unknown facts only ever lead to a resnapshot.
-    """
-
-    table: Table
-    charset: str = ""
-    generated: frozenset[str] | None = None
-    auto_increment: str = ""
-    unique: frozenset[str] | None = None
-
-    def column(self, name: str) -> Column | None:
-        return next((c for c in self.table.columns if c.name == name), None)
-
-    def named(self, table: TableId) -> Definition:
-        """The same definition under another name."""
-        return replace(self, table=replace(self.table, id=table))
 
 
 @dataclass(frozen=True)
@@ -90,22 +66,22 @@ class Followed:
     """The rows stay; `origins` says for each column of the next definition, in its order, where the
     values of existing rows come from."""
 
-    before: Definition
-    after: Definition
+    before: Capture
+    after: Capture
     origins: tuple[Origin, ...]
 
     @property
     def dropped(self) -> tuple[str, ...]:
         """Columns of the old definition that the next one does not have, by their old names."""
         used = {origin.source for origin in self.origins if not isinstance(origin, Filled)}
-        return tuple(c.name for c in self.before.table.columns if c.name not in used)
+        return tuple(c.name for c in self.before.columns if c.name not in used)
 
     @property
     def kind(self) -> Kind:
         if any(isinstance(o, Filled) and o.value is not None for o in self.origins):
             return Kind.FILL
-        names = [c.name for c in self.before.table.columns]
-        same = self.origins == tuple(map(Kept, names)) and names == [c.name for c in self.after.table.columns]
+        names = [c.name for c in self.before.columns]
+        same = self.origins == tuple(map(Kept, names)) and names == [c.name for c in self.after.columns]
         return Kind.NOTHING if same else Kind.RESHAPE
 
 
@@ -113,7 +89,7 @@ class Followed:
 class Emptied:
     """All rows are gone, without a row event; the definition stays."""
 
-    after: Definition
+    after: Capture
     kind = Kind.EMPTY
 
 
@@ -125,7 +101,7 @@ class Renamed:
 
     to: str = ""
     successor: str = ""
-    after: Definition | None = None
+    after: Capture | None = None
     kind = Kind.RENAME
 
 
@@ -148,7 +124,7 @@ class Stop:
 Outcome = Followed | Emptied | Renamed | Resnapshot | Stop
 
 
-def unchanged(definition: Definition, after: Definition | None = None) -> Followed:
+def unchanged(definition: Capture, after: Capture | None = None) -> Followed:
     """No row changes; `after` differs from `definition` at most in what no value depends on."""
-    origins = tuple(Kept(c.name) for c in definition.table.columns)
+    origins = tuple(Kept(c.name) for c in definition.columns)
     return Followed(definition, after or definition, origins)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import re2
 from pydantic import AfterValidator, Field, model_validator
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.sink_spec import Sink
 from cdcsync_core.spec_part import (
     DnsLabel,
@@ -32,7 +33,6 @@ from cdcsync_core.spec_part import (
     Text,
     Whole,
 )
-from cdcsync_core.table import Table
 from cdcsync_core.table_selection import TableSelection, check_pattern
 
 GROUP = "cdcsync.io"
@@ -147,7 +147,7 @@ class Tables(Part):
     def replaces_invalid(self) -> bool:
         return self.invalid_characters == "replace"
 
-    def as_read(self, table: Table) -> Table:
+    def as_read(self, table: Capture) -> Capture:
         """The table with its texts read as the resource asks."""
         return table.replacing() if self.replaces_invalid else table
 

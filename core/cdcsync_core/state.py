@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position, Watermark, position_from_dict
-from cdcsync_core.table import Table
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
 
 #: the version of the state's own form; the one before is read, a newer one refused
@@ -49,7 +50,8 @@ class Identity:
 
 @dataclass(frozen=True)
 class TableState:
-    """The state after a commit.
+    """The state after a commit: what is read of the source (`capture`), what the target has
+    (`schema`), and how far it is.
 
     `commit_number` counts own commits (the transaction version); `epoch` is the writing run's;
     `resnapshot_nonce` the one that this content honours. While `position` is None the snapshot is
@@ -60,7 +62,8 @@ class TableState:
     """
 
     identity: Identity
-    table: Table
+    capture: Capture
+    schema: TargetSchema
     epoch: int
     commit_number: int = 0
     resnapshot_nonce: int = 0
@@ -115,7 +118,8 @@ class TableState:
         return {
             "v": STATE_VERSION,
             "identity": self.identity.to_dict(),
-            "table": self.table.to_dict(),
+            "table": self.capture.to_dict(),
+            **self._recorded_schema(),
             "epoch": self.epoch,
             "number": self.commit_number,
             "nonce": self.resnapshot_nonce,
@@ -129,13 +133,20 @@ class TableState:
             **({"events": self.events} if self.events else {}),
         }
 
+    def _recorded_schema(self) -> dict[str, Any]:
+        """Nothing where the schema is that of a new copy, as in states that were written before
+        schemas were recorded."""
+        return {} if self.schema == TargetSchema.of(self.capture) else {"schema": self.schema.to_dict()}
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableState:
         if data["v"] not in READABLE_VERSIONS:
             raise ValueError(f"state version {data['v']}; this program reads up to {STATE_VERSION}")
+        capture = Capture.from_dict(data["table"])
         return cls(
             identity=Identity.from_dict(data["identity"]),
-            table=Table.from_dict(data["table"]),
+            capture=capture,
+            schema=TargetSchema.from_dict(data["schema"]) if "schema" in data else TargetSchema.of(capture),
             epoch=data["epoch"],
             commit_number=data["number"],
             resnapshot_nonce=data["nonce"],

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.table_selection import TableSelection, literal_name, matches
 from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
 from cdcsync_mysql.splitquery import unsupported_key_reason
@@ -107,7 +108,7 @@ def _check_names(tables: list[TableId]) -> None:
             )
 
 
-def same_definition(connection: Connection, table: Table) -> bool:
+def same_definition(connection: Connection, table: Capture) -> bool:
     """Whether the table's rows are read and told apart today as `table` says; raises as
     `read_table`."""
     return table.reads_as(read_table(connection, table.id, table.excluded, table.key))
@@ -118,18 +119,19 @@ def read_table(
     table_id: TableId,
     excluded: frozenset[str] = frozenset(),
     key: tuple[str, ...] = (),
-) -> Table:
+) -> Capture:
     """The table's definition of now; with the chunk key `key`, if that is one still.
 
     Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the log spells in another
     way), NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
     column that is unknown or in the key).
     """
-    spelling = _check_kind(connection, table_id)
-    check_spelling(table_id, spelling)
-    columns = _columns(connection, table_id)
+    charset = _check_kind(connection, table_id)
+    rows = _column_rows(connection, table_id)
+    columns = tuple(_column(row) for row in rows)
+    indexes = read_indexes(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
-    index = _chunk_index(table_id, {c.name: c for c in columns}, read_indexes(connection, table_id), key)
+    index = _chunk_index(table_id, {c.name: c for c in columns}, indexes, key)
     in_key = sorted(excluded & set(index.columns))
     if in_key:
         raise fail(
@@ -139,14 +141,22 @@ def read_table(
             remedy="leave the key's columns in",
             table=str(table_id),
         )
-    return Table(table_id, columns, tuple(index.columns), excluded, index.name)
+    source = SourceTable(
+        table_id,
+        columns,
+        charset,
+        generated=frozenset(column.name for column, row in zip(columns, rows, strict=True) if row[6]),
+        auto_increment=next((str(row[0]) for row in rows if "auto_increment" in str(row[5]).lower()), ""),
+        unique=frozenset(i.name for i in indexes) - {index.name},
+    )
+    return Capture(source, tuple(index.columns), excluded, index.name)
 
 
-def _check_kind(connection: Connection, table_id: TableId) -> int:
-    """The server's `lower_case_table_names`, found with the kind."""
+def _check_kind(connection: Connection, table_id: TableId) -> str:
+    """The default character set of the table's new text columns, found with the kind."""
     rows = fetch(
         connection,
-        "SELECT TABLE_TYPE, ENGINE, @@lower_case_table_names FROM information_schema.TABLES"
+        "SELECT TABLE_TYPE, ENGINE, @@lower_case_table_names, TABLE_COLLATION FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (table_id.database, table_id.name),
     )
@@ -157,14 +167,15 @@ def _check_kind(connection: Connection, table_id: TableId) -> int:
             remedy=f"create it, or GRANT SELECT ON {table_id.quoted}",
             table=str(table_id),
         )
-    kind, engine, spelling = (str(value) for value in rows[0])
+    kind, engine, spelling, collation = ("" if value is None else str(value) for value in rows[0])
     if kind != "BASE TABLE":
         raise _unsupported(table_id, kind.lower(), "a plain BASE TABLE", "leave it out by spec.tables.exclude")
     if engine.lower() != "innodb":
         raise _unsupported(
             table_id, f"ENGINE={engine}", "ENGINE=InnoDB", f"ALTER TABLE {table_id.quoted} ENGINE=InnoDB"
         )
-    return int(spelling)
+    check_spelling(table_id, int(spelling))
+    return collation.partition("_")[0]
 
 
 def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
@@ -184,17 +195,20 @@ def _unsupported(table_id: TableId, found: str, needed: str, remedy: str) -> Cdc
     return fail(Reason.ENGINE_UNSUPPORTED, found, needed=needed, remedy=remedy, table=str(table_id))
 
 
-def _columns(connection: Connection, table_id: TableId) -> tuple[Column, ...]:
-    rows = fetch(
+def _column_rows(connection: Connection, table_id: TableId) -> list[tuple[Any, ...]]:
+    """What `_column` needs, then EXTRA, and whether the column is generated."""
+    return fetch(
         connection,
-        "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, IS_NULLABLE, COLLATION_NAME FROM information_schema.COLUMNS"
+        "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, IS_NULLABLE, COLLATION_NAME, EXTRA,"
+        " COALESCE(GENERATION_EXPRESSION, '') <> '' FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (table_id.database, table_id.name),
     )
-    return tuple(
-        Column(str(name), SourceType.parse(_text(declared), charset), str(nullable) == "YES", collation or "")
-        for name, declared, charset, nullable, collation in rows
-    )
+
+
+def _column(row: tuple[Any, ...]) -> Column:
+    name, declared, charset, nullable, collation, *_ = row
+    return Column(str(name), SourceType.parse(_text(declared), charset), str(nullable) == "YES", collation or "")
 
 
 def _text(value: str | bytes) -> str:

@@ -18,7 +18,7 @@ import pymysql
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.table import TableId, quote
+from cdcsync_core.source_table import TableId, quote
 
 #: who is to be granted something where the error does not say
 _NOBODY = "the account"

@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, KeyValue, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.table import INTEGERS, Table, TableId, quote
+from cdcsync_core.source_table import INTEGERS, TableId, quote
 from cdcsync_mysql.catalog import read_indexes, read_table
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.splitquery import order_by, select_key, where
@@ -35,7 +36,7 @@ _EVEN_FACTORS = (0.05, 3.0)
 _ZERO_DATE = re.compile(r"0000-|\d{4}-00|\d{4}-\d\d-00")
 
 
-def plan(connection: Connection, table: Table, chunk_size: int, frontier: Bound = None) -> Iterator[Split]:
+def plan(connection: Connection, table: Capture, chunk_size: int, frontier: Bound = None) -> Iterator[Split]:
     """The splits of about `chunk_size` rows from `frontier` (None: from the beginning) to the open
     end, in key order.
 
@@ -62,7 +63,7 @@ class _KeySpace:
     """The table's keys as the server knows them, through the index that orders them."""
 
     connection: Connection
-    table: Table
+    table: Capture
     index: str
 
     @property
@@ -107,7 +108,7 @@ class _Stride:
     size: int
 
 
-def _index_name(connection: Connection, table: Table) -> str:
+def _index_name(connection: Connection, table: Capture) -> str:
     """Raises what stands in the way of a table that is gone, or no longer as it was."""
     for index in read_indexes(connection, table.id):
         if tuple(index.columns) == table.key and index.usable:

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.source_table import TableId, memory_of
 from cdcsync_core.spec import Spec
-from cdcsync_core.table import TableId, memory_of
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect

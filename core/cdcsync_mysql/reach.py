@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Connection, fetch
 
 _ENGINES = ("innodb", "myisam", "aria", "memory")

@@ -18,8 +18,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import KeyValue, Split
-from cdcsync_core.table import INTEGERS, Column, Table, quote
+from cdcsync_core.source_table import INTEGERS, Column, quote
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?")
@@ -74,17 +75,17 @@ def key_literal(column: Column, value: KeyValue) -> str:
     return form.literal(column, value)
 
 
-def select_key(table: Table) -> str:
+def select_key(table: Capture) -> str:
     """The select list whose row is the key as `KeyValue`s."""
     return ", ".join(_form(c).read(quote(c.name)) for c in table.key_columns)
 
 
-def order_by(table: Table) -> str:
+def order_by(table: Capture) -> str:
     """The key's order, for ORDER BY."""
     return ", ".join(quote(name) for name in table.key)
 
 
-def where(table: Table, split: Split) -> str:
+def where(table: Capture, split: Split) -> str:
     """The predicate of `[start, end)`; `TRUE` for the whole table."""
     columns = list(table.key_columns)
     parts = []

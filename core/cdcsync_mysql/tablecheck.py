@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.logical_type import logical_type, lossy
+from cdcsync_core.source_table import Column, TableId, quote
 from cdcsync_core.spec import Override
-from cdcsync_core.table import Column, Table, TableId, quote
-from cdcsync_core.typemap import arrow_type, lossy
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.checks import Check, Level, refused, warned
 from cdcsync_mysql.connection import fetch
@@ -51,7 +52,7 @@ class TableCheck:
     """
 
     id: TableId
-    table: Table | None = None
+    table: Capture | None = None
     checks: tuple[Check, ...] = ()
     columns: tuple[ColumnCheck, ...] = ()
     rows: int = 0
@@ -106,7 +107,7 @@ def check_table(
 
 def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:
     try:
-        target = str(arrow_type(column.type))
+        target = str(logical_type(column.type))
     except CdcError as e:
         error = fail(
             e.reason, f"column {column.name}: {e.found}", needed=e.needed, remedy=e.remedy, table=str(table_id)
@@ -116,7 +117,7 @@ def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:
     found.columns.append(ColumnCheck(column.name, column.type.declared, target, lossy(column)))
 
 
-def _readable(server: Server, table: Table) -> Iterator[Check]:
+def _readable(server: Server, table: Capture) -> Iterator[Check]:
     """SELECT on the captured columns, tried."""
     columns = ", ".join(quote(c.name) for c in table.captured)
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.planner import plan

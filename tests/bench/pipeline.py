@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
@@ -69,7 +70,7 @@ def snapshot(source: Source, folder: Path, table_id: TableId) -> None:
     with connect(source) as connection:
         facts, table = read_facts(connection), read_table(connection, table_id)
         splits = list(plan(connection, table, _CHUNK))
-    target.prepare(TableState(Identity(SYNC, facts.lineage, str(table_id)), table, epoch=1))
+    target.prepare(TableState(Identity(SYNC, facts.lineage, str(table_id)), table, TargetSchema.of(table), epoch=1))
     safe = low(source, facts)
     readers = [SplitReader(source, facts.lineage, table, split, safe, 600) for split in splits]
     files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
@@ -97,7 +98,7 @@ def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
         source=source,
         lineage=facts.lineage,
         replica_id=4_000_000_001,
-        tables={table: state.table},
+        tables={table: state.capture},
         start=state.position,
         ahead={},
         heartbeat_seconds=1.0,

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.table import TableId
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC

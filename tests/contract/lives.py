@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cdcsync_core.table import Table
+from cdcsync_core.capture import Capture
 from cdcsync_spark.sinks.delta import batch as delta_batch
 from cdcsync_spark.sinks.delta import commit as delta_commit
 from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
@@ -53,11 +53,11 @@ class Died(BaseException):
     """Like a SIGKILL: no code of ours but `finally` blocks sees it."""
 
 
-def row_of(table: Table, number: int, text: str) -> Row:
+def row_of(table: Capture, number: int, text: str) -> Row:
     return (number, text) if len(table.key) == 1 else (f"name {number % 7}", number, text)
 
 
-def key_of(table: Table, number: int) -> Row:
+def key_of(table: Capture, number: int) -> Row:
     return row_of(table, number, "")[: len(table.key)]
 
 
@@ -96,7 +96,7 @@ def dying_at(gate: str) -> Iterator[None]:
 class Life(RuleBasedStateMachine):
     """One table, its model and its writer."""
 
-    table: Table
+    table: Capture
     folder: Path
     #: where tables are left when their life ends
     lived: list[Life]

@@ -12,46 +12,50 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.schema_change import Origin
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import AdvancePosition, Append, Build, Change, Commit, Evolve, Target, Upsert
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 SYNC = "shop/orders"
 WATERMARK = LogOffset("binlog.000001", 100)
 Row = tuple[Any, ...]
 
 
-def make_table(columns: Mapping[str, str], key: Sequence[str], database: str = "shop", name: str = "orders") -> Table:
+def make_table(columns: Mapping[str, str], key: Sequence[str], database: str = "shop", name: str = "orders") -> Capture:
     """A table from column name -> declared type; texts are utf8mb4."""
     made = tuple(
         Column(n, SourceType.parse(t, "utf8mb4" if "char" in t or "text" in t else "")) for n, t in columns.items()
     )
-    return Table(TableId(database, name), made, tuple(key))
+    return Capture(SourceTable(TableId(database, name), made), tuple(key))
 
 
 ORDERS = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"])
 
 
 def first_state(
-    table: Table = ORDERS, epoch: int = 1, sync: str = SYNC, log: str = "mysql:uuid", nonce: int = 0
+    table: Capture = ORDERS, epoch: int = 1, sync: str = SYNC, log: str = "mysql:uuid", nonce: int = 0
 ) -> TableState:
-    return TableState(Identity(sync, Lineage.of(log), str(table.id)), table, epoch, resnapshot_nonce=nonce)
+    return TableState(
+        Identity(sync, Lineage.of(log), str(table.id)), table, TargetSchema.of(table), epoch, resnapshot_nonce=nonce
+    )
 
 
-def rows_of(table: Table, rows: Iterable[Row]) -> pa.Table:
+def rows_of(table: Capture, rows: Iterable[Row]) -> pa.Table:
     """Rows as tuples in the order of the columns to the table's schema."""
-    schema = arrow_schema(table)
+    schema = captured_schema(table)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
-def keys_of(table: Table, keys: Iterable[Row]) -> pa.Table:
-    schema = pa.schema([arrow_schema(table).field(k) for k in table.key])
+def keys_of(table: Capture, keys: Iterable[Row]) -> pa.Table:
+    schema = pa.schema([captured_schema(table).field(k) for k in table.key])
     columns = list(zip(*keys, strict=True)) or [()] * len(schema)
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
@@ -66,11 +70,11 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=repr)
 
 
-def stage(target: Target, table: Table, rows: Iterable[Row], name: str = "wave") -> Append:
+def stage(target: Target, table: Capture, rows: Iterable[Row], name: str = "wave") -> Append:
     return Append(target.stage(table, rows_of(table, rows).to_batches(), name))
 
 
-def whole_snapshot(target: Target, rows: Iterable[Row], table: Table = ORDERS, epoch: int = 1) -> TableState:
+def whole_snapshot(target: Target, rows: Iterable[Row], table: Capture = ORDERS, epoch: int = 1) -> TableState:
     """The table read in one wave: created, filled, its position the watermark."""
     target.prepare(first_state(table, epoch))
     append = stage(target, table, rows)
@@ -96,12 +100,12 @@ def batch(number: int, change: Change, epoch: int = 1) -> Build:
     return build
 
 
-def with_table(state: TableState, table: Table) -> TableState:
+def with_table(state: TableState, table: Capture) -> TableState:
     """The same state of a table with another definition."""
-    return replace(state, table=table)
+    return replace(state, capture=table, schema=TargetSchema.of(table))
 
 
-def step(number: int, table: Table, origins: Sequence[Origin], epoch: int = 1) -> Build:
+def step(number: int, table: Capture, origins: Sequence[Origin], epoch: int = 1) -> Build:
     """The batch `number` that gives the rows the columns of `table`."""
     plain = batch(number, Evolve(tuple(origins)), epoch)
 
@@ -125,7 +129,7 @@ def stamp(epoch: int = 1) -> Build:
 class Model:
     """What the target must hold: key -> row."""
 
-    table: Table
+    table: Capture
     rows: dict[Row, Row] = field(default_factory=dict)
 
     def key(self, row: Row) -> Row:

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.table import Table
 from cdcsync_spark.sinks.base import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import delta_rs
 from cdcsync_spark.sinks.delta import merge as delta_merge
@@ -55,7 +55,7 @@ def orders(sink: DeltaSink) -> DeltaTarget:
     return target
 
 
-def merge(table: Table, upserts: list[Row], deletes: list[Row] | None = None) -> Upsert:
+def merge(table: Capture, upserts: list[Row], deletes: list[Row] | None = None) -> Upsert:
     return Upsert(rows_of(table, upserts), keys_of(table, deletes or []))
 
 
@@ -80,7 +80,7 @@ def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 
     )
 
 
-def partition(target: DeltaTarget, table: Table, by: str, rows: list[Row]) -> None:
+def partition(target: DeltaTarget, table: Capture, by: str, rows: list[Row]) -> None:
     new = {"mode": "overwrite", "schema_mode": "overwrite", "partition_by": [by]}
     write_deltalake(target.uri, rows_of(table, rows), **new)  # type: ignore[call-overload]
 

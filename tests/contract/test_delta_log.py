@@ -237,7 +237,7 @@ def test_statistics_leave_out_what_delta_rs_writes_wrongly(local: DeltaTarget) -
     from decimal import Decimal
 
     table = make_table({"id": "bigint(20) unsigned", "n": "int(11)", "note": "text"}, ["id"])
-    table = replace(table, id=ORDERS.id)
+    table = table.named(ORDERS.id)
     whole_snapshot(local, [], table)
     top = Decimal(2**64 - 1)
     local.commit(1, batch(1, Upsert(rows_of(table, [(top, 1, "x")]), keys_of(table, []))))

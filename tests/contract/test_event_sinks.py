@@ -14,15 +14,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.state import TableState
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.sinks.base import Append, Commit, Emit, Replace, Sink, Target, Upsert
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from contract.sinkcase import ORDERS, SYNC, first_state, rows_of
 from support.event_consumer import CheckingConsumer, Event
 from support.memory_target import MemorySink, MemoryTarget
@@ -78,7 +78,7 @@ class Source:
             f"{path}.json",
             Transactions([TransactionId(LogOffset(FILE, e)) for e in ends], [1700000000.0 + e for e in ends]),
         )
-        schema = changes_schema(arrow_schema(ORDERS))
+        schema = changes_schema(captured_schema(ORDERS))
         columns = list(zip(*images, strict=True)) or [()] * len(schema)
         rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
         with pa.OSFile(f"{path}.arrow", "wb") as sink, pa.ipc.new_file(sink, schema) as writer:

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.schema_change import Filled, Kept
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.table import Table, TableId
 from cdcsync_spark.sinks.base import (
     AdvancePosition,
     Append,
@@ -210,7 +211,7 @@ WIDER = make_table(
 )
 
 
-def read_again(sink: Sink, table: Table, rows: list[tuple[object, ...]], nonce: int) -> TableState:
+def read_again(sink: Sink, table: Capture, rows: list[tuple[object, ...]], nonce: int) -> TableState:
     """R5: staged beside the table in two waves, published by one commit, the side discarded."""
     main, side = sink.target(table.id), sink.target(table.id, generation=nonce)
     side.prepare(first_state(table, nonce=nonce))
@@ -309,7 +310,7 @@ HOSTILE = [
 def test_tables_with_hostile_names_lie_apart_and_inside_the_lake(sink: Sink) -> None:
     ids = [TableId(database, name) for database in ("..", "a/b") for name in HOSTILE]
     for n, table_id in enumerate(ids):
-        whole_snapshot(sink.target(table_id), [(n, str(table_id)[:20])], replace(ORDERS, id=table_id))
+        whole_snapshot(sink.target(table_id), [(n, str(table_id)[:20])], ORDERS.named(table_id))
     for n, table_id in enumerate(ids):
         assert content(sink.target(table_id)) == [(n, str(table_id)[:20])]
 

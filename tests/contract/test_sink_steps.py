@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
-from cdcsync_core.table import Table
 from cdcsync_spark.sinks.base import Empty, Evolve, Sink, Target, Upsert
 from contract.sinkcase import Row, batch, content, in_order, keys_of, make_table, rows_of, step, whole_snapshot
 
@@ -21,13 +21,13 @@ ROWS: list[Row] = [
 ]
 
 
-def after(**columns: str) -> Table:
+def after(**columns: str) -> Capture:
     return make_table(columns, ["id"])
 
 
 KEPT = [Kept(name) for name in BEFORE]
 #: the columns after a step, their origins, a row and what becomes of it
-STEPS: dict[str, tuple[Table, list[Origin], list[Row]]] = {
+STEPS: dict[str, tuple[Capture, list[Origin], list[Row]]] = {
     "nothing": (TABLE, [*KEPT], ROWS),
     "a column added": (after(**BEFORE, x="int(11)"), [*KEPT, Filled()], [(*r, None) for r in ROWS]),
     "a column added and filled": (

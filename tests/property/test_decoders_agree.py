@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent
@@ -22,7 +22,7 @@ from cdcsync_spark.wire.binlog.rows import Decoded, decode
 from support.images import KINDS, Kind, image, rows_event, table_of
 
 
-def _outcome(table: Table, events: Sequence[RowsEvent], decoder: Decoder, befores: bool) -> Decoded | None:
+def _outcome(table: Capture, events: Sequence[RowsEvent], decoder: Decoder, befores: bool) -> Decoded | None:
     """None for a DecodeError; any other exception fails the test."""
     try:
         return decode(table, events, list(range(len(events))), decoder, befores=befores)
@@ -30,7 +30,7 @@ def _outcome(table: Table, events: Sequence[RowsEvent], decoder: Decoder, before
         return None
 
 
-def _agree(table: Table, events: Sequence[RowsEvent], *, befores: bool = True) -> Decoded | None:
+def _agree(table: Capture, events: Sequence[RowsEvent], *, befores: bool = True) -> Decoded | None:
     found = _outcome(table, events, Decoder.VECTORIZED, befores)
     expected = _outcome(table, events, Decoder.REFERENCE, befores)
     assert (found is None) == (expected is None)

@@ -24,10 +24,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
 from cdcsync_core.manifest import load_manifest
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.view import TableView, entry_text
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, load, serialised, z85
@@ -157,9 +158,11 @@ _BODIES = {
         (165, query("x", status=_STATUS)[:-1] + b"\x82\0\0\0\x10"),
     ],
 }
-_T = Table(
-    TableId("shop", "t"),
-    (Column("id", SourceType.parse("int")), Column("v", SourceType.parse("varchar(10)", "utf8mb4"))),
+_T = Capture(
+    SourceTable(
+        TableId("shop", "t"),
+        (Column("id", SourceType.parse("int")), Column("v", SourceType.parse("varchar(10)", "utf8mb4"))),
+    ),
     ("id",),
 )
 

@@ -19,13 +19,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, TransientError, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
@@ -55,9 +57,9 @@ LONG = 3
 Content = dict[int, int]
 
 
-def definition(name: str) -> Table:
+def definition(name: str) -> Capture:
     columns = (Column("id", SourceType.parse("int"), False), Column("v", SourceType.parse("int"), False))
-    return Table(TableId("shop", name), columns, ("id",))
+    return Capture(SourceTable(TableId("shop", name), columns), ("id",))
 
 
 MAPS = {
@@ -237,6 +239,7 @@ class Lake:
         state = TableState(
             Identity("default/shop", Lineage.of("log"), f"shop.{name}"),
             definition(name),
+            TargetSchema.of(definition(name)),
             epoch=1,
             finished=Intervals().add(WHOLE),
             low=position,
@@ -266,9 +269,9 @@ class Run:
         self.folder = str(folder)
         states = {n: t.state for n, t in lake.targets.items() if t.state}
         tables = {f"shop.{n}": StreamTable(f"shop.{n}", lake.targets[n], s, 0.0) for n, s in states.items()}  # type: ignore[arg-type]
-        positions = {s.table.id: s.position for s in states.values() if s.position}
+        positions = {s.capture.id: s.position for s in states.values() if s.position}
         start = meet_all(list(positions.values()))
-        definitions = {s.table.id: s.table for s in states.values()}
+        definitions = {s.capture.id: s.capture for s in states.values()}
         self.applier = Applier(tables, epoch, start, lambda: 0.0)
         self.assembler = TransactionAssembler(definitions, start, positions, Spool(str(folder), memory))
         self.writer = BatchWriter(folder, definitions, befores=False)

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.json_binary import json_text
@@ -54,9 +55,11 @@ _LOG = [
     event(PAYLOAD, bytes([2, 1, 0, 1, 1, len(_STREAM), 0]) + _STREAM, end=900),
     event(XA_PREPARE, b"\1" + struct.pack("<III", 7, 1, 2) + b"abc", end=1000),
 ]
-_TABLE = Table(
-    TableId("shop", "t"),
-    (Column("id", SourceType.parse("int")), Column("v", SourceType.parse("varchar(10)", "utf8mb4"))),
+_TABLE = Capture(
+    SourceTable(
+        TableId("shop", "t"),
+        (Column("id", SourceType.parse("int")), Column("v", SourceType.parse("varchar(10)", "utf8mb4"))),
+    ),
     ("id",),
 )
 _EVERY_TYPE = [
@@ -133,7 +136,9 @@ def test_events_of_any_kind(kind: int, body: bytes, flavor: Flavor) -> None:
 @given(st.sampled_from(_EVERY_TYPE), st.binary(max_size=60), st.sampled_from(Operation))
 def test_images_of_any_bytes(column: tuple[str, MappedColumn], body: bytes, operation: Operation) -> None:
     declared, mapped = column
-    table = Table(TableId("shop", "t"), (Column("c", SourceType.parse(declared, _CHARSETS.get(declared))),), ("c",))
+    table = Capture(
+        SourceTable(TableId("shop", "t"), (Column("c", SourceType.parse(declared, _CHARSETS.get(declared))),)), ("c",)
+    )
     rows_event = RowsEvent(table.id, TableMap(1, table.id, (mapped,)), operation, body, len(body))
     error = _error(lambda: decode(table, [rows_event], [0]))
     assert error is None or error.table == "shop.t"

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from pymysql.err import MySQLError
 
-from cdcsync_core.change import ChangeKind
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
-from cdcsync_core.table import Table
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     Operation,
@@ -27,6 +26,7 @@ from cdcsync_spark.wire.binlog.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.binlog.rows import decode
+from cdcsync_spark.wire.columns.change import ChangeKind
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from support.dump import changes, definition, log_end, read_log
@@ -59,7 +59,7 @@ class Log:
         return read_log(self.server, self.start)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> Capture:
         return definition(self.server, self.database, "t")
 
     def ids(self, facts: list[Fact]) -> list[Shape]:

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import changes_schema
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_spark.wire.columns.change import changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -219,7 +219,7 @@ def _assert_same(server: Server, database: str, statements: Sequence[str]) -> No
     server.run(*_SESSION, *statements, db=database)
     table = definition(server, database, "t")
     decoded = changes(server, table, start)
-    assert decoded.batch.schema == changes_schema(arrow_schema(table))
+    assert decoded.batch.schema == changes_schema(captured_schema(table))
     names = ", ".join(_selected(c.name, c.type.base) for c in table.columns)
     expected = server.query(f"SELECT {names} FROM t ORDER BY id", db=database)
     nulled = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
 from cdcsync_mysql.catalog import read_table, resolve
 from cdcsync_mysql.connection import connect, fetch
@@ -267,9 +267,13 @@ def test_what_only_mariadb_has(statement: str, any_mariadb: Server, fresh_databa
 
 def test_an_account_that_may_only_select_sees_the_same(any_server: Server, fresh_database: FreshDatabase) -> None:
     d = fresh_database(any_server)
-    any_server.run("CREATE TABLE t (id INT PRIMARY KEY, p INT, UNIQUE KEY (p))", db=d)
+    generated = "g INT GENERATED ALWAYS AS (p + 1) STORED, v INT GENERATED ALWAYS AS (p) VIRTUAL"
+    columns = f"id INT PRIMARY KEY AUTO_INCREMENT, p INT, w TIMESTAMP DEFAULT CURRENT_TIMESTAMP, {generated}"
+    any_server.run(f"CREATE TABLE t ({columns}, UNIQUE KEY other (p)) DEFAULT CHARSET latin1", db=d)
     any_server.create_user("reader", "pw", ["SELECT"], on=f"{d}.*")
     with connected(any_server) as (connection, _), connect(source_of(any_server, "reader", "pw")) as reader:
-        assert read_table(reader, TableId(d, "t")) == read_table(connection, TableId(d, "t"))
+        found = read_table(reader, TableId(d, "t"))
+        assert found == read_table(connection, TableId(d, "t"))
+        assert found.source.facts == ("latin1", frozenset({"g", "v"}), "id", frozenset({"other"}))
         assert resolve(reader, TableSelection((".*",))).tables == (TableId(d, "t"),)
         assert fetch(reader, "SELECT CURRENT_USER()") == [("reader@%",)]

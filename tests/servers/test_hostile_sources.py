@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync, Spec
-from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_mysql import question
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question
@@ -30,7 +31,7 @@ from support.servers import Server
 from support.source import source_of
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
-_TABLE = Table(TableId("d", "t"), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+_TABLE = Capture(SourceTable(TableId("d", "t"), (Column("id", SourceType.parse("int"), nullable=False),)), ("id",))
 Way = Callable[[Hostile, Any], None]
 #: far more than a client's and a server's socket buffers hold
 _UNBOUNDED = 64 * 2**20
@@ -223,7 +224,7 @@ def test_a_plan_of_a_real_server_is_whole_and_leaves_no_connection(
     database, source = fresh_database(mariadb1011), ClusterSource()
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_900", db=database)
     mariadb1011.create_user("cdc", "pw")
-    table, resource = replace(_TABLE, id=TableId(database, "t")), _resource("one", mariadb1011.port)
+    table, resource = _TABLE.named(TableId(database, "t")), _resource("one", mariadb1011.port)
     resource = resource.model_copy(update={"spec": _with_chunks(resource.spec, 100)})
     splits = list(source.splits(resource, account, table, None))
     assert (splits[0].start, splits[-1].end) == (None, None)

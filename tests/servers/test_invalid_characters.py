@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
+from cdcsync_core.logical_type import INCOMPLETE
 from cdcsync_core.run import Decoder, ExitCode
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import INCOMPLETE
 from cdcsync_spark.wire.columns.charset_tables import SINGLE_BYTE
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
@@ -60,7 +60,7 @@ def _sequences(charset: str) -> list[bytes]:
     return _ONE if charset in SINGLE_BYTE else _ONE + _TWO + _MORE.get(charset, [])
 
 
-def _from_the_log(server: Server, table: Table, start: object) -> pa.Table:
+def _from_the_log(server: Server, table: Capture, start: object) -> pa.Table:
     found = changes(server, table, start)  # type: ignore[arg-type]
     return pa.table(found.batch.columns[2:], names=[c.name for c in table.captured])
 

@@ -9,9 +9,10 @@ from itertools import islice, pairwise
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql import planner
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Connection, fetch
@@ -126,17 +127,17 @@ KEYS = [
 
 
 @pytest.fixture
-def key_tables(any_server: Server) -> list[tuple[Keys, Table]]:
+def key_tables(any_server: Server) -> list[tuple[Keys, Capture]]:
     """All the tables on one server, made once."""
     if any_server.variant not in _MADE:
         _MADE[any_server.variant] = _create_all(any_server)
     return _MADE[any_server.variant]
 
 
-_MADE: dict[str, list[tuple[Keys, Table]]] = {}
+_MADE: dict[str, list[tuple[Keys, Capture]]] = {}
 
 
-def _create_all(server: Server) -> list[tuple[Keys, Table]]:
+def _create_all(server: Server) -> list[tuple[Keys, Capture]]:
     database = server.create_database()
     cases = [keys for keys in KEYS if keys.flavor in ("", server.flavor)]
     for keys in cases:
@@ -161,15 +162,15 @@ def _column_names(keys: Keys) -> str:
     return ", ".join(k.split()[0] for k in keys.key.split(", "))
 
 
-def _table(connection: Connection, database: str, name: str) -> Table:
+def _table(connection: Connection, database: str, name: str) -> Capture:
     return read_table(connection, TableId(database, name))
 
 
-def _count(connection: Connection, table: Table, split: Split) -> int:
+def _count(connection: Connection, table: Capture, split: Split) -> int:
     return int(fetch(connection, f"SELECT COUNT(*) FROM {table.id.quoted} WHERE {where(table, split)}")[0][0])
 
 
-def _keys_in(connection: Connection, table: Table, split: Split) -> list[tuple[object, ...]]:
+def _keys_in(connection: Connection, table: Capture, split: Split) -> list[tuple[object, ...]]:
     sql = f"SELECT {select_key(table)} FROM {table.id.quoted} WHERE {where(table, split)} ORDER BY {order_by(table)}"
     return fetch(connection, sql)
 
@@ -180,7 +181,7 @@ def _assert_adjacent(splits: list[Split], frontier: Bound = None) -> None:
     assert all(a.end == b.start is not None for a, b in pairwise(splits))
 
 
-def test_splits_cover_the_table_once(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
+def test_splits_cover_the_table_once(any_server: Server, key_tables: list[tuple[Keys, Capture]]) -> None:
     """Before and after keys are inserted that the plan knows nothing of."""
     with connected(any_server) as (connection, _):
         for keys, table in key_tables:
@@ -198,12 +199,12 @@ def test_splits_cover_the_table_once(any_server: Server, key_tables: list[tuple[
             assert keys.distinct or sum(map(len, later)) == sum(map(len, parts)) + added, keys.name
 
 
-def _assert_whole(connection: Connection, table: Table, parts: list[list[tuple[object, ...]]]) -> None:
+def _assert_whole(connection: Connection, table: Capture, parts: list[list[tuple[object, ...]]]) -> None:
     """The parts, one after the other, are the table in key order: no row twice, none missing."""
     assert [key for part in parts for key in part] == _keys_in(connection, table, Split()), table.id.name
 
 
-def _insert_later(server: Server, keys: Keys, table: Table) -> int:
+def _insert_later(server: Server, keys: Keys, table: Capture) -> int:
     """How many rows were new: the tables are shared by tests."""
     with server.connect(db=table.id.database) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = '', time_zone = '+00:00'")
@@ -213,7 +214,7 @@ def _insert_later(server: Server, keys: Keys, table: Table) -> int:
         )
 
 
-def test_a_plan_goes_on_from_a_frontier(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
+def test_a_plan_goes_on_from_a_frontier(any_server: Server, key_tables: list[tuple[Keys, Capture]]) -> None:
     """R7: unfinished splits are planned again from what is finished."""
     with connected(any_server) as (connection, _):
         for _keys, table in key_tables:
@@ -225,7 +226,7 @@ def test_a_plan_goes_on_from_a_frontier(any_server: Server, key_tables: list[tup
             _assert_whole(connection, table, [_keys_in(connection, table, split) for split in (*done, *rest)])
 
 
-def test_a_split_is_a_range_scan(any_server: Server, key_tables: list[tuple[Keys, Table]]) -> None:
+def test_a_split_is_a_range_scan(any_server: Server, key_tables: list[tuple[Keys, Capture]]) -> None:
     """A split costs its own rows, in the middle of the table as well (composite and ENUM keys
     included)."""
     with connected(any_server) as (connection, _):
@@ -239,7 +240,7 @@ def test_a_split_is_a_range_scan(any_server: Server, key_tables: list[tuple[Keys
             assert read <= size + 50, f"{keys.name}: {read} rows read for {size}: {where(table, middle)}"
 
 
-def _rows_read(connection: Connection, table: Table, split: Split) -> int:
+def _rows_read(connection: Connection, table: Capture, split: Split) -> int:
     fetch(connection, "FLUSH STATUS")
     fetch(connection, f"SELECT * FROM {table.id.quoted} WHERE {where(table, split)}")
     counters = fetch(connection, "SHOW SESSION STATUS LIKE 'Handler_read%'")

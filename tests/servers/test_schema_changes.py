@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from cdcsync_core.schema_change import Definition, Emptied, Followed, Kind, Renamed, Stop
-from cdcsync_core.table import TableId
+from cdcsync_core.capture import Capture
+from cdcsync_core.schema_change import Emptied, Followed, Kind, Renamed, Stop
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.table_definition import read_definition
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.schema_change import apply
@@ -99,12 +99,12 @@ class World:
 
     def __init__(self, server: Server, database: str, *names: str) -> None:
         self.server, self.database = server, database
-        self.definitions = {d.table.id: d for d in map(self.definition, names)}
+        self.definitions = {d.id: d for d in map(self.definition, names)}
         self.start = log_end(server)
 
-    def definition(self, name: str) -> Definition:
+    def definition(self, name: str) -> Capture:
         with self.server.connect(db=self.database) as connection:
-            return read_definition(connection, read_table(connection, TableId(self.database, name)))
+            return read_table(connection, TableId(self.database, name))
 
     def outcomes(self) -> list[dict[str, object]]:
         """Of each statement since then, by the table's name."""

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pymysql
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.stream import applier
 from cdcsync_spark.stream.crash_repair import Piece, Repair
@@ -291,13 +292,13 @@ class Credulous(Stepwise):
 
     def repair(self) -> Repair:
         class Nothing:
-            def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
+            def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
                 return {}
 
             def passed(self, before: Position, place: LogOffset) -> Position:
                 raise AssertionError("nothing is repaired")
 
-            def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
+            def pieces(self, table: Capture, keys: pa.Table, passed: Position) -> Iterator[Piece]:
                 raise AssertionError("nothing is repaired")
 
         return Nothing()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pymysql.err import MySQLError
 
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
@@ -50,7 +51,7 @@ class World:
         names = ", ".join(f"`{c.name}`" for c in self.table.columns)
         return {row[0]: row for row in self.server.query(f"SELECT {names} FROM t", db=self.database)}
 
-    def definition(self) -> Table:
+    def definition(self) -> Capture:
         with self.server.connect(db=self.database) as connection:
             return read_table(connection, self.table.id, key=self.table.key)
 

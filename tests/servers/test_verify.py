@@ -20,10 +20,10 @@ import pymysql
 import pytest
 import yaml
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
-from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Progress, Step, TableResult, VerifyConfig, verdict
 from cdcsync_spark.sinks.base import Append, Commit, Upsert
 from cdcsync_spark.verify.comparison import open_comparison
@@ -66,7 +66,7 @@ def tamper(sync: SmallSync, table: str, upserts: list[dict[str, object]], delete
     schema = target.open_snapshot().schema
     state = target.last_commit()
     assert state is not None
-    keys = pa.schema([schema.field(k) for k in state.table.key])
+    keys = pa.schema([schema.field(k) for k in state.capture.key])
     change = Upsert(pa.Table.from_pylist(upserts, schema), pa.Table.from_pylist(deletes, keys))
     target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), change))
 
@@ -383,7 +383,7 @@ def run_command(sync: SmallSync, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-def _table(sync: SmallSync, name: str) -> Table:
+def _table(sync: SmallSync, name: str) -> Capture:
     state = sync.target(name).last_commit()
     assert state is not None
-    return state.table
+    return state.capture

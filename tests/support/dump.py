@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser
@@ -45,7 +46,7 @@ def read_log(
     return [fact for event in raw_events(server, start) for fact in parser.feed(event)]
 
 
-def definition(server: Server, database: str, name: str, key: tuple[str, ...] = ("id",), **options: Any) -> Table:
+def definition(server: Server, database: str, name: str, key: tuple[str, ...] = ("id",), **options: Any) -> Capture:
     """A table as information_schema shows it."""
     rows = server.query(
         "SELECT column_name, column_type, character_set_name, is_nullable, collation_name"
@@ -54,10 +55,10 @@ def definition(server: Server, database: str, name: str, key: tuple[str, ...] = 
         name,
     )
     columns = tuple(Column(n, SourceType.parse(t, c), nullable == "YES", o or "") for n, t, c, nullable, o in rows)
-    return Table(TableId(database, name), columns, key, **options)
+    return Capture(SourceTable(TableId(database, name), columns), key, **options)
 
 
-def changes(server: Server, table: Table, start: Position) -> Decoded:
+def changes(server: Server, table: Capture, start: Position) -> Decoded:
     """The changes of one table from `start` to the end of the binlog, transactions numbered by
     event; both decoders agree."""
     facts = read_log(server, start, wanted=lambda t: t == table.id)

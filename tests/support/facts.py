@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.image import layout
@@ -46,12 +47,12 @@ class Kind:
 Stored = Sequence[bytes | None]
 
 
-def table_of(kinds: Sequence[Kind], excluded: frozenset[str] = frozenset()) -> tuple[Table, TableMap]:
+def table_of(kinds: Sequence[Kind], excluded: frozenset[str] = frozenset()) -> tuple[Capture, TableMap]:
     """A table with the columns c0, c1, ..., the first of them its key."""
     names = [f"c{i}" for i in range(len(kinds))]
     columns = tuple(k.column(n) for k, n in zip(kinds, names, strict=True))
     mapped = tuple(k.mapped(n) for k, n in zip(kinds, names, strict=True))
-    return Table(TABLE, columns, ("c0",), excluded), TableMap(1, TABLE, mapped)
+    return Capture(SourceTable(TABLE, columns), ("c0",), excluded), TableMap(1, TABLE, mapped)
 
 
 def image(table_map: TableMap, row: Stored) -> bytes:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.report import TableParts, TableReport
 from cdcsync_core.run import RunKind
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
@@ -30,9 +31,11 @@ PASSWORD = "hunter2-never-shown"
 WHOLE = [{"start": None, "end": None}]
 
 
-def table(name: str) -> Table:
+def table(name: str) -> Capture:
     database, _, bare = name.partition(".")
-    return Table(TableId(database, bare), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+    return Capture(
+        SourceTable(TableId(database, bare), (Column("id", SourceType.parse("int"), nullable=False),)), ("id",)
+    )
 
 
 def place(offset: int) -> dict[str, Any]:
@@ -121,7 +124,7 @@ class InProcessSync:
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         return LogOffset("binlog.000001", 1000)
 
-    def splits(self, resource: CdcSync, secrets: Path, _: Table, start: Bound) -> Iterator[Split]:
+    def splits(self, resource: CdcSync, secrets: Path, _: Capture, start: Bound) -> Iterator[Split]:
         for end in [(i * 10,) for i in range(1, 1500)]:
             yield Split(start, end)
             start = end

@@ -23,11 +23,11 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.schema_change import Converted, Filled, Origin
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.table import Table, TableId
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import (
     AdvancePosition,
     Append,
@@ -48,6 +48,7 @@ from cdcsync_spark.sinks.base import (
     refuse_other_identity,
     refuse_superseded,
 )
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.event_consumer import Event, events_of
 
 Row = dict[str, Any]
@@ -95,8 +96,8 @@ class MemoryTarget:
     def last_commit(self) -> TableState | None:
         return self.state
 
-    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
-        rows = pa.Table.from_batches(batches, arrow_schema(table))
+    def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
+        rows = pa.Table.from_batches(batches, captured_schema(table))
         if not rows.num_rows:
             return ()
         part = StagedPart(KIND, rows.num_rows, f"{name}-{uuid.uuid4().hex}")
@@ -167,18 +168,18 @@ class MemoryTarget:
         assert isinstance(commit.change, Append)
         staged = commit.change.staged
         assert not set(staged) & set(self.parts)
-        made = self._staged_rows(staged, commit.state.table)
+        made = self._staged_rows(staged, commit.state.capture)
         assert not made.keys() & self.rows.keys(), "a key twice"
         self.rows = self.rows | made
         self.parts += staged
 
     def replace(self, commit: Commit) -> None:
         assert isinstance(commit.change, Replace)
-        self.rows = self._staged_rows(commit.change.staged, commit.state.table)
+        self.rows = self._staged_rows(commit.change.staged, commit.state.capture)
         self.parts = commit.change.staged
 
     def upsert(self, commit: Commit) -> None:
-        change, key = commit.change, commit.state.table.key
+        change, key = commit.change, commit.state.capture.key
         assert isinstance(change, Upsert)
         assert self.published is None or self.published != commit.state.resnapshot_nonce, "a fold after the snapshot"
         upserts, deletes = keyed(change.upserts, key), keyed(change.deletes, key)
@@ -186,9 +187,9 @@ class MemoryTarget:
         self.rows = {k: row for k, row in self.rows.items() if k not in deletes} | upserts
 
     def evolve(self, commit: Commit) -> None:
-        change, table = commit.change, commit.state.table
+        change, table = commit.change, commit.state.capture
         assert isinstance(change, Evolve)
-        names = arrow_schema(table).names
+        names = captured_schema(table).names
         rows = (dict(zip(names, (_taken(row, o) for o in change.origins), strict=True)) for row in self.rows.values())
         self.rows = {tuple(row[k] for k in table.key): row for row in rows}
 
@@ -216,7 +217,7 @@ class MemoryTarget:
         self.events = [Event("+I", row, 0) for row in self.rows.values()]
         self.published = state.resnapshot_nonce
 
-    def _staged_rows(self, staged: Staged, table: Table) -> Rows:
+    def _staged_rows(self, staged: Staged, table: Capture) -> Rows:
         made: Rows = {}
         for part in staged:
             if part.kind != KIND:
@@ -272,7 +273,7 @@ class MemorySnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        return arrow_schema(self.state.table)
+        return captured_schema(self.state.capture)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None

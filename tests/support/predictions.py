@@ -13,11 +13,11 @@ from typing import Any
 
 from pymysql.err import MySQLError
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Definition, Emptied, Filled, Followed, Kind, Outcome, unchanged
-from cdcsync_core.table import TableId, quote
+from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, unchanged
+from cdcsync_core.source_table import TableId, quote
 from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.table_definition import read_definition
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.schema_change import apply_to
@@ -40,10 +40,10 @@ class Played:
 
     case: Case
     table: TableId
-    before: Definition
+    before: Capture
     rows: Rows
     refused: str = ""
-    after: Definition | None = None
+    after: Capture | None = None
     rows_after: Rows = field(default_factory=dict)
 
 
@@ -114,8 +114,8 @@ class Bench:
         template = self._template(case.table)
         definition = self._definition(TableId(template, "t"))
         assert definition is not None
-        assert definition.generated is not None
-        names = ", ".join(quote(c.name) for c in definition.table.columns if c.name not in definition.generated)
+        assert definition.source.generated is not None
+        names = ", ".join(quote(c.name) for c in definition.columns if c.name not in definition.source.generated)
         self._run(f"CREATE DATABASE {database} CHARACTER SET utf8mb4", f"USE {database}")
         self._run(f"CREATE TABLE t LIKE {template}.t", f"INSERT INTO t ({names}) SELECT {names} FROM {template}.t")
         if _OTHER_TABLES.search(" ".join(case.run)):
@@ -137,26 +137,26 @@ class Bench:
         with suppress(MySQLError), self._writer.cursor() as cursor:
             cursor.execute("SET sql_mode = ''")
             cursor.execute(f"USE {played.table.database}")
-            cursor.execute(_WRITE.format(key=quote(played.after.table.key[0])))
+            cursor.execute(_WRITE.format(key=quote(played.after.key[0])))
 
     def _run(self, *statements: str) -> None:
         for statement in statements:
             self._cursor.execute(statement)
 
-    def _definition(self, table: TableId) -> Definition | None:
+    def _definition(self, table: TableId) -> Capture | None:
         """None, too, for a table of which there is no copy."""
         try:
-            return read_definition(self._admin, read_table(self._admin, table))
+            return read_table(self._admin, table)
         except CdcError:
             return None
 
-    def _rows(self, definition: Definition) -> Rows:
+    def _rows(self, definition: Capture) -> Rows:
         """A FLOAT as a DOUBLE, because its text has six digits."""
-        names = [c.name for c in definition.table.columns]
-        shown = (f"{quote(c.name)}{' * 1e0' if c.type.base == 'float' else ''}" for c in definition.table.columns)
+        names = [c.name for c in definition.columns]
+        shown = (f"{quote(c.name)}{' * 1e0' if c.type.base == 'float' else ''}" for c in definition.columns)
         self._cursor.execute(f"SELECT {', '.join(shown)} FROM t")
         rows = [dict(zip(names, map(_plain, row), strict=True)) for row in self._cursor.fetchall()]
-        return {row[definition.table.key[0]]: row for row in rows}
+        return {row[definition.key[0]]: row for row in rows}
 
     def judge(self) -> list[Verdict]:
         """One verdict for each case that the server did not refuse."""
@@ -206,7 +206,7 @@ def _predicted(played: Played, statements: list[Statement]) -> tuple[Outcome, Ro
     return (Emptied(definition), {}) if isinstance(result, Emptied) else (_with(result, definition), rows)
 
 
-def _with(result: Outcome, definition: Definition) -> Followed:
+def _with(result: Outcome, definition: Capture) -> Followed:
     assert isinstance(result, Followed)
     return Followed(result.before, definition, result.origins)
 
@@ -214,8 +214,8 @@ def _with(result: Outcome, definition: Definition) -> Followed:
 def _applied(outcome: Followed | Emptied, rows: Rows) -> Rows:
     if isinstance(outcome, Emptied):
         return {}
-    columns = outcome.after.table.columns
-    key = outcome.after.table.key[0]
+    columns = outcome.after.columns
+    key = outcome.after.key[0]
     found = [
         {
             column.name: _plain(origin.value) if isinstance(origin, Filled) else row[origin.source]
@@ -226,7 +226,7 @@ def _applied(outcome: Followed | Emptied, rows: Rows) -> Rows:
     return {row[key]: row for row in found}
 
 
-def _compared(predicted: Definition, rows: Rows, played: Played, table_map: TableMap | None) -> list[str]:
+def _compared(predicted: Capture, rows: Rows, played: Played, table_map: TableMap | None) -> list[str]:
     if played.after is None:
         return ["the table is gone, or not to be copied"]
     wrong = [
@@ -244,22 +244,22 @@ def _compared(predicted: Definition, rows: Rows, played: Played, table_map: Tabl
     return wrong
 
 
-def _of_definition(predicted: Definition, found: Definition) -> list[str]:
+def _of_definition(predicted: Capture, found: Capture) -> list[str]:
     """What was predicted and is not so; what was left unknown is no prediction."""
     wrong = []
-    mine, theirs = predicted.table, found.table
-    if (mine.key, mine.key_index) != (theirs.key, theirs.key_index):
-        wrong.append(f"the key {theirs.key}, not {mine.key}")
+    mine, theirs = predicted.source, found.source
+    if (predicted.key, predicted.key_index) != (found.key, found.key_index):
+        wrong.append(f"the key {found.key}, not {predicted.key}")
     if [c.name for c in mine.columns] != [c.name for c in theirs.columns]:
         return [*wrong, f"columns {[c.name for c in theirs.columns]}, not {[c.name for c in mine.columns]}"]
     for a, b in zip(mine.columns, theirs.columns, strict=True):
         if (a.type, a.nullable) != (b.type, b.nullable) or (a.collation and a.collation != b.collation):
             wrong.append(f"{b}, not {a}")
     facts = {
-        "charset": (predicted.charset, found.charset, ""),
-        "generated": (predicted.generated, found.generated, None),
-        "auto_increment": (predicted.auto_increment, found.auto_increment, ""),
-        "unique": (predicted.unique, found.unique, None),
+        "charset": (mine.charset, theirs.charset, ""),
+        "generated": (mine.generated, theirs.generated, None),
+        "auto_increment": (mine.auto_increment, theirs.auto_increment, ""),
+        "unique": (mine.unique, theirs.unique, None),
     }
     return wrong + [f"{n}: {b}, not {a}" for n, (a, b, unknown) in facts.items() if a != unknown and a != b]
 

@@ -23,10 +23,11 @@ import yaml
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import meet_all
 from cdcsync_core.run import TablePhase
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import Status, TableStatus
-from cdcsync_core.table import TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table, resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
@@ -119,7 +120,7 @@ class SmallSync:
             splits = list(plan(connection, table, self.chunk_size))
         target = self.sink.target(table_id)
         identity = Identity(self.resource.full_name, self.facts.lineage, str(table_id))
-        target.prepare(TableState(identity, table, epoch=1))
+        target.prepare(TableState(identity, table, TargetSchema.of(table), epoch=1))
         safe = LowMark(self.source, self.facts).take()
         readers = [SplitReader(self.source, self.facts.lineage, table, s, safe, 60) for s in splits]
         files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
@@ -163,12 +164,12 @@ class Stream:
         self.tables = {
             n: StreamTable(n, t.writer(sync.folder), _state(t), time.monotonic()) for n, t in sync.targets.items()
         }
-        positions = {t.state.table.id: t.state.position for t in self.tables.values() if t.state.position}
+        positions = {t.state.capture.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
         self.applier = Applier(self.tables, 1, start, time.monotonic, repair_of(sync.source, sync.facts.lineage))
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
-        definitions = {t.state.table.id: t.state.table for t in self.tables.values()}
+        definitions = {t.state.capture.id: t.state.capture for t in self.tables.values()}
         self._reader = BinlogReader(
             ReaderSettings(
                 sync.source,

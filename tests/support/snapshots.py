@@ -5,26 +5,26 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.snapshot.split_read import READERS
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.servers import Server
 from support.source import connected
 
 
-def rows(server: Server, table: Table, decoder: Decoder, rest: str = "") -> tuple[pa.Table, int]:
+def rows(server: Server, table: Capture, decoder: Decoder, rest: str = "") -> tuple[pa.Table, int]:
     """The rows in the order of the key, and how many dates became NULL; `rest` follows the table's
     name."""
     order = ", ".join(f"`{k}`" for k in table.key)
     with connected(server) as (connection, _):
         parts = list(READERS[decoder](connection, table, f"FROM {table.id.quoted} {rest} ORDER BY {order}"))
-    read = pa.Table.from_batches([p.batch for p in parts], arrow_schema(table)).combine_chunks()
+    read = pa.Table.from_batches([p.batch for p in parts], captured_schema(table)).combine_chunks()
     read.validate(full=True)
     return read, sum(p.nulled for p in parts)
 
 
-def assert_same(server: Server, table: Table, rest: str = "") -> pa.Table:
+def assert_same(server: Server, table: Capture, rest: str = "") -> pa.Table:
     """Both readers see the same rows, which are returned."""
     (fast, fast_nulled), (plain, plain_nulled) = (rows(server, table, d, rest) for d in Decoder)
     for name in fast.column_names:

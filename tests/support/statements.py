@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, UNKNOWN_SESSION, Session
 
 TYPES = {
@@ -40,11 +41,14 @@ def _column(name: str, declared: str) -> Column:
     return Column(name, SourceType.parse(declared, charset), name not in ("id", "n"), collation)
 
 
-ORDERS = Table(TableId("shop", "orders"), tuple(_column(n, t) for n, t in TYPES.items()), ("id",), key_index="PRIMARY")
+ORDERS = Capture(
+    SourceTable(TableId("shop", "orders"), tuple(_column(n, t) for n, t in TYPES.items())), ("id",), key_index="PRIMARY"
+)
 #: as MariaDB declares the same
-WIDE = Table(
-    ORDERS.id,
-    tuple(_column(n, {"int": "int(11)", "year": "year(4)"}.get(t, t)) for n, t in TYPES.items()),
+WIDE = Capture(
+    SourceTable(
+        ORDERS.id, tuple(_column(n, {"int": "int(11)", "year": "year(4)"}.get(t, t)) for n, t in TYPES.items())
+    ),
     ("id",),
     key_index="PRIMARY",
 )

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.position import LogOffset, Position, meet_all
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.history import verify_resumable
@@ -70,7 +72,11 @@ class Stepwise:
         with connect(self.source) as connection:
             splits = list(plan(connection, table, self.chunk_size))
         target = DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise").target(table.id)
-        target.prepare(TableState(Identity("test/stepwise", self.facts.lineage, str(table.id)), table, epoch=1))
+        target.prepare(
+            TableState(
+                Identity("test/stepwise", self.facts.lineage, str(table.id)), table, TargetSchema.of(table), epoch=1
+            )
+        )
         safe, staged = LowMark(self.source, self.facts).take(), list[StagedPart]()
         for number, split in enumerate(splits):
             reader = SplitReader(self.source, self.facts.lineage, table, split, safe, 60)
@@ -116,7 +122,7 @@ class Stepwise:
     def difference(self, name: str) -> Difference:
         """Source against target, both at rest."""
         target = self.targets[name].open_snapshot().scan().read_all()
-        key = self._state(name).table.key
+        key = self._state(name).capture.key
         return compare(name, source_rows(self.server, self.database, name, target.schema), target, key)
 
     def position(self, name: str) -> Position:
@@ -133,14 +139,14 @@ class Stepwise:
         assert state is not None
         return state
 
-    def _definition(self, name: str) -> Table:
+    def _definition(self, name: str) -> Capture:
         with connect(self.source) as connection:
             return read_table(connection, TableId(self.database, name))
 
     def _settings(self, start: Position, positions: dict[TableId, Position]) -> ReaderSettings:
         folder = self.folder / f"log-{next(self._numbers)}"
         folder.mkdir()
-        definitions = {TableId(self.database, n): self._state(n).table for n in self.targets}
+        definitions = {TableId(self.database, n): self._state(n).capture for n in self.targets}
         size = self.max_batch_bytes
         return ReaderSettings(
             self.source, self.facts.lineage, _REPLICA_ID, definitions, start, positions, 1.0, size, folder

@@ -11,11 +11,11 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.table import Table
 from cdcsync_operator.cli.command import manifest_option, reporting
 from cdcsync_operator.cli.output import Output, shown
 from cdcsync_operator.local.store import ManifestFiles
@@ -66,11 +66,11 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
     return ExitCode.USER_MUST_ACT if refused else ExitCode.DONE
 
 
-def _data(table: Table, splits: list[Split]) -> dict[str, Any]:
+def _data(table: Capture, splits: list[Split]) -> dict[str, Any]:
     return {"name": str(table.id), "key": list(table.key), "splits": [s.to_dict() for s in splits]}
 
 
-def _render(console: Console, tables: dict[str, Table], plans: dict[str, list[Split]]) -> None:
+def _render(console: Console, tables: dict[str, Capture], plans: dict[str, list[Split]]) -> None:
     grid = Grid(box=None, pad_edge=False)
     for title in ("TABLE", "KEY", "SPLITS", "FROM", "TO"):
         grid.add_column(title)

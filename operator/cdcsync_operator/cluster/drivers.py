@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
@@ -29,7 +30,6 @@ from cdcsync_core.report import TableReport, failed_table
 from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
-from cdcsync_core.table import Table
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster import run_objects
 from cdcsync_operator.cluster.driver_pod import (
@@ -109,8 +109,8 @@ class KubeDrivers:
     image: Image
     clock: Callable[[], float]
     wake: Callable[[], None]
-    table: Callable[[str], Table]
-    splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
+    table: Callable[[str], Capture]
+    splits: Callable[[CdcSync, Capture, Bound], Iterator[Split]]
     policies: bool = False
     plan_room: Room = field(default_factory=lambda: Room(PLANS))
     _runs: dict[str, _Run] = field(default_factory=dict)

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.table import Table
 from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_operator.cluster.room import ANSWERS, Room
 from cdcsync_operator.cluster.shares import Shares
@@ -69,7 +69,7 @@ class ClusterSource:
         ):
             return source_calls.current(resource, secrets, question)
 
-    def splits(self, resource: CdcSync, secrets: Path, table: Table, frontier: Bound) -> Iterator[Split]:
+    def splits(self, resource: CdcSync, secrets: Path, table: Capture, frontier: Bound) -> Iterator[Split]:
         with (
             self._question(resource, secrets) as question,
             closing(source_calls.splits(resource, secrets, table, frontier, question)) as found,

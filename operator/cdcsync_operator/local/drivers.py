@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.report import failed_table
 from cdcsync_core.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
-from cdcsync_core.table import Table
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
@@ -108,8 +108,8 @@ class LocalDrivers:
     command: Sequence[str]
     clock: Callable[[], float]
     wake: Callable[[], None]
-    table: Callable[[str], Table]
-    splits: Callable[[CdcSync, Table, Bound], Iterator[Split]]
+    table: Callable[[str], Capture]
+    splits: Callable[[CdcSync, Capture, Bound], Iterator[Split]]
     _runs: dict[str, _Run] = field(default_factory=dict)
     _orphans: dict[str, float] = field(default_factory=dict)
 

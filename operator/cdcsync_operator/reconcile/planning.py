@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
 from cdcsync_core.status import Status
-from cdcsync_core.table import Table
 from cdcsync_operator.reconcile.files import write_atomically
 
 MAX_SPLITS = 1000
@@ -40,7 +40,7 @@ class TablePlan:
     """Table number `index` of a run, to be planned from `frontier` (None: from the beginning)."""
 
     index: int
-    table: Table
+    table: Capture
     frontier: Bound
 
 
@@ -75,7 +75,7 @@ class Planner(threading.Thread):
         name: str,
         sink: PlanSink,
         tables: tuple[TablePlan, ...],
-        splits: Callable[[Table, Bound], Iterator[Split]],
+        splits: Callable[[Capture, Bound], Iterator[Split]],
     ) -> None:
         super().__init__(name=f"planner {name}", daemon=True)
         self._sink, self._tables, self._splits = sink, tables, splits

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
+from cdcsync_core.source_table import memory_of
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.table import Table, memory_of
 from cdcsync_operator.decision.observed import PreflightResult, RunPreflight
 from cdcsync_operator.reconcile.files import write_atomically
 
@@ -30,7 +31,7 @@ class PreflightOutcome:
     """A preflight's outcome, and the definitions of the tables that it could read."""
 
     result: PreflightResult
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, Capture] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class SourceCalls:
 
     preflight: Callable[[CdcSync, Path, frozenset[str] | None], PreflightOutcome]
     current: Callable[[CdcSync, Path], LogOffset]
-    splits: Callable[[CdcSync, Path, Table, Bound], Iterator[Split]]
+    splits: Callable[[CdcSync, Path, Capture, Bound], Iterator[Split]]
     give_up: Callable[[Path], None] = lambda _: None
 
 
@@ -50,12 +51,12 @@ class TableRecord:
 
     def __init__(self, path: Path | None = None, keep: Callable[[int], bool] = lambda _: True) -> None:
         self._path, self._keep = path, keep
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, Capture] = {}
         if path is not None and path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
-            self._tables = {name: Table.from_dict(data) for name, data in stored.items()}
+            self._tables = {name: Capture.from_dict(data) for name, data in stored.items()}
 
-    def update(self, tables: dict[str, Table]) -> None:
+    def update(self, tables: dict[str, Capture]) -> None:
         """Raises SourceUnreachable where there is no memory for them; then it has what it had."""
         if tables.items() <= self._tables.items():
             return
@@ -73,7 +74,7 @@ class TableRecord:
         text = json.dumps({name: table.to_dict() for name, table in sorted(self._tables.items())}, ensure_ascii=False)
         write_atomically(self._path, text)
 
-    def get(self, name: str) -> Table:
+    def get(self, name: str) -> Capture:
         """Raises NoSuchTable."""
         table = self._tables.get(name)
         if table is None:

@@ -12,10 +12,10 @@ from collections.abc import Collection, Generator
 from dataclasses import replace
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync, replica_id
-from cdcsync_core.table import Table
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, connect, source_from_spec
@@ -84,7 +84,7 @@ def current(resource: CdcSync, secrets: Path, question: Question | None = None) 
 
 
 def splits(
-    resource: CdcSync, secrets: Path, table: Table, frontier: Bound, question: Question | None = None
+    resource: CdcSync, secrets: Path, table: Capture, frontier: Bound, question: Question | None = None
 ) -> Generator[Split, None, None]:
     """The chunk plan of a table from `frontier` on; the connection lives as the iterator does."""
     with connect(_source(resource, secrets, question)) as connection:

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.change import changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError
 from cdcsync_core.position import TransactionId
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.spool import Spooled, disk_error
 from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches
+from cdcsync_spark.wire.columns.change import changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 #: bytes of the binlog that are decoded at once; their columns are made in smaller parts
 _PIECE_BYTES = 8 << 20
@@ -37,7 +38,7 @@ class BatchWriter:
     `befores`, before images that a fold by key does not need are left out."""
 
     folder: Path
-    tables: Mapping[TableId, Table]
+    tables: Mapping[TableId, Capture]
     decoder: Decoder = Decoder.VECTORIZED
     befores: bool = True
 
@@ -73,9 +74,9 @@ class BatchWriter:
         return TableBatch(str(table), str(path) if images else "", images, nulled, upto, stop.error if stop else None)
 
     def _rows(
-        self, table: Table, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path
+        self, table: Capture, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path
     ) -> tuple[int, int]:
-        schema = changes_schema(arrow_schema(table))
+        schema = changes_schema(captured_schema(table))
         images = nulled = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for indexes, events in _pieces(rows):
@@ -89,7 +90,7 @@ class BatchWriter:
                     raise e.placed(position=str(at)) from None
         return images, nulled
 
-    def _first_bad(self, table: Table, events: list[RowsEvent]) -> int:
+    def _first_bad(self, table: Capture, events: list[RowsEvent]) -> int:
         """Which of the events, not all of which can be decoded, is the first that cannot: found by
         halves."""
         low, high = 0, len(events)
@@ -101,7 +102,7 @@ class BatchWriter:
                 high = middle
         return low
 
-    def _decodes(self, table: Table, events: list[RowsEvent]) -> bool:
+    def _decodes(self, table: Capture, events: list[RowsEvent]) -> bool:
         try:
             for _ in batches(table, events, [0] * len(events), self.decoder, befores=self.befores):
                 continue

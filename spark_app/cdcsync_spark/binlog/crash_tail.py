@@ -25,12 +25,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect, fetch
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import global_variables, read_facts
@@ -116,7 +117,7 @@ class TailReader:
     decoder: Decoder = Decoder.VECTORIZED
     limits: TailLimits = TailLimits()
 
-    def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> dict[TableId, pa.Table | CdcError]:
+    def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> dict[TableId, pa.Table | CdcError]:
         """Per table with suspicious keys these, or why they cannot be known; raises
         TransientError."""
         try:
@@ -156,7 +157,7 @@ class TailReader:
             )
 
     def _collected(
-        self, tail: Tail, end: LogOffset, tables: Mapping[TableId, Table]
+        self, tail: Tail, end: LogOffset, tables: Mapping[TableId, Capture]
     ) -> dict[TableId, pa.Table | CdcError]:
         found, committed = KeyCollector(tables, tail.since, self.decoder), XaCommits()
         with self._reading(tail.start, tables) as (client, parser):
@@ -171,7 +172,7 @@ class TailReader:
                 found.add(event, tail.since)
         return found.result()
 
-    def _prepared(self, xid: str, commit: LogOffset, tables: Mapping[TableId, Table]) -> Iterator[RowsEvent]:
+    def _prepared(self, xid: str, commit: LogOffset, tables: Mapping[TableId, Capture]) -> Iterator[RowsEvent]:
         """The rows of an XA transaction whose PREPARE is before the suspicious part."""
         search = XaSearch(self.source, self.lineage)
         found = search.prepared(xid, commit, lambda table: table in tables, Spool(str(self.folder), _PIECE_BYTES))
@@ -190,7 +191,7 @@ class TailReader:
 
     @contextmanager
     def _reading(
-        self, at: LogOffset, wanted: Mapping[TableId, Table] | tuple[()] = ()
+        self, at: LogOffset, wanted: Mapping[TableId, Capture] | tuple[()] = ()
     ) -> Iterator[tuple[BinlogClient, EventParser]]:
         """The binlog from `at` to its end."""
         start = FilePosition(at)
@@ -272,7 +273,7 @@ class KeyCollector:
     error of their table, if they have a second from `since` on.
     """
 
-    def __init__(self, tables: Mapping[TableId, Table], since: int, decoder: Decoder) -> None:
+    def __init__(self, tables: Mapping[TableId, Capture], since: int, decoder: Decoder) -> None:
         self._tables, self._since, self._decoder = tables, since, decoder
         self._events: dict[TableId, list[RowsEvent]] = {}
         self._sizes: dict[TableId, int] = {}
@@ -303,7 +304,7 @@ class KeyCollector:
                 if e.reason is not Reason.SCHEMA_CHANGE_REFUSED and self._newest >= self._since:
                     self._errors.setdefault(table, e)
 
-    def _of(self, table: Table, events: list[RowsEvent]) -> Iterator[pa.Table]:
+    def _of(self, table: Capture, events: list[RowsEvent]) -> Iterator[pa.Table]:
         for decoded in batches(table, events, [0] * len(events), self._decoder):
             # a key with a zero or partial date is in no target
             yield _distinct(pa.table(decoded.batch.select(list(table.key))).drop_null())

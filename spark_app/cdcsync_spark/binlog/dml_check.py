@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.reach import fault_of_reading, fault_of_writing

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Tables
-from cdcsync_core.table import TableId
 from cdcsync_spark.wire.sql.text import Statement
 
 #: names of tables without interest that are kept; with more of them some are matched again

@@ -26,7 +26,7 @@ import structlog
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.client import BinlogClient, DumpNotBegun, DumpTakenOver

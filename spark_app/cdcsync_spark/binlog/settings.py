@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Tables
-from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.connection import Source
 
 
@@ -39,7 +40,7 @@ class ReaderSettings:
     source: Source
     lineage: Lineage
     replica_id: int
-    tables: Mapping[TableId, Table]
+    tables: Mapping[TableId, Capture]
     start: Position
     ahead: Mapping[TableId, Position]
     heartbeat_seconds: float

@@ -30,12 +30,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.dml_check import may_change_reach
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
@@ -100,7 +101,7 @@ class TransactionAssembler:
 
     def __init__(
         self,
-        tables: Mapping[TableId, Table],
+        tables: Mapping[TableId, Capture],
         start: Position,
         ahead: Mapping[TableId, Position],
         spool: Spool,

@@ -25,7 +25,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect, fetch
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.change import TRANSACTION
 from cdcsync_core.position import Position
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
+from cdcsync_spark.wire.columns.change import TRANSACTION
 
 
 class Changelog(NamedTuple):

@@ -31,9 +31,9 @@ def delivered(changes: Changelog, found: TableState, after: TableState, *, event
     """The commit of `changes` on top of `found`, whose position covers none of them; `after` is the
     state with them. `events` is whether the sink takes events."""
     if not (events and found.consistent):
-        folded = fold(changes, found.table.key)
+        folded = fold(changes, found.capture.key)
         return Commit(after, Upsert(folded.upserts, folded.deletes))
-    emitted = as_events(changes, found.table.key, first=found.events + 1)
+    emitted = as_events(changes, found.capture.key, first=found.events + 1)
     return Commit(replace(after, events=found.events + emitted.num_rows), Emit(emitted))
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 
 class Upserts(NamedTuple):

@@ -26,11 +26,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Origin
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Table, TableId
 from cdcsync_spark.sinks.events import Events
 
 
@@ -276,7 +277,7 @@ class TableTarget(Protocol):
         """The newest own state, passing over commits of other programs; None: no table there."""
         ...
 
-    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
+    def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         """Writes rows of `arrow_schema(table)` with bounded memory; the parts are unique to the
         attempt, no rows no part."""
         ...

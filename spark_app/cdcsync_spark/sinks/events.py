@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cdcsync_core.change import TRANSACTION
 from cdcsync_core.position import TransactionId
+from cdcsync_spark.wire.columns.change import TRANSACTION
 
 
 @dataclass(frozen=True)

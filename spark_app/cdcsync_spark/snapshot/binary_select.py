@@ -23,7 +23,8 @@ from typing import Self
 import pymysql
 from pymysql.constants import CR
 
-from cdcsync_core.table import Table, quote
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import quote
 from cdcsync_mysql.connection import Connection
 from cdcsync_mysql.protocol import (
     deprecates_eof,
@@ -44,12 +45,12 @@ _PREPARE, _EXECUTE, _CLOSE = 0x16, 0x17, 0x19
 _PAUSE_SECONDS = 0.05
 
 
-def select_list(table: Table) -> str:
+def select_list(table: Capture) -> str:
     """Every captured column by name: invisible and generated ones are left out of a `*`."""
     return ", ".join(quote(c.name) for c in table.captured)
 
 
-def read_select(connection: Connection, table: Table, sql: str) -> Iterator[Decoded]:
+def read_select(connection: Connection, table: Capture, sql: str) -> Iterator[Decoded]:
     """The rows of `sql`, whose columns are `table`'s captured ones, in batches of a few MiB.
 
     The connection is idle again at the end; if that is not reached it must be closed. Raises

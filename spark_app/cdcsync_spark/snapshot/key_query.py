@@ -13,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.table import BINARIES, INTEGERS, TEXTS, Column, Table, quote
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, Column, quote
 
 
-def condition(table: Table, keys: pa.Table) -> str:
+def condition(table: Capture, keys: pa.Table) -> str:
     """The WHERE clause for rows of these keys, by index: `k IN (...)`, or an OR over the columns of
     a composite key."""
     literals = [_literals(c, keys[c.name].combine_chunks()) for c in table.key_columns]

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard
-from cdcsync_core.table import Table
 
 #: the splits of a table from a frontier on, as the driver plans them by itself
-OwnPlan = Callable[[Table, int, Bound], Iterator[Split]]
+OwnPlan = Callable[[Capture, int, Bound], Iterator[Split]]
 _POLL_SECONDS = 0.05
 
 
@@ -33,7 +33,7 @@ class PlanFeed:
     own_plan: OwnPlan
     plan_dir: Path
     index: int
-    table: Table
+    table: Capture
     chunk_size: int
     wait: Callable[[float], None]
     planned_before: int = 0

@@ -201,7 +201,7 @@ class SnapshotRun:
             reader = SplitReader(
                 self.context.source,
                 self.context.facts.lineage,
-                self.context.resource.spec.tables.as_read(table.state.table),
+                self.context.resource.spec.tables.as_read(table.state.capture),
                 item.split,
                 low,
                 seconds,

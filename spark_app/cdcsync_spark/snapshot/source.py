@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.table import Table
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import verify_resumable
@@ -38,7 +38,7 @@ class SnapshotSource(Protocol):
     def history(self) -> AbstractContextManager[Verify]:
         """The binlog as it is now, for several questions."""
 
-    def splits(self, table: Table, chunk_size: int, frontier: Bound) -> Iterator[Split]:
+    def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
         """From `frontier` (None: from the beginning) to the open end."""
 
 
@@ -63,6 +63,6 @@ class LiveSource:
             facts = read_facts(connection)
             yield lambda lineage, position: verify_resumable(connection, facts, lineage, position)
 
-    def splits(self, table: Table, chunk_size: int, frontier: Bound) -> Iterator[Split]:
+    def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
         with connect(self._source) as connection:
             yield from plan(connection, table, chunk_size, frontier)

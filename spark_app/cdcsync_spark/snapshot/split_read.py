@@ -18,6 +18,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.cursors import SSCursor
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
@@ -25,7 +26,6 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.history import verify_resumable
@@ -49,7 +49,7 @@ class SplitReader:
 
     source: Source
     lineage: Lineage
-    table: Table
+    table: Capture
     split: Split
     low: Position
     max_seconds: int
@@ -106,18 +106,18 @@ class KeyReader(SplitReader):
             yield condition(self.table, self.keys.slice(start, _KEYS_A_QUERY))
 
 
-def _read_in_step(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:
+def _read_in_step(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[Decoded]:
     return preparedselect.read_select(connection, table, f"SELECT {preparedselect.select_list(table)} {rest}")
 
 
-def _read_plain(connection: pymysql.Connection, table: Table, rest: str) -> Iterator[Decoded]:
+def _read_plain(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[Decoded]:
     with _raw(connection), SSCursor(connection) as cursor:
         cursor.execute(f"SELECT {textrows.select_list(table)} {rest}")
         for rows in pieces(iter(cursor.fetchone, None)):
             yield textrows.decode(table, rows)
 
 
-READERS: dict[Decoder, Callable[[pymysql.Connection, Table, str], Iterator[Decoded]]] = {
+READERS: dict[Decoder, Callable[[pymysql.Connection, Capture, str], Iterator[Decoded]]] = {
     Decoder.VECTORIZED: _read_in_step,
     Decoder.REFERENCE: _read_plain,
 }

@@ -16,6 +16,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Commit, Replace, Sink, Target
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
@@ -72,7 +73,9 @@ def open_table(
     Raises SinkConflict for a table that is not this sync's.
     """
     table = assignment.table
-    first = TableState(Identity(sync, lineage, str(table.id)), table, epoch, resnapshot_nonce=assignment.nonce)
+    first = TableState(
+        Identity(sync, lineage, str(table.id)), table, TargetSchema.of(table), epoch, resnapshot_nonce=assignment.nonce
+    )
     main = sink.target(table.id)
     found = main.last_commit()
     again = found is not None and assignment.nonce > found.resnapshot_nonce
@@ -80,6 +83,6 @@ def open_table(
         sink.discard(table.id, assignment.nonce)  # a run that died after the publication left its log
     target = sink.target(table.id, generation=assignment.nonce) if again else main
     state = target.prepare(first)
-    feed.table, feed.planned_before, feed.frontier = state.table, state.splits, state.finished.frontier
+    feed.table, feed.planned_before, feed.frontier = state.capture, state.splits, state.finished.frontier
     gate("table-prepared")
     return SnapshotTable(assignment, sink, main, target, state, feed, published=not again)

@@ -22,12 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.table import GEOMETRIES, LABELLED, Column, Table, quote
-from cdcsync_core.typemap import arrow_schema, arrow_type
+from cdcsync_core.source_table import GEOMETRIES, LABELLED, Column, quote
 from cdcsync_spark.wire.columns.charset import is_utf8, stored_charset
 from cdcsync_spark.wire.columns.key_text import key_text
 from cdcsync_spark.wire.columns.replacement import REPLACEMENT, checked, first_refused
+from cdcsync_spark.wire.columns.typemap import arrow_type, captured_schema
 from cdcsync_spark.wire.resultset.binary_row import Decoded
 
 Cell = bytes | None
@@ -45,7 +46,7 @@ def select_expression(column: Column) -> str:
     return _stored(column) if _is_converted(column) and not _comes_twice(column) else name
 
 
-def select_list(table: Table) -> str:
+def select_list(table: Capture) -> str:
     """Every captured column by name: invisible and generated ones are left out of a `*`. Then those
     that come twice, as stored."""
     twice = [_stored(c) for c in table.captured if _comes_twice(c)]
@@ -67,7 +68,7 @@ def _comes_twice(column: Column) -> bool:
     return _is_converted(column) and column.type.base not in _LONG and not is_utf8(stored_charset(column.type.charset))
 
 
-def decode(table: Table, rows: Sequence[Sequence[Cell]]) -> Decoded:
+def decode(table: Capture, rows: Sequence[Sequence[Cell]]) -> Decoded:
     """`rows` have the cells of `select_list`; the batch has `typemap.arrow_schema(table)`. Raises
     DecodeError."""
     columns = list(zip(*rows, strict=True))
@@ -86,11 +87,11 @@ def decode(table: Table, rows: Sequence[Sequence[Cell]]) -> Decoded:
             raise e.placed(table=str(table.id), column=column.name, key=key) from None
         arrays.append(array)
         nulled += lost
-    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(table)), nulled)
+    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=captured_schema(table)), nulled)
 
 
 def _column(
-    table: Table, column: Column, cells: Sequence[Cell], converted: Sequence[Cell] | None
+    table: Capture, column: Column, cells: Sequence[Cell], converted: Sequence[Cell] | None
 ) -> tuple[pa.Array, int]:
     wanted = arrow_type(column.type)
     if column.type.base in LABELLED:

@@ -29,13 +29,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition,
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position, position_from_dict
 from cdcsync_core.spec import replica_id
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.planner import plan
@@ -46,6 +44,8 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.sources.options import SourceOptions, whole
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _KINDS = pa.array([kind.name.lower() for kind in ChangeKind])
 _META = [pa.field("_change_kind", pa.string()), pa.field("_position", pa.string())]
@@ -68,7 +68,7 @@ class MySqlSnapshot(DataSource):
 
     def schema(self) -> StructType:
         return from_arrow_schema(
-            arrow_schema(SourceOptions.parse(self.options).read_definition()), prefer_timestamp_ntz=True
+            captured_schema(SourceOptions.parse(self.options).read_definition()), prefer_timestamp_ntz=True
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -83,7 +83,7 @@ class SplitPartition(InputPartition):
     """One split, and what its task needs to prove that it reaches the planned table of the planned
     log."""
 
-    table: Table
+    table: Capture
     split: Split
     lineage: Lineage
     low: Position
@@ -122,7 +122,7 @@ class MySqlBinlog(DataSource):
 
     def schema(self) -> StructType:
         table = SourceOptions.parse(self.options).read_definition()
-        return from_arrow_schema(pa.schema([*_META, *arrow_schema(table)]), prefer_timestamp_ntz=True)
+        return from_arrow_schema(pa.schema([*_META, *captured_schema(table)]), prefer_timestamp_ntz=True)
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         options = SourceOptions.parse(self.options)

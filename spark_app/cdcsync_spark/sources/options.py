@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import is_loopback
-from cdcsync_core.table import Table, TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, TlsMode, connect
 
@@ -57,7 +58,7 @@ class SourceOptions:
         excluded = frozenset(c.strip() for c in options.get("excludeColumns", "").split(",") if c.strip())
         return cls(source, TableId(database, name), excluded)
 
-    def read_definition(self) -> Table:
+    def read_definition(self) -> Capture:
         with connect(self.source) as connection:
             return read_table(connection, self.table, self.excluded)
 

@@ -173,12 +173,12 @@ class Applier:
         """Before anything behind the file's end is applied. A table that has passed the end was
         repaired, or read later."""
         place = LogOffset(left.next, 4)
-        tables = {t.state.table.id: t for t in self.tables.values() if t.flowing and not _has_passed(t, place)}
+        tables = {t.state.capture.id: t for t in self.tables.values() if t.flowing and not _has_passed(t, place)}
         self._doubtful = frozenset(t.name for t in tables.values())
         if not tables:
             return
         assert self.repair is not None, "an applier of a stream has one"
-        found = self.repair.keys(left, {i: t.state.table for i, t in tables.items()})
+        found = self.repair.keys(left, {i: t.state.capture for i, t in tables.items()})
         gate("crash-tail-read")
         passed = self.repair.passed(batch.start, place) if found else batch.start
         for table_id, keys in found.items():
@@ -194,7 +194,7 @@ class Applier:
         if self.events and table.state.consistent:
             raise unrepairable(table.name)
         _log.warning("the source crashed: keys are reread", table=table.name, keys=keys.num_rows)
-        for piece in repair.pieces(table.state.table, keys, passed):
+        for piece in repair.pieces(table.state.capture, keys, passed):
             self._commit(table, partial(self._repaired, table, piece, passed))
             gate("crash-repaired")
 
@@ -202,7 +202,7 @@ class Applier:
         if not self._continues(table, state):
             return None
         assert state.position is not None
-        folded = fold(Changelog(piece.changes), state.table.key)
+        folded = fold(Changelog(piece.changes), state.capture.key)
         high = join(state.high, piece.high) if state.high else piece.high
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
         self._merging = folded.num_rows

@@ -24,14 +24,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdcsync_core.change import KIND, TRANSACTION, ChangeKind, changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Anchor, FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import read_facts
@@ -39,6 +38,8 @@ from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.snapshot.split_read import KeyReader
 from cdcsync_spark.wire.binlog.facts import FileLeft
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Piece:
 class Repair(Protocol):
     """What the applier needs to repair its tables."""
 
-    def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
+    def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
         """The keys that the source may have lost, per table that has some."""
         ...
 
@@ -65,7 +66,7 @@ class Repair(Protocol):
         the crashed file."""
         ...
 
-    def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
+    def pieces(self, table: Capture, keys: pa.Table, passed: Position) -> Iterator[Piece]:
         """Raises CdcError."""
         ...
 
@@ -82,7 +83,7 @@ class SourceRepair:
     decoder: Decoder = Decoder.VECTORIZED
     piece_keys: int = 20_000
 
-    def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
+    def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
         return self.tail.keys(left, tables)
 
     def passed(self, before: Position, place: LogOffset) -> Position:
@@ -91,26 +92,26 @@ class SourceRepair:
             return FilePosition(place, before.gtid_pos, created)
         return type(before)(before.gtids, place, Anchor(place, created))
 
-    def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
+    def pieces(self, table: Capture, keys: pa.Table, passed: Position) -> Iterator[Piece]:
         for start in range(0, keys.num_rows, self.piece_keys):
             part = keys.slice(start, self.piece_keys)
             reader = KeyReader(
                 self.source, self.lineage, table, Split(), passed, self.max_seconds, self.decoder, keys=part
             )
-            rows = pa.Table.from_batches(list(reader.batches()), schema=arrow_schema(table))
+            rows = pa.Table.from_batches(list(reader.batches()), schema=captured_schema(table))
             with connect(self.source) as connection:
                 place = high(connection, read_facts(connection))
             last = start + self.piece_keys >= keys.num_rows
             yield Piece(as_changes(table, part, rows), place, reader.nulled, last=last)
 
 
-def as_changes(table: Table, keys: pa.Table, rows: pa.Table) -> pa.Table:
+def as_changes(table: Capture, keys: pa.Table, rows: pa.Table) -> pa.Table:
     """All keys deleted, then the rows inserted, in the form of a batch of changes.
 
     The server may give the row of another spelling of a key, and give it twice: folded it counts
     once, under its own bytes.
     """
-    schema = changes_schema(arrow_schema(table))
+    schema = changes_schema(captured_schema(table))
     deleted = {name: keys[name] for name in table.key}
     return pa.concat_tables(
         [_changes(schema, deleted, keys.num_rows, ChangeKind.DELETE), _changes(schema, rows, rows.num_rows)]

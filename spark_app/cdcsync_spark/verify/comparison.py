@@ -13,8 +13,8 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import TablePhase
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync, replica_id
-from cdcsync_core.table import TableId
 from cdcsync_core.verification import Difference, Progress, Step, TableResult, VerifyConfig
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
@@ -105,8 +105,8 @@ class Comparison:
         state = opened.snapshot.state
         with connect(self.source) as connection:
             verify_resumable(connection, self.facts, state.identity.lineage, state.position)
-            refuse_other_definition(connection, state.table)
-        table = self.resource.spec.tables.as_read(state.table)
+            refuse_other_definition(connection, state.capture)
+        table = self.resource.spec.tables.as_read(state.capture)
         estimate = count_rows(opened.snapshot)
         spec = self.resource.spec.snapshot
         digesters = Digesters.of(table, self.seed)

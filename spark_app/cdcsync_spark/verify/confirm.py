@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.status import Status
-from cdcsync_core.table import Table
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
@@ -44,7 +44,7 @@ class Suspect:
     `position` is what the target was as of then. `error` ended the table's verification.
     """
 
-    table: Table
+    table: Capture
     target: Target
     nonce: int
     digesters: Digesters
@@ -224,7 +224,7 @@ def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:
 def refuse_replaced(suspect: Suspect, snapshot: TargetSnapshot) -> None:
     """A target that was resnapshot meanwhile is another table."""
     state = snapshot.state
-    if state.resnapshot_nonce != suspect.nonce or state.table != suspect.table or state.position is None:
+    if state.resnapshot_nonce != suspect.nonce or state.capture != suspect.table or state.position is None:
         raise fail(
             Reason.INTERNAL_ERROR,
             "the table was resnapshot while it was compared",

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.table import Table
+from cdcsync_core.capture import Capture
 
 Words = npt.NDArray[np.uint64]
 #: shape (rows, 2): the two halves of each row's digest
@@ -74,7 +74,7 @@ class Digesters:
     rows: Digester
 
     @classmethod
-    def of(cls, table: Table, seed: bytes) -> Digesters:
+    def of(cls, table: Capture, seed: bytes) -> Digesters:
         return cls(Digester(table.key, seed), Digester(tuple(c.name for c in table.captured), seed))
 
 

@@ -16,17 +16,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.verify.digest import Digesters, DigestSet
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _HEARTBEAT_SECONDS = 1.0
 _BATCH_BYTES = 32 << 20
@@ -73,7 +74,7 @@ class Watched:
     """Keys of one table that are looked for, and the `position` of its target. `stop` is what would
     stop the table there, a DDL."""
 
-    table: Table
+    table: Capture
     digesters: Digesters
     keys: DigestSet
     position: Position

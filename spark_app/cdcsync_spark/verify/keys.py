@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.table import Table
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_spark.sinks.base import TargetSnapshot
@@ -28,7 +28,7 @@ from cdcsync_spark.verify.digest import Digester, Digests, DigestSet
 _KEYS_A_QUERY = 200
 
 
-def select_keys(source: Source, table: Table, keys: pa.Table, max_seconds: int) -> Iterator[pa.RecordBatch]:
+def select_keys(source: Source, table: Capture, keys: pa.Table, max_seconds: int) -> Iterator[pa.RecordBatch]:
     """Rows of `arrow_schema(table)` of all given keys, and of keys that the server holds for equal
     to them."""
     with connect(source, max_seconds=max_seconds) as connection, connect(source) as other:
@@ -40,12 +40,12 @@ def select_keys(source: Source, table: Table, keys: pa.Table, max_seconds: int) 
         refuse_other_definition(other, table)
 
 
-def _select(connection: Connection, table: Table, keys: pa.Table) -> list[tuple[Any, ...]]:
+def _select(connection: Connection, table: Capture, keys: pa.Table) -> list[tuple[Any, ...]]:
     sql = f"SELECT {select_list(table)} FROM {table.id.quoted} WHERE {condition(table, keys)}"
     return fetch(connection, sql, doing=f"reading keys of {table.id} again")
 
 
-def refuse_other_definition(connection: Connection, table: Table) -> None:
+def refuse_other_definition(connection: Connection, table: Capture) -> None:
     """The rows read before were of the definition that the target has."""
     if not same_definition(connection, table):
         raise fail(
@@ -57,7 +57,7 @@ def refuse_other_definition(connection: Connection, table: Table) -> None:
         )
 
 
-def scan_keys(snapshot: TargetSnapshot, table: Table, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+def scan_keys(snapshot: TargetSnapshot, table: Capture, keys: pa.Table) -> Iterator[pa.RecordBatch]:
     """Rows of the target that may have the given keys: those with a value of each key column among
     them."""
     wanted = [pc.field(name).isin(keys[name].combine_chunks()) for name in table.key]

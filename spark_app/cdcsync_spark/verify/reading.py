@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
 from cdcsync_spark.sinks.base import TargetSnapshot
@@ -46,7 +46,7 @@ class Work:
 
     source: Source
     lineage: Lineage
-    table: Table
+    table: Capture
     low: Position
     max_seconds: int
     digesters: Digesters
@@ -89,7 +89,7 @@ def _end_with_parent() -> None:
 
 def count_rows(snapshot: TargetSnapshot) -> int:
     """Of the target, by its first key column."""
-    return sum(batch.num_rows for batch in snapshot.scan(columns=snapshot.state.table.key[:1]))
+    return sum(batch.num_rows for batch in snapshot.scan(columns=snapshot.state.capture.key[:1]))
 
 
 def compare_table(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.table import Table
+from cdcsync_core.capture import Capture
 from cdcsync_core.verification import Difference, Kind
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.sinks.base import TargetSnapshot
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 def differences(
     source: Source,
-    table: Table,
+    table: Capture,
     snapshot: TargetSnapshot,
     keys: pa.Table,
     kinds: Sequence[Kind],

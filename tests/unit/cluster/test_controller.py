@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.position import LogOffset
 from cdcsync_core.run import TablePhase
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, utc
-from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
@@ -38,8 +39,10 @@ SECRET: Object = {
 }
 
 
-def table(name: str) -> Table:
-    return Table(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+def table(name: str) -> Capture:
+    return Capture(
+        SourceTable(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),)), ("id",)
+    )
 
 
 @dataclass

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import RunKind
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
@@ -26,12 +27,14 @@ POD = f"{BASE}/pods/{RUN}-driver"
 NOW = 1_800_000_000.0
 
 
-def _splits(resource: CdcSync, table: Table, start: Bound) -> Iterator[Split]:
+def _splits(resource: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
     yield Split(start, None)
 
 
-def _table(name: str) -> Table:
-    return Table(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+def _table(name: str) -> Capture:
+    return Capture(
+        SourceTable(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),)), ("id",)
+    )
 
 
 class Pods:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_core.table import Table
 from cdcsync_operator.cluster import plan_maps
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
@@ -30,14 +30,14 @@ from unit.controller.harness import resource
 
 RUN = "shop-ab12-1"
 _MAP = 2**20
-Invented = Callable[[CdcSync, Table, Bound], Iterator[Split]]
+Invented = Callable[[CdcSync, Capture, Bound], Iterator[Split]]
 
 
 def endless_keys(size: int) -> Invented:
     """Random ones, as hexadecimal digits of `size` bytes."""
     chance = random.Random(size)
 
-    def splits(_: CdcSync, table: Table, start: Bound) -> Iterator[Split]:
+    def splits(_: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
         while True:
             end = (chance.randbytes(size).hex(),)
             yield Split(start, end)
@@ -46,7 +46,7 @@ def endless_keys(size: int) -> Invented:
     return splits
 
 
-def a_row_a_split(_: CdcSync, table: Table, start: Bound) -> Iterator[Split]:
+def a_row_a_split(_: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
     for number in itertools.count(1):
         yield Split(start, (number,))
         start = (number,)

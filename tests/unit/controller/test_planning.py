@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import PlanShard
-from cdcsync_core.table import Table
 from cdcsync_operator.reconcile.planning import MAX_SPLITS, PlanFolder, Planner, TablePlan
 from unit.local.harness import table
 
@@ -54,7 +54,7 @@ def test_each_shard_names_the_frontier_that_it_continues(tmp_path: Path) -> None
 def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[Bound] = []
 
-    def unreliable(_: Table, start: Bound) -> Iterator[Split]:
+    def unreliable(_: Capture, start: Bound) -> Iterator[Split]:
         starts.append(start)
         for number, split in enumerate(splits(2500, start)):
             if number == 1200 and len(starts) == 1:
@@ -72,7 +72,7 @@ def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, mo
 def test_a_planner_that_fails_in_any_way_says_so(tmp_path: Path) -> None:
     """Its driver would wait for the rest for ever."""
 
-    def fail_late(_: Table, start: Bound) -> Iterator[Split]:
+    def fail_late(_: Capture, start: Bound) -> Iterator[Split]:
         yield from itertools.islice(splits(2500, start), 1500)
         raise RuntimeError("can't start new thread")
 
@@ -86,7 +86,7 @@ def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) ->
     """The driver plans it itself, as no target has this frontier, and reports what stands in the
     way."""
 
-    def refuse(_: Table, start: Bound) -> Iterator[Split]:
+    def refuse(_: Capture, start: Bound) -> Iterator[Split]:
         raise fail(Reason.NO_SUCH_TABLE, "gone")
 
     planner = planned(tmp_path, TablePlan(0, table("s.a"), None), make=refuse)
@@ -100,7 +100,7 @@ def test_a_plan_that_breaks_off_leaves_the_rest_to_the_driver(tmp_path: Path) ->
     """A zero date on the 1001st boundary is that table's fault alone: the other tables are planned,
     the run goes on."""
 
-    def breaks(table: Table, start: Bound) -> Iterator[Split]:
+    def breaks(table: Capture, start: Bound) -> Iterator[Split]:
         if table.id.name == "b":
             yield from splits(3)
             return

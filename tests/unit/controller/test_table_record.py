@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.table import Column, SourceType, Table, TableId, memory_of
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId, memory_of
 from cdcsync_operator.cluster.room import Bounds, Room
 from cdcsync_operator.reconcile.preflight import TableRecord
 
 
-def _tables(count: int, columns: int) -> dict[str, Table]:
+def _tables(count: int, columns: int) -> dict[str, Capture]:
     made = tuple(Column(f"c{n}", SourceType.parse("int"), nullable=False) for n in range(columns))
-    return {f"d.t{n}": Table(TableId("d", f"t{n}"), made, ("c0",)) for n in range(count)}
+    return {f"d.t{n}": Capture(SourceTable(TableId("d", f"t{n}"), made), ("c0",)) for n in range(count)}
 
 
 def test_what_has_no_room_is_refused_and_what_is_known_stays() -> None:

@@ -6,14 +6,17 @@ import json
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import DecodeError, PermanentError, Reason, TransientError, fail, from_json
 from cdcsync_core.run import Decoder, PlanShard, Report, RunConfig, RunKind, TableAssignment
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 
-TABLE = Table(
-    TableId("shop", "orders"),
-    (Column("id", SourceType.parse("int"), False), Column("x", SourceType.parse("enum('ä')", "utf8mb4"))),
+TABLE = Capture(
+    SourceTable(
+        TableId("shop", "orders"),
+        (Column("id", SourceType.parse("int"), False), Column("x", SourceType.parse("enum('ä')", "utf8mb4"))),
+    ),
     ("id",),
     frozenset({"x"}),
 )

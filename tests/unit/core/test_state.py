@@ -8,18 +8,22 @@ from dataclasses import replace
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),), ("id",))
-EMPTY = TableState(Identity("default/shop", Lineage.of(f"mysql:{UUID}"), "shop.orders"), TABLE, epoch=1)
+TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),)), ("id",))
+EMPTY = TableState(
+    Identity("default/shop", Lineage.of(f"mysql:{UUID}"), "shop.orders"), TABLE, TargetSchema.of(TABLE), epoch=1
+)
 FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
 
 

@@ -24,7 +24,7 @@ def at(offset: int) -> LogOffset:
 def test_a_table_that_streamed() -> None:
     state = TableState.from_dict(state_v1.recorded_state("shop", "shop.items"))
     assert (state.identity.sync, state.identity.table) == ("default/shop", "shop.items")
-    assert [c.name for c in state.table.captured] == ["word", "number", "kind"]
+    assert [c.name for c in state.capture.captured] == ["word", "number", "kind"]
     assert (state.epoch, state.commit_number, state.resnapshot_nonce, state.splits, state.rows, state.nulled_dates) == (
         3,
         2,

@@ -9,9 +9,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema, arrow_type, lossy
+from cdcsync_core.logical_type import lossy
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_spark.wire.columns.typemap import arrow_type, captured_schema
 
 INT = SourceType.parse("int")
 
@@ -144,36 +146,55 @@ def test_a_character_set_with_bytes_that_are_no_character_is_lossy(charset: str,
     assert ("U+FFFD" in lossy(Column("c", replace(kind, replaced=True)))) is loses
 
 
-def a_table(**changes: object) -> Table:
-    given: dict[str, object] = {
+def a_table(**changes: object) -> Capture:
+    source: dict[str, object] = {
         "id": TableId("shop", "orders"),
         "columns": (
             Column("id", INT, False),
             Column("kind", SourceType.parse(r"enum('a\\b','it''s')", "utf8mb4"), True, "utf8mb4_bin"),
             Column("secret", SourceType.parse("blob")),
         ),
-        "key": ("id",),
-        "excluded": frozenset({"secret"}),
     }
-    return Table(**(given | changes))  # type: ignore[arg-type]
+    taken: dict[str, object] = {"key": ("id",), "excluded": frozenset({"secret"})}
+    of_source = {k: changes.pop(k) for k in list(changes) if k in SourceTable.__dataclass_fields__}
+    return Capture(SourceTable(**(source | of_source)), **(taken | changes))  # type: ignore[arg-type]
 
 
 def test_a_definition_comes_back_whole_from_the_state() -> None:
     """Two definitions are one version if and only if they are equal."""
     table = a_table()
-    assert Table.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+    assert Capture.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"charset": "latin1", "generated": frozenset(), "auto_increment": "id", "unique": frozenset()},
+        {"generated": frozenset({"kind"}), "unique": frozenset({"u", "ü"})},
+    ],
+)
+def test_facts_come_back_and_decide_no_version(facts: dict[str, object]) -> None:
+    """What is not known has no key: definitions that were recorded without facts are read so."""
+    known, unknown = a_table(**facts), a_table()
+    found = Capture.from_dict(json.loads(json.dumps(known.to_dict())))
+    assert found.source.facts == known.source.facts
+    assert known == unknown
+    assert unknown.reads_as(known)
+    assert unknown.source.facts == ("", None, "", None)
+    assert unknown.to_dict().keys() == {"database", "name", "columns", "key", "keyIndex", "excluded"}
 
 
 def test_excluded_columns_are_in_the_log_and_not_in_the_target() -> None:
     table = a_table()
     assert [c.name for c in table.columns] == ["id", "kind", "secret"]
     assert [c.name for c in table.captured] == ["id", "kind"]
-    assert arrow_schema(table).names == ["id", "kind"]
+    assert captured_schema(table).names == ["id", "kind"]
 
 
 def test_every_field_of_a_target_may_be_null() -> None:
     """A zero date of a NOT NULL column becomes NULL."""
-    assert all(field.nullable for field in arrow_schema(a_table()))
+    assert all(field.nullable for field in captured_schema(a_table()))
 
 
 @pytest.mark.parametrize(

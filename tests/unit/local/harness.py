@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.run import ExitCode, RunKind
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_core.table import Column, SourceType, Table, TableId
 from cdcsync_operator.decision.goal import Until
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.local.controller import LocalController, open_local
@@ -41,9 +42,11 @@ spec:
 """
 
 
-def table(name: str) -> Table:
+def table(name: str) -> Capture:
     database, _, bare = name.partition(".")
-    return Table(TableId(database, bare), (Column("id", SourceType.parse("int"), nullable=False),), ("id",))
+    return Capture(
+        SourceTable(TableId(database, bare), (Column("id", SourceType.parse("int"), nullable=False),)), ("id",)
+    )
 
 
 class LocalHarness:
@@ -91,7 +94,7 @@ class LocalHarness:
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         return LogOffset("binlog.000001", int((self.world / "log-end").read_text()))
 
-    def splits(self, resource: CdcSync, secrets: Path, _: Table, start: Bound) -> Iterator[Split]:
+    def splits(self, resource: CdcSync, secrets: Path, _: Capture, start: Bound) -> Iterator[Split]:
         for end in [(i * 10,) for i in range(1, 2500)]:
             yield Split(start, end)
             start = end

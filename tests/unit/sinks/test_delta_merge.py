@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from contract.sinkcase import ORDERS, keys_of, rows_of
 
-SCHEMA = arrow_schema(ORDERS)
+SCHEMA = captured_schema(ORDERS)
 
 
 def source(upserts: pa.Table, deletes: pa.Table) -> list[tuple[object, ...]]:

@@ -22,7 +22,9 @@ def add(path: str, rows: int) -> Action:
 
 
 def commit(change: object) -> Commit:
-    return cast(Commit, SimpleNamespace(change=change, state=SimpleNamespace(table=SimpleNamespace(id="shop.orders"))))
+    return cast(
+        Commit, SimpleNamespace(change=change, state=SimpleNamespace(capture=SimpleNamespace(id="shop.orders")))
+    )
 
 
 def view() -> TableView:

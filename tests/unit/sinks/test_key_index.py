@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.table import Table
 from cdcsync_spark.sinks.lake import key_index, key_runs
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
@@ -43,15 +43,15 @@ HASHED = {
 }
 
 
-def one_key(declared: str) -> Table:
+def one_key(declared: str) -> Capture:
     return make_table({"k": declared}, ["k"])
 
 
-def batch_of(table: Table, keys: Iterable[Row]) -> pa.RecordBatch:
+def batch_of(table: Capture, keys: Iterable[Row]) -> pa.RecordBatch:
     return keys_of(table, keys).combine_chunks().to_batches()[0]
 
 
-def codes_of(table: Table, keys: list[Row], seed: int = 7) -> Codes:
+def codes_of(table: Capture, keys: list[Row], seed: int = 7) -> Codes:
     return KeyCodec.of(table, seed).codes(batch_of(table, keys))
 
 
@@ -101,7 +101,7 @@ def test_keys_that_the_source_cannot_have_stop_the_table() -> None:
 class World:
     """Files with keys beside an index of them: the model is the live row of each key."""
 
-    def __init__(self, table: Table, folder: Path) -> None:
+    def __init__(self, table: Capture, folder: Path) -> None:
         self.table = table
         self.folder = folder
         self.files: dict[str, list[Row]] = {}

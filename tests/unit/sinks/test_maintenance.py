@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.base import Maintenance, Step
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.maintenance import Failures

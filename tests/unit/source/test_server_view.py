@@ -13,8 +13,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, LogOffset, position_from_dict
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Spec
-from cdcsync_core.table import TableId
 from cdcsync_mysql.catalog import check_spelling
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import Source, Tls, source_from_spec

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import KeyValue, Split
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.splitquery import key_form, key_literal, order_by, select_key, unsupported_key_reason, where
 
 
@@ -14,8 +15,8 @@ def _column(name: str, declared: str, charset: str = "") -> Column:
     return Column(name, SourceType.parse(declared, charset), nullable=False)
 
 
-def _table(*columns: Column) -> Table:
-    return Table(TableId("d", "t"), columns, tuple(c.name for c in columns))
+def _table(*columns: Column) -> Capture:
+    return Capture(SourceTable(TableId("d", "t"), columns), tuple(c.name for c in columns))
 
 
 @pytest.mark.parametrize(

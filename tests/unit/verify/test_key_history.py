@@ -8,18 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import TableBatch, Transactions, write_transactions
 from cdcsync_spark.verify.confirm import explained
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 from cdcsync_spark.verify.key_history import Watched
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
-TABLE = Table(
-    TableId("d", "t"),
-    (Column("k", SourceType.parse("int")), Column("v", SourceType.parse("varchar(9)", "utf8mb4"))),
+TABLE = Capture(
+    SourceTable(
+        TableId("d", "t"),
+        (Column("k", SourceType.parse("int")), Column("v", SourceType.parse("varchar(9)", "utf8mb4"))),
+    ),
     ("k",),
 )
 DIGESTERS = Digesters.of(TABLE, bytes(32))
@@ -31,7 +34,7 @@ def position(end: int) -> FilePosition:
 
 
 def row(key: int, value: str) -> bytes:
-    batch = pa.RecordBatch.from_pylist([{"k": key, "v": value}], arrow_schema(TABLE))
+    batch = pa.RecordBatch.from_pylist([{"k": key, "v": value}], captured_schema(TABLE))
     return DIGESTERS.rows.of(batch)[0].tobytes()
 
 
@@ -42,8 +45,8 @@ def rows(value: str | None) -> list[bytes] | None:
 def history(tmp_path: Path, target_at: int, changes: list[tuple[int, ChangeKind, int, str]]) -> Watched:
     """`changes`: (number of the transaction, kind, key, value); transaction n ends at 100 * (n +
     1). Only key 1 is watched."""
-    schema = changes_schema(arrow_schema(TABLE))
-    key = DIGESTERS.keys.of(pa.RecordBatch.from_pylist([{"k": 1, "v": ""}], arrow_schema(TABLE)))
+    schema = changes_schema(captured_schema(TABLE))
+    key = DIGESTERS.keys.of(pa.RecordBatch.from_pylist([{"k": 1, "v": ""}], captured_schema(TABLE)))
     watched = Watched(TABLE, DIGESTERS, DigestSet(key), position(target_at))
     data = [dict(zip(schema.names, (kind, number, k, v), strict=True)) for number, kind, k, v in changes]
     file, transactions = tmp_path / "changes.arrow", tmp_path / "transactions.json"

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import TablePhase
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import RunRef, Runs, Status, TableStatus, only_tables
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.verify.target_position import position_of
 
 
@@ -19,10 +21,11 @@ def at(offset: int) -> FilePosition:
     return FilePosition(LogOffset("binlog.000001", offset))
 
 
-TABLE = Table(TableId("shop", "a"), (Column("id", SourceType.parse("int"), False),), ("id",))
+TABLE = Capture(SourceTable(TableId("shop", "a"), (Column("id", SourceType.parse("int"), False),)), ("id",))
 STATE = TableState(
     Identity("shops/shop", Lineage.of("mariadb:1"), "shop.a"),
     TABLE,
+    TargetSchema.of(TABLE),
     1,
     resnapshot_nonce=1,
     finished=Intervals().add(WHOLE),

@@ -15,8 +15,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.gates import gate
-from cdcsync_core.table import Table
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, TableView, new_file
@@ -57,7 +57,7 @@ def _has_vector(action: Action) -> bool:
 
 
 def write_batch(
-    table_path: TablePath, table: Table, view: TableView, index: KeyIndex, change: Upsert, now: int
+    table_path: TablePath, table: Capture, view: TableView, index: KeyIndex, change: Upsert, now: int
 ) -> Batch:
     """Writes the files of `change` on top of `view`, which `index` knows; `now` in milliseconds."""
     upserts, deletes = checked(table, change)
@@ -99,7 +99,7 @@ def with_files(batch: Batch, added: tuple[AddedFile, ...], now: int, *, data_cha
     return Batch([*batch.actions, *({"add": dict(f.add)} for f in files)], changes, batch.vector_ids)
 
 
-def _data_files(table_path: TablePath, table: Table, rows: pa.Table) -> tuple[AddedFile, ...]:
+def _data_files(table_path: TablePath, table: Capture, rows: pa.Table) -> tuple[AddedFile, ...]:
     """Writes the files with `rows`."""
     write = partial(stage, table_path.lake.below(table_path.root), table_path.staged, table)
     added = added_files(rows, table.key, lambda batches: write(batches, "stream"), table_path.prefix)

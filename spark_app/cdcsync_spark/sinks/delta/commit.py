@@ -149,7 +149,7 @@ class DeltaWriter:
             return found
         check_successor(found, commit, epoch)
         if not isinstance(commit.change, Replace):  # which writes a new schema and leaves no file
-            refusals.refuse_other_columns(view, found.table)
+            refusals.refuse_other_columns(view, found.capture)
         gate("before-commit")
         self._epoch = epoch
         self._publish(log, view, commit)
@@ -210,7 +210,7 @@ class DeltaWriter:
         assert isinstance(commit.change, Upsert)
         if commit.change.empty:
             return Batch()
-        batch = write_batch(self._path, commit.state.table, view, self._index.synced(log, view), commit.change, now)
+        batch = write_batch(self._path, commit.state.capture, view, self._index.synced(log, view), commit.change, now)
         batch.actions[:0] = upgrade(view, view.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
         return batch
 
@@ -218,7 +218,7 @@ class DeltaWriter:
         return Batch(self._adds(commit.change, now))
 
     def _replaced(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
-        table = commit.state.table
+        table = commit.state.capture
         schema, properties = delta_schema(table), delta_properties.adapted(view.properties, table)
         return Batch(
             [
@@ -286,7 +286,9 @@ class DeltaWriter:
             writable=delta_rs_writes(view),
             spark=spark,
             # with deletion vectors switched off there are none, whatever the table has
-            rewritten=rewritten(view, commit.change, commit.state.table.key[0]) if spark and self._path.vectors else 0,
+            rewritten=rewritten(view, commit.change, commit.state.capture.key[0])
+            if spark and self._path.vectors
+            else 0,
             limit=self._limits.spark_merge_bytes,
         )
         if chosen is CommitStrategy.NONE:

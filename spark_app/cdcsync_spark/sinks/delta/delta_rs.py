@@ -14,9 +14,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.state import TableState
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
@@ -26,6 +25,7 @@ from cdcsync_spark.sinks.delta.shadow import new_paths
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView, actions_of
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 #: it tried again and again: a store may refuse a conditional put although no other program's entry
@@ -69,7 +69,7 @@ def _lost_or_refused(table_path: TablePath, view: TableView, failed: CommitFaile
 
 
 def _write(table_path: TablePath, view: TableView, handle: DeltaTable, commit: Commit) -> None:
-    properties, change, table = _properties(commit.state), commit.change, commit.state.table
+    properties, change, table = _properties(commit.state), commit.change, commit.state.capture
     if isinstance(change, Replace) or (isinstance(change, Append) and change.staged):
         refusals.refuse_files(str(table_path.table), view)
     if isinstance(change, Replace) and view.files:
@@ -105,12 +105,12 @@ def _append(
 
 
 def _replace(
-    table_path: TablePath, handle: DeltaTable, table: Table, change: Replace, properties: CommitProperties
+    table_path: TablePath, handle: DeltaTable, table: Capture, change: Replace, properties: CommitProperties
 ) -> None:
     handle.create_write_transaction(
         _adds(table_path, data_files(change)),
         "overwrite",
-        Schema.from_arrow(arrow_schema(table)),
+        Schema.from_arrow(captured_schema(table)),
         commit_properties=properties,
         post_commithook_properties=_NO_HOOKS,
     )

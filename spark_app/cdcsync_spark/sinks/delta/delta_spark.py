@@ -23,9 +23,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
 from cdcsync_spark.sinks.delta.shadow import Shadow, new_paths, shadowed
@@ -33,6 +32,7 @@ from cdcsync_spark.sinks.delta.strategy import spark_may
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 #: an error class of Delta, or of the analyser about a column or a type
@@ -114,7 +114,7 @@ def work(table_path: TablePath, view: TableView, commit: Commit) -> tuple[list[A
 def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> int:
     """The rows that a MERGE adds or, below zero, takes away. Staged files are relative to
     `root`."""
-    change, table, gained = commit.change, commit.state.table, 0
+    change, table, gained = commit.change, commit.state.capture, 0
     try:
         if isinstance(change, Upsert) and not change.empty:
             gained = _merge(session, str(shadow.folder), table, change)
@@ -140,7 +140,7 @@ def _check_rows(view: TableView, commit: Commit, actions: list[Action], gained: 
             f"Spark's commit has {len(actions)} actions and leaves {found} rows in the files that it touched",
             needed=f"{wanted} rows, in one commit",
             remedy="see the driver's log; report it",
-            table=str(commit.state.table.id),
+            table=str(commit.state.capture.id),
         )
 
 
@@ -148,9 +148,9 @@ def _live(files: list[LiveFile]) -> int:
     return sum((f.rows or 0) - f.deleted_rows for f in files)
 
 
-def _merge(session: SparkSession, folder: str, table: Table, change: Upsert) -> int:
+def _merge(session: SparkSession, folder: str, table: Capture, change: Upsert) -> int:
     """Rows inserted less those deleted."""
-    schema = arrow_schema(table)
+    schema = captured_schema(table)
     marker = unused_name(schema.names)
     source = merge_source(change, schema, table, marker)
     rows = session.createDataFrame(source, from_arrow_schema(source.schema, prefer_timestamp_ntz=True))
@@ -178,7 +178,7 @@ def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) ->
     """Staged rows, or none; with a transaction, without which Spark commits no write of nothing."""
     change, state = commit.change, commit.state
     files = data_files(change)
-    writer = _staged(session, root, state.table, files).write.format("delta")
+    writer = _staged(session, root, state.capture, files).write.format("delta")
     writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.commit_number)
     if isinstance(change, Replace):
         writer = writer.mode("overwrite").option("overwriteSchema", "true")
@@ -187,14 +187,14 @@ def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) ->
     writer.save(str(shadow.folder))
 
 
-def _staged(session: SparkSession, root: Path, table: Table, files: tuple[DataFile, ...]) -> DataFrame:
-    schema = from_arrow_schema(arrow_schema(table), prefer_timestamp_ntz=True)
+def _staged(session: SparkSession, root: Path, table: Capture, files: tuple[DataFile, ...]) -> DataFrame:
+    schema = from_arrow_schema(captured_schema(table), prefer_timestamp_ntz=True)
     if not files:
         return session.createDataFrame([], schema)
     return session.read.schema(schema).parquet(*(str(root / f.path) for f in files))
 
 
-def spark_error(text: str, table: Table) -> CdcError:
+def spark_error(text: str, table: Capture) -> CdcError:
     """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry
     may cure. The values of a row that breaks a rule are left out."""
     flat = _VALUES.split(" ".join(text.split()))[0]

@@ -22,20 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.lake.file_changes import checked
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 
 def merge(
-    handle: DeltaTable, table: Table, change: Upsert, properties: CommitProperties, hooks: PostCommitHookProperties
+    handle: DeltaTable, table: Capture, change: Upsert, properties: CommitProperties, hooks: PostCommitHookProperties
 ) -> None:
     """Commits `change` on `handle`, rows and `properties` together."""
-    schema = arrow_schema(table)
+    schema = captured_schema(table)
     marker = unused_name(schema.names)
     source = merge_source(change, schema, table, marker)
     columns = {_quoted(name): f"s.{_quoted(name)}" for name in schema.names}
@@ -59,7 +59,7 @@ def merge(
     check_counts(table, change, metrics)
 
 
-def merge_source(change: Upsert, schema: pa.Schema, table: Table, marker: str) -> pa.Table:
+def merge_source(change: Upsert, schema: pa.Schema, table: Capture, marker: str) -> pa.Table:
     """Upserts and deletes under one schema; `marker` tells deletes."""
     upserts, keys = checked(table, change)
     deletes = pa.table(
@@ -84,7 +84,7 @@ def unused_name(names: list[str]) -> str:
 def rows_met(target: DeltaSnapshot, change: Upsert) -> int:
     """How many rows of the target have a key of the batch; raises `SinkConflict` where one has it
     more than once. Reads the keys between the batch's least and greatest."""
-    table = target.state.table
+    table = target.state.capture
     names, (upserts, deletes) = list(table.key), checked(table, change)
     keys = pa.concat_tables([upserts.select(names), deletes.select(names)])
     bounds, first = pc.min_max(keys[names[0]]), pc.field(names[0])
@@ -103,7 +103,7 @@ def _met(rows: pa.Table, keys: pa.Table) -> pa.Table:
     return rows.join(keys, rows.schema.names, join_type="left semi")
 
 
-def check_counts(table: Table, change: Upsert, metrics: dict[str, Any]) -> None:
+def check_counts(table: Capture, change: Upsert, metrics: dict[str, Any]) -> None:
     """Raises `SinkConflict` where the table held a key of the batch more than once."""
     written = metrics["num_target_rows_inserted"] + metrics["num_target_rows_updated"]
     removed = metrics["num_target_rows_deleted"]
@@ -113,7 +113,7 @@ def check_counts(table: Table, change: Upsert, metrics: dict[str, Any]) -> None:
     raise _not_once(f"{upserts} changed keys met {written} rows and {deletes} deleted keys met {removed}", table)
 
 
-def _not_once(found: str, table: Table) -> CdcError:
+def _not_once(found: str, table: Capture) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
         found,

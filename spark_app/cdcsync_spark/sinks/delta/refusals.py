@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.table import Table
 from cdcsync_spark.sinks.delta.features import (
     CONSTRAINT,
     READABLE,
@@ -43,7 +43,7 @@ def missing_files_error(table: str, uri: str, missing: list[str], count: int) ->
     )
 
 
-def refuse_other_columns(view: TableView, table: Table) -> None:
+def refuse_other_columns(view: TableView, table: Capture) -> None:
     """Another program dropped or changed a column of the target: appends would hide it, so this is
     checked before each commit."""
     found = {name: field["type"] for name, field in view.fields.items()}
@@ -60,7 +60,7 @@ def refuse_other_columns(view: TableView, table: Table) -> None:
     _refuse_not_null(view, table)
 
 
-def _refuse_not_null(view: TableView, table: Table) -> None:
+def _refuse_not_null(view: TableView, table: Capture) -> None:
     full = sorted(name for name in not_null_columns(view) if name not in table.key)
     if full:
         raise fail(
@@ -106,7 +106,7 @@ def refuse_files(table: str, view: TableView) -> None:
         )
 
 
-def refuse_hidden_keys(view: TableView, table: Table) -> None:
+def refuse_hidden_keys(view: TableView, table: Capture) -> None:
     """Whether a key is there twice is looked up in the files."""
     hidden = sorted(hidden_columns(view) & set(table.key))
     if hidden:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from deltalake import Schema
 
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.capture import Capture
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 
-def delta_schema(table: Table) -> str:
-    return Schema.from_arrow(arrow_schema(table)).to_json()
+def delta_schema(table: Capture) -> str:
+    return Schema.from_arrow(captured_schema(table)).to_json()

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.gates import gate
+from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.table import Table, TableId
 from cdcsync_spark.sinks.base import Build, Capabilities, Staged, refuse_other_identity
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
@@ -100,7 +101,7 @@ class DeltaTarget:
         self.path.store.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
 
     def _first_entry(self, state: TableState) -> list[Action]:
-        now, schema = time.time_ns() // 1_000_000, delta_schema(state.table)
+        now, schema = time.time_ns() // 1_000_000, delta_schema(state.capture)
         vectors = {VECTORS_ENABLED: "true"} if self.path.vectors else {}
         metadata = {
             "id": str(uuid.uuid4()),
@@ -108,7 +109,7 @@ class DeltaTarget:
             "schemaString": schema,
             "partitionColumns": [],
             "createdTime": now,
-            "configuration": {**delta_properties.new_table(state.table), **vectors},
+            "configuration": {**delta_properties.new_table(state.capture), **vectors},
         }
         protocol = protocol_for(schema, vectors=self.path.vectors)
         return [*head(state, "CREATE TABLE", now), protocol, {"metaData": metadata}]
@@ -116,7 +117,7 @@ class DeltaTarget:
     def last_commit(self) -> TableState | None:
         return self.writer().last_commit()
 
-    def stage(self, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
+    def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         with self.path.translating_errors("staging rows"):
             files = stage(self.path.lake.below(self.path.root), self.path.staged, table, batches, name)
         gate("staged")

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from cdcsync_core.state import TableState
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, ReadRange, load
 from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _FOOTERS_AT_ONCE = 8
 
@@ -42,7 +42,7 @@ class DeltaSnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        return arrow_schema(self.state.table)
+        return captured_schema(self.state.capture)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
@@ -56,9 +56,9 @@ class DeltaSnapshot:
         needed = [
             f
             for f in self.schema
-            if f.name in schema.names or (key_filter is not None and f.name in self.state.table.key)
+            if f.name in schema.names or (key_filter is not None and f.name in self.state.capture.key)
         ]
-        with self.store.translating_errors(str(self.state.table.id), "reading rows"):
+        with self.store.translating_errors(str(self.state.capture.id), "reading rows"):
             for part in self._parts(key_filter):
                 for typed in part.batches(self.schema, needed):
                     kept = typed if key_filter is None else typed.filter(key_filter)
@@ -79,7 +79,7 @@ class DeltaSnapshot:
 
     @cached_property
     def _groups(self) -> dict[tuple[str, int], _Part]:
-        files, key = self.store.files(), self.schema.field(self.state.table.key[0])
+        files, key = self.store.files(), self.schema.field(self.state.capture.key[0])
         read = partial(read_range, files)
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
             found = pool.map(

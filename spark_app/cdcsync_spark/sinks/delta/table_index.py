@@ -18,12 +18,12 @@ import pyarrow as pa
 import structlog
 from pyroaring import BitMap
 
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Closed
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.snapshot import deleted_rows, file_batches, read_range
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _log = structlog.get_logger()
 
@@ -53,10 +53,10 @@ class TableIndex:
     def synced(self, log: Log, view: TableView) -> KeyIndex:
         """The index at the version of `view`, which has a state."""
         assert view.state is not None
-        table = view.state.table
+        table = view.state.capture
         if self.current is None or self.current.table != table:
             self.current = KeyIndex(table, self._scratch, secrets.randbits(64))
-        read_keys = partial(file_batches, log.files, table=arrow_schema(table), columns=table.key)
+        read_keys = partial(file_batches, log.files, table=captured_schema(table), columns=table.key)
         begun = time.monotonic()
         read = self.current.sync({path: self._version(log, file, read_keys) for path, file in view.files.items()})
         if read:

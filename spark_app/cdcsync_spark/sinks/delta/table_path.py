@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.open import open_view

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyroaring import BitMap
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.lake.key_index import KeyIndex, row_set
 from cdcsync_spark.sinks.lake.staging import DataFile
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 #: rows that are sorted by key first, in bytes: a column of more could not be one array
 _SORTED_BYTES = 256 * 2**20
@@ -84,10 +84,10 @@ def added_files(
     return tuple(added)
 
 
-def checked(table: Table, change: Upsert) -> tuple[pa.Table, pa.Table]:
+def checked(table: Capture, change: Upsert) -> tuple[pa.Table, pa.Table]:
     """Upserts in the table's schema and deleted keys in the key's; raises `InternalError` for other
     columns or a NULL key."""
-    schema = arrow_schema(table)
+    schema = captured_schema(table)
     key_schema = pa.schema([schema.field(k) for k in table.key])
     for rows, needed in ((change.upserts, schema), (change.deletes, key_schema)):
         if set(rows.schema.names) != set(needed.names) or any(rows.schema.field(f.name).type != f.type for f in needed):

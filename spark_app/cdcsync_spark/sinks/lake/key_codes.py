@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
-from cdcsync_core.table import Column, Table
-from cdcsync_core.typemap import arrow_type
+from cdcsync_core.source_table import Column
+from cdcsync_spark.wire.columns.typemap import arrow_type
 
 Codes = npt.NDArray[np.uint64]
 
@@ -52,7 +53,7 @@ class KeyCodec:
     seed: int
 
     @classmethod
-    def of(cls, table: Table, seed: int) -> KeyCodec:
+    def of(cls, table: Capture, seed: int) -> KeyCodec:
         widths = tuple(_width(c) for c in table.key_columns)
         exact = all(widths) and sum(widths) <= _WORD
         return cls(str(table.id), table.key, widths if exact else (), seed)

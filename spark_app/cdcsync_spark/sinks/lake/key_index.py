@@ -30,9 +30,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
-from cdcsync_core.table import Table
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
 from cdcsync_spark.sinks.lake.key_runs import Hits, Rows, Run, Scratch, joined, merged, run_of_file
 
@@ -78,7 +78,7 @@ class _Entry:
 class KeyIndex:
     """The index of `table`; `folder` is scratch space, `seed` 64 bits that cannot be guessed."""
 
-    def __init__(self, table: Table, folder: Path, seed: int) -> None:
+    def __init__(self, table: Capture, folder: Path, seed: int) -> None:
         self.table = table
         self._codec = KeyCodec.of(table, seed)
         self._scratch = Scratch(folder)

@@ -20,12 +20,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.table import Table
-from cdcsync_core.typemap import arrow_schema
 from cdcsync_spark.sinks.base import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.statistics import FileStatistics
 from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _KIND = "parquet"
 
@@ -70,7 +70,7 @@ GROUP_BYTES = 64 * 2**20
 FILE_BYTES = 512 * 2**20
 
 
-def stage(store: Store, folder: str, table: Table, batches: Iterable[pa.RecordBatch], name: str) -> list[DataFile]:
+def stage(store: Store, folder: str, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> list[DataFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
     them durable.
 
@@ -115,10 +115,10 @@ def _write(
 _FORMAT = {"compression": "zstd", "compression_level": 1, "coerce_timestamps": "us", "version": "2.6"}
 
 
-def row_groups(table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def row_groups(table: Capture, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Batches gathered to tables of about `GROUP_ROWS` rows or `GROUP_BYTES`; raises
     `InternalError` for another schema."""
-    schema = arrow_schema(table)
+    schema = captured_schema(table)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -142,7 +142,7 @@ def _file_name(name: str) -> str:
     return f"{re.sub('[^A-Za-z0-9_-]', '-', name).lstrip('_')[:80]}-{uuid.uuid4().hex}.zstd.parquet"
 
 
-def _other_schema(table: Table, found: pa.Schema, needed: pa.Schema) -> Exception:
+def _other_schema(table: Capture, found: pa.Schema, needed: pa.Schema) -> Exception:
     return fail(
         Reason.INTERNAL_ERROR,
         f"rows with the schema [{_one_line(found)}]",

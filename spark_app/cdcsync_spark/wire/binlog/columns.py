@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
-from cdcsync_core.typemap import MAX_DECIMAL_PRECISION, arrow_type
+from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
+from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import value
 from cdcsync_spark.wire.binlog.compression import unpack_column
@@ -28,6 +28,7 @@ from cdcsync_spark.wire.binlog.value import Converted
 from cdcsync_spark.wire.columns import instants, texts
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Lanes, Numbers, arrow_array, numbers, slices, strings
+from cdcsync_spark.wire.columns.typemap import arrow_type
 
 _HEX = np.frombuffer("".join(f"{i:02x}" for i in range(256)).encode(), "<u2")
 #: bytes of the widest number

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType, Table
+from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.binlog.members import members
@@ -23,7 +24,7 @@ from cdcsync_spark.wire.columns.replacement import REPLACEMENT
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 
 
-def check_table_map(table_map: TableMap, table: Table) -> None:
+def check_table_map(table_map: TableMap, table: Capture) -> None:
     """The event's definition equals the planned one: names, order, types, signedness, character
     sets, members.
 
@@ -41,7 +42,7 @@ def check_table_map(table_map: TableMap, table: Table) -> None:
             _check_column(table, column, mapped)
 
 
-def _check_column(table: Table, column: Column, mapped: MappedColumn) -> None:
+def _check_column(table: Capture, column: Column, mapped: MappedColumn) -> None:
     base = column.type.base
     expected = _EXPECTED.get(base)
     if expected is None or not expected(column.type, mapped):
@@ -57,7 +58,7 @@ def _check_column(table: Table, column: Column, mapped: MappedColumn) -> None:
         _check_text(table, column, mapped)
 
 
-def _check_text(table: Table, column: Column, mapped: MappedColumn) -> None:
+def _check_text(table: Capture, column: Column, mapped: MappedColumn) -> None:
     if mapped.collation is None or (column.type.members and mapped.members is None):
         raise _metadata_missing(table)
     charset = charset_of(mapped.collation)
@@ -80,7 +81,7 @@ def _unescaped(member: str) -> str:
     return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
 
 
-def _changed(table: Table, found: str, needed: str) -> CdcError:
+def _changed(table: Capture, found: str, needed: str) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"{found}, without a statement in the binlog that changed them",
@@ -90,7 +91,7 @@ def _changed(table: Table, found: str, needed: str) -> CdcError:
     )
 
 
-def _metadata_missing(table: Table) -> CdcError:
+def _metadata_missing(table: Capture) -> CdcError:
     return fail(
         Reason.ROW_METADATA_NOT_FULL,
         "rows whose TABLE_MAP event does not name and describe the columns",

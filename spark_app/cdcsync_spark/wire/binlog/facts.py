@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.text import Statement
 
 

@@ -34,7 +34,7 @@ from cdcsync_core.errors import DecodeError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog import events, sql_forms
 from cdcsync_spark.wire.binlog.compression import unpack_payload
 from cdcsync_spark.wire.binlog.event_type import IN_PAYLOAD, WITHOUT_FACTS, EventType

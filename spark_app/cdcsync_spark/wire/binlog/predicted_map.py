@@ -11,25 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Definition
-from cdcsync_core.table import LABELLED, Column, SourceType
+from cdcsync_core.source_table import LABELLED, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes
 
 
-def differences(definition: Definition, table_map: TableMap) -> list[str]:
+def differences(definition: Capture, table_map: TableMap) -> list[str]:
     """What the event says otherwise; empty if it confirms the definition."""
-    table = definition.table
     try:
-        check_table_map(table_map, table)
+        check_table_map(table_map, definition)
     except CdcError as e:
         return [e.found]
     found = [
         difference
-        for column, mapped in zip(table.columns, table_map.columns, strict=True)
+        for column, mapped in zip(definition.columns, table_map.columns, strict=True)
         for difference in _of_column(column, mapped)
     ]
     return [*found, *_of_key(definition, table_map)]
@@ -50,17 +49,16 @@ def _of_column(column: Column, mapped: MappedColumn) -> Iterator[str]:
         yield f"{column.name} has members"
 
 
-def _of_key(definition: Definition, table_map: TableMap) -> Iterator[str]:
+def _of_key(definition: Capture, table_map: TableMap) -> Iterator[str]:
     """The event names the primary key; another index is named only where there is none."""
-    table = definition.table
-    if table.key_index != "PRIMARY":
+    if definition.key_index != "PRIMARY":
         return
     if table_map.key is None:
         yield "no primary key"
         return
-    places = {column.name: place for place, column in enumerate(table.columns)}
-    if table_map.key != tuple((places[name], 0) for name in table.key):
-        yield f"another primary key than ({', '.join(table.key)})"
+    places = {column.name: place for place, column in enumerate(definition.columns)}
+    if table_map.key != tuple((places[name], 0) for name in definition.key):
+        yield f"another primary key than ({', '.join(definition.key)})"
 
 
 _SIGNED = frozenset({"decimal", "float", "double"})

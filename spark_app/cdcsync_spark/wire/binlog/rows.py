@@ -17,19 +17,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Column, Table
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import Column
 from cdcsync_spark.wire.binlog import columns, lockstep, value
 from cdcsync_spark.wire.binlog.befores import needed, needed_values
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from cdcsync_spark.wire.columns.gather import Cursors, Lanes
 from cdcsync_spark.wire.columns.gather import numbers as as_array
 from cdcsync_spark.wire.columns.key_text import key_text
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _Counts = npt.NDArray[np.int64]
 
@@ -53,7 +54,7 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    table: Table,
+    table: Capture,
     events: Sequence[RowsEvent],
     transactions: Sequence[int],
     decoder: Decoder = Decoder.VECTORIZED,
@@ -63,13 +64,13 @@ def decode(
     """The changes of `events` in their order as one batch; see `batches`."""
     parts = list(batches(table, events, transactions, decoder, befores=befores))
     if not parts:
-        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(arrow_schema(table))), 0, 0)
+        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(captured_schema(table))), 0, 0)
     batch = parts[0].batch if len(parts) == 1 else pa.concat_batches([p.batch for p in parts])
     return Decoded(batch, sum(p.nulled for p in parts), sum(p.images for p in parts))
 
 
 def batches(
-    table: Table,
+    table: Capture,
     events: Sequence[RowsEvent],
     transactions: Sequence[int],
     decoder: Decoder = Decoder.VECTORIZED,
@@ -98,7 +99,7 @@ def batches(
 class _Run(NamedTuple):
     """Events of one TABLE_MAP, one after the other, and their transactions."""
 
-    table: Table
+    table: Capture
     map: TableMap
     events: list[RowsEvent]
     transactions: list[int]
@@ -155,7 +156,7 @@ def _fill(frame: _Frame, table_map: TableMap, lanes: Lanes, starts: Cursors, lay
 class _Frame:
     """A batch that is filled column by column."""
 
-    def __init__(self, table: Table, kinds: npt.NDArray[np.int8], numbers: npt.NDArray[np.int32]) -> None:
+    def __init__(self, table: Capture, kinds: npt.NDArray[np.int8], numbers: npt.NDArray[np.int32]) -> None:
         self.table = table
         self._arrays = [as_array(kinds, pa.int8()), as_array(numbers, pa.int32())]
         self._staying = np.isin(kinds, _STAYING)
@@ -177,7 +178,7 @@ class _Frame:
             self._nulled += int(self._staying[column.nulled].sum())
 
     def decoded(self, images: int) -> Decoded:
-        schema = changes_schema(arrow_schema(self.table))
+        schema = changes_schema(captured_schema(self.table))
         return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled, images)
 
 
@@ -199,7 +200,7 @@ def _numbers(transactions: list[int], counts: _Counts) -> npt.NDArray[np.int32]:
 
 
 @contextmanager
-def _naming(table: Table) -> Iterator[None]:
+def _naming(table: Capture) -> Iterator[None]:
     """Gives a DecodeError the table's name."""
     try:
         yield

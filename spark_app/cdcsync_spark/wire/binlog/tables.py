@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.compression import unpack_mariadb
 from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
-from cdcsync_core.typemap import MAX_DECIMAL_PRECISION, arrow_type
+from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
+from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import temporal
 from cdcsync_spark.wire.binlog.compression import unpack_column
@@ -30,6 +30,7 @@ from cdcsync_spark.wire.binlog.json_binary import json_text
 from cdcsync_spark.wire.binlog.members import members, text_charset
 from cdcsync_spark.wire.binlog.number import decimal_text
 from cdcsync_spark.wire.columns.replacement import checked, first_refused
+from cdcsync_spark.wire.columns.typemap import arrow_type
 
 Convert = Callable[[bytes], Any]
 

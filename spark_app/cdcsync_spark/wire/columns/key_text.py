@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.table import Column, Table
+from cdcsync_core.source_table import Column
 
 #: of a key's value
 _SHOWN = 64
 
 
-def key_text(table: Table, row: int, column: Callable[[Column], pa.Array]) -> str:
+def key_text(table: Capture, row: int, column: Callable[[Column], pa.Array]) -> str:
     """`id=5, name='a'`, of the row with the index `row` of the key's columns; empty where it is not
     known."""
     if row < 0:

@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.table import INTEGERS, LABELLED, Column, Table
-from cdcsync_core.typemap import arrow_schema, arrow_type
+from cdcsync_core.source_table import INTEGERS, LABELLED, Column
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers
 from cdcsync_spark.wire.columns.key_text import key_text
+from cdcsync_spark.wire.columns.typemap import arrow_type, captured_schema
 from cdcsync_spark.wire.resultset.binary_value import CODECS, Cells, Values, convert
 from cdcsync_spark.wire.resultset.packets import Payloads
 from cdcsync_spark.wire.resultset.response import Definition
@@ -45,9 +46,9 @@ class RowDecoder:
     """Decodes the rows of one result of `table`'s captured columns, in their order; raises CdcError
     for another definition."""
 
-    def __init__(self, table: Table, definitions: Sequence[Definition]) -> None:
+    def __init__(self, table: Capture, definitions: Sequence[Definition]) -> None:
         self._table = table
-        self._schema = arrow_schema(table)
+        self._schema = captured_schema(table)
         self._rows = 0
         self.pieces = max(MAX_VALUES // len(table.captured), 1)
         if len(definitions) != len(table.captured):
@@ -177,7 +178,7 @@ def _sizes(lanes: Lanes, at: Cursors, sizes: npt.NDArray[np.uint8], first: Curso
     return wide, first
 
 
-def _check_definition(table: Table, column: Column, found: Definition) -> None:
+def _check_definition(table: Capture, column: Column, found: Definition) -> None:
     codec = CODECS.get(column.type.base)
     unsigned = bool(found.flags & _UNSIGNED)
     same_sign = column.type.base not in INTEGERS or unsigned == column.type.unsigned
@@ -192,7 +193,7 @@ def _check_definition(table: Table, column: Column, found: Definition) -> None:
             raise _changed(table, f"the column {found.name} in {charset} for one in {column.type.charset}")
 
 
-def _changed(table: Table, found: str) -> CdcError:
+def _changed(table: Capture, found: str) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"the result has {found}",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cdcsync_core.table import Table
+from cdcsync_core.capture import Capture
 from cdcsync_spark.wire.sql.columns import is_same_column, names_column, value
 from cdcsync_spark.wire.sql.indexes import index_definition, may_be_key
 from cdcsync_spark.wire.sql.options import table_options
@@ -19,7 +19,7 @@ from cdcsync_spark.wire.sql.reader import Reader, clauses, words
 from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
 
 
-def is_harmless(clause: Sequence[Token], table: Table, session: Session) -> bool:
+def is_harmless(clause: Sequence[Token], table: Capture, session: Session) -> bool:
     """True only if the clause was read to its end and leaves the table's rows, columns and key as
     they are."""
     reader = Reader(clause)
@@ -32,7 +32,7 @@ def is_harmless(clause: Sequence[Token], table: Table, session: Session) -> bool
     return True
 
 
-def _clause(reader: Reader, table: Table, session: Session) -> None:
+def _clause(reader: Reader, table: Capture, session: Session) -> None:
     """Raises Unreadable for whatever may change something."""
     if reader.take_any(*_PARTITIONS):
         _listed(reader)
@@ -78,7 +78,7 @@ def _partitioning(reader: Reader, *, needed: bool = False) -> None:
 # -- ADD
 
 
-def _add(reader: Reader, table: Table, _: Session) -> None:
+def _add(reader: Reader, table: Capture, _: Session) -> None:
     if reader.take("CONSTRAINT"):
         reader.take("IF", "NOT", "EXISTS")
         if reader.word() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
@@ -111,7 +111,7 @@ def _foreign_key(reader: Reader) -> None:
         reader.need_any("RESTRICT", "NO ACTION")
 
 
-def _present(reader: Reader, table: Table) -> None:
+def _present(reader: Reader, table: Capture) -> None:
     """MariaDB adds no column where there is one of that name."""
     name = reader.name()
     words = {t.text.upper() for t in reader.rest()}
@@ -122,7 +122,7 @@ def _present(reader: Reader, table: Table) -> None:
 # -- DROP, RENAME, ALTER
 
 
-def _drop(reader: Reader, table: Table, _: Session) -> None:
+def _drop(reader: Reader, table: Capture, _: Session) -> None:
     if reader.take_any("INDEX", "KEY", "CONSTRAINT"):
         reader.take("IF", "EXISTS")
         _other_index(reader, table)
@@ -137,13 +137,13 @@ def _drop(reader: Reader, table: Table, _: Session) -> None:
     reader.take_any("RESTRICT", "CASCADE")
 
 
-def _other_index(reader: Reader, table: Table) -> None:
+def _other_index(reader: Reader, table: Capture) -> None:
     """Not the one that tells rows apart."""
     if may_be_key(reader.name(), table):
         raise reader.unexpected()
 
 
-def _rename(reader: Reader, table: Table, _: Session) -> None:
+def _rename(reader: Reader, table: Capture, _: Session) -> None:
     reader.need_any("INDEX", "KEY")
     reader.take("IF", "EXISTS")
     _other_index(reader, table)
@@ -151,7 +151,7 @@ def _rename(reader: Reader, table: Table, _: Session) -> None:
     reader.name()
 
 
-def _alter(reader: Reader, table: Table, _: Session) -> None:
+def _alter(reader: Reader, table: Capture, _: Session) -> None:
     if reader.take_any("INDEX", "KEY"):
         reader.take("IF", "EXISTS")
         _other_index(reader, table)
@@ -169,18 +169,18 @@ def _alter(reader: Reader, table: Table, _: Session) -> None:
             reader.need_any("DROP DEFAULT", "SET VISIBLE", "SET INVISIBLE")
 
 
-def _modify(reader: Reader, table: Table, session: Session) -> None:
+def _modify(reader: Reader, table: Capture, session: Session) -> None:
     is_same_column(reader, table, session)
 
 
-def _change(reader: Reader, table: Table, session: Session) -> None:
+def _change(reader: Reader, table: Capture, session: Session) -> None:
     reader.take("COLUMN")
     if reader.name() != reader.peek().text:
         raise reader.unexpected()
     is_same_column(reader, table, session)
 
 
-_CLAUSES: dict[str, Callable[[Reader, Table, Session], None]] = {
+_CLAUSES: dict[str, Callable[[Reader, Capture, Session], None]] = {
     "ADD": _add,
     "DROP": _drop,
     "RENAME": _rename,

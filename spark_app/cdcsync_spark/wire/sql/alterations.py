@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cdcsync_core.schema_change import Converted, Definition, Filled, Followed, Kept, Resnapshot, Stop
-from cdcsync_core.table import INTEGERS, LABELLED, Column, SourceType
+from cdcsync_core.capture import Capture
+from cdcsync_core.schema_change import Converted, Filled, Followed, Kept, Resnapshot, Stop
+from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceTable, SourceType
 from cdcsync_spark.wire.sql.alter import is_harmless
 from cdcsync_spark.wire.sql.column_types import Unpredictable, declared_type, max_bytes, same_characters
 from cdcsync_spark.wire.sql.columns import Declared, read_attributes, read_type
@@ -34,7 +35,7 @@ class Impossible(Exception):
     """There is nothing left that could be copied."""
 
 
-def alter(definition: Definition, parts: Sequence[Sequence[Token]], session: Session) -> Followed | Resnapshot | Stop:
+def alter(definition: Capture, parts: Sequence[Sequence[Token]], session: Session) -> Followed | Resnapshot | Stop:
     """What the clauses of one ALTER TABLE do to the table."""
     try:
         alteration = _Alteration(definition, session, parts)
@@ -52,16 +53,16 @@ def alter(definition: Definition, parts: Sequence[Sequence[Token]], session: Ses
 class _Alteration:
     """One statement; `read` each clause, then ask for the `outcome`."""
 
-    def __init__(self, definition: Definition, session: Session, parts: Sequence[Sequence[Token]]) -> None:
+    def __init__(self, definition: Capture, session: Session, parts: Sequence[Sequence[Token]]) -> None:
         self._old, self._session = definition, session
         self._layout = Layout(definition)
-        self._charset, self._unique = definition.charset, definition.unique
-        self._auto = definition.auto_increment
+        self._charset, self._unique = definition.source.charset, definition.source.unique
+        self._auto = definition.source.auto_increment
         self._key_gone = self._key_added = self._converted = False
         #: columns whose default another clause sets
         self._defaulted: set[str] = set()
         #: the default of texts in this statement; not known where the statement changes it
-        self._default = "" if any(map(_names_charset, parts)) else definition.charset
+        self._default = "" if any(map(_names_charset, parts)) else definition.source.charset
 
     def read(self, clause: Sequence[Token]) -> None:
         reader = Reader(clause)
@@ -76,7 +77,7 @@ class _Alteration:
 
     def outcome(self) -> Followed | Resnapshot | Stop:
         if self._key_gone:
-            last = not self._key_added and self._old.unique == frozenset()
+            last = not self._key_added and self._old.source.unique == frozenset()
             return Stop("the key is dropped, and no other is left") if last else Resnapshot("the key changes")
         if self._key_added:
             return Resnapshot("the key changes")
@@ -85,22 +86,23 @@ class _Alteration:
             raise Unpredictable("another clause sets the default of an added column")
         return Followed(self._old, self._after(columns), tuple(p.origin for p in columns))
 
-    def _after(self, columns: list[Placed]) -> Definition:
-        old = self._old.table
+    def _after(self, columns: list[Placed]) -> Capture:
+        old = self._old
         names = {p.origin.source: p.column.name for p in columns if not isinstance(p.origin, Filled)}
-        table = replace(
-            old,
-            columns=tuple(p.column for p in columns),
-            key=tuple(names[k] for k in old.key),
-            excluded=frozenset(names[n] for n in old.excluded if n in names),
-        )
-        generated = self._old.generated
-        return Definition(
-            table,
+        generated = old.source.generated
+        source = SourceTable(
+            old.id,
+            tuple(p.column for p in columns),
             self._charset,
             None if generated is None else frozenset(names[n] for n in generated if n in names),
             names.get(self._auto, ""),
             self._unique,
+        )
+        return replace(
+            old,
+            source=source,
+            key=tuple(names[k] for k in old.key),
+            excluded=frozenset(names[n] for n in old.excluded if n in names),
         )
 
     # -- clauses about columns
@@ -126,7 +128,7 @@ class _Alteration:
             self._layout.claim(name)
             if found is not None:
                 return
-        if auto_increment or name in self._old.table.excluded:
+        if auto_increment or name in self._old.excluded:
             raise Unpredictable(f"the column {name} numbers rows, or is left out of the copy")
         source = declared_type(declared, self._default, self._session)
         nullable = _nullable(declared, None)
@@ -145,7 +147,7 @@ class _Alteration:
             return
         column = self._layout.take(name)
         self._layout.drop(column)
-        self._key_gone |= column.name in self._old.table.key
+        self._key_gone |= column.name in self._old.key
         self._unique = self._unique if not self._unique else None
 
     def _rename(self, reader: Reader) -> None:
@@ -177,9 +179,9 @@ class _Alteration:
             return
         old = self._layout.take(old_name)
         self._check_name(old, name)
-        if old.name in (self._old.generated or ()):
+        if old.name in (self._old.source.generated or ()):
             raise Unpredictable(f"the generated column {old.name} changes")
-        if auto_increment and old.name != self._old.auto_increment:
+        if auto_increment and old.name != self._old.source.auto_increment:
             raise Unpredictable(f"the column {name} begins to number rows")
         if not auto_increment and old.name == self._auto:
             self._auto = ""
@@ -191,12 +193,12 @@ class _Alteration:
 
     def _check_name(self, old: Column, name: str) -> None:
         """What the manifest names keeps its name."""
-        if name != old.name and {name, old.name} & self._old.table.excluded:
+        if name != old.name and {name, old.name} & self._old.excluded:
             raise Unpredictable(f"the column {old.name}, which is left out of the copy, gets another name")
 
     def _nulls(self, declared: Declared, old: Column) -> bool:
         """Strict mode makes an error of a NULL that may not stay, except in a TIMESTAMP."""
-        in_primary = old.name in self._old.table.key and self._old.table.key_index == "PRIMARY"
+        in_primary = old.name in self._old.key and self._old.key_index == "PRIMARY"
         nullable = _nullable(declared, False if in_primary else None)
         if old.nullable and not nullable and (not self._session.strict or declared.base == "timestamp"):
             raise Unpredictable(f"NULLs of {old.name} become something else")
@@ -204,14 +206,14 @@ class _Alteration:
 
     def _check_key(self, old: Column, new: Column) -> None:
         """What orders and tells apart the keys stays."""
-        if old.name not in self._old.table.key:
+        if old.name not in self._old.key:
             return
         same = old.type == new.type and old.collation.lower() == new.collation
         if new.nullable or not (same or (old.type.base in INTEGERS and new.type.base in INTEGERS)):
             raise Unpredictable(f"the key column {old.name} changes")
 
     def _converting(self, old: Column, new: SourceType) -> Converted:
-        if self._old.generated != frozenset():
+        if self._old.source.generated != frozenset():
             raise Unpredictable(f"the type of {old.name} changes, and a generated column may depend on it")
         if not keeps_values(old.type, new):
             raise Unpredictable(f"{old.name}: {old.type.declared} becomes {new.declared}")
@@ -225,13 +227,13 @@ class _Alteration:
         if charset in ("default", "utf8", "binary") or self._converted:
             raise Unpredictable(f"the character set {charset}")
         self._charset, self._converted = charset, True
-        for column in self._old.table.columns:
+        for column in self._old.columns:
             if column.type.base in LABELLED:
                 self._relabel(self._layout.take(column.name), charset)
 
     def _relabel(self, column: Column, charset: str) -> None:
         old = column.type
-        if column.name in self._old.table.key or column.name in (self._old.generated or ()):
+        if column.name in self._old.key or column.name in (self._old.source.generated or ()):
             raise Unpredictable(f"the text {column.name} is in the key, or generated")
         if old.charset == charset:
             self._layout.change(column, Placed(replace(column, collation=""), Kept(column.name)))
@@ -257,14 +259,14 @@ class _Alteration:
             return self._key_added
         elif reader.take("DROP", "PRIMARY", "KEY"):
             reader.finish()
-            self._key_gone |= self._old.table.key_index.upper() in ("PRIMARY", "")
+            self._key_gone |= self._old.key_index.upper() in ("PRIMARY", "")
             return True
         elif reader.take_any("RENAME INDEX", "RENAME KEY"):
             self._unique = self._unique if not self._unique else None
         elif reader.take_any("DROP INDEX", "DROP KEY", "DROP CONSTRAINT"):
             reader.take("IF", "EXISTS")
             index = reader.name()
-            gone = may_be_key(index, self._old.table)
+            gone = may_be_key(index, self._old)
             self._key_gone |= gone
             self._unique = without(self._unique, index)
             return gone
@@ -272,7 +274,7 @@ class _Alteration:
 
     def _pass(self, clause: Sequence[Token]) -> None:
         """What changes no row; a new default for texts is remembered."""
-        if not is_harmless(clause, self._old.table, self._session):
+        if not is_harmless(clause, self._old, self._session):
             raise Reader(clause).unexpected()
         if _names_charset(clause):
             self._charset = _charset_option(clause)

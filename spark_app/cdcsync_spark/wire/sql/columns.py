@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cdcsync_core.table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType, Table
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.sql.reader import Reader, folded
 from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
 
@@ -35,12 +36,12 @@ class Declared:
     default: tuple[Token, ...] = ()
 
 
-def names_column(name: str, table: Table) -> bool:
+def names_column(name: str, table: Capture) -> bool:
     """In doubt yes."""
     return any(folded(name) == folded(c.name) for c in table.columns)
 
 
-def is_same_column(reader: Reader, table: Table, session: Session) -> None:
+def is_same_column(reader: Reader, table: Capture, session: Session) -> None:
     """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its
     place."""
     reader.take("COLUMN")

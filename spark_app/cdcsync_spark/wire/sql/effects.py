@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.alter import is_harmless
 from cdcsync_spark.wire.sql.indexes import may_be_key
 from cdcsync_spark.wire.sql.reader import TableName
@@ -22,7 +23,7 @@ class Effect:
         """Whether `table` is, or may be, one that the effect names."""
         return self.name.means(table)
 
-    def changes(self, _: Table) -> bool:
+    def changes(self, _: Capture) -> bool:
         """Whether the table's rows, definition, key or name may change."""
         return True
 
@@ -56,7 +57,7 @@ class Moved(Effect):
 class Left(Effect):
     """It stays as it is: CREATE INDEX, or CREATE TABLE IF NOT EXISTS of a table that is there."""
 
-    def changes(self, _: Table) -> bool:
+    def changes(self, _: Capture) -> bool:
         return False
 
 
@@ -66,7 +67,7 @@ class IndexDropped(Effect):
 
     index: str
 
-    def changes(self, table: Table) -> bool:
+    def changes(self, table: Capture) -> bool:
         return may_be_key(self.index, table)
 
 
@@ -77,5 +78,5 @@ class Altered(Effect):
     clauses: tuple[tuple[Token, ...], ...]
     session: Session
 
-    def changes(self, table: Table) -> bool:
+    def changes(self, table: Capture) -> bool:
         return not all(is_harmless(clause, table, self.session) for clause in self.clauses)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 
 
 class _Kind(Enum):

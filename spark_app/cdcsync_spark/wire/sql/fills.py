@@ -14,7 +14,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from cdcsync_core.schema_change import Value
-from cdcsync_core.table import BINARIES, INTEGERS, TEXTS, SourceType
+from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.sql.column_types import CAPACITY, Unpredictable, max_bytes
 from cdcsync_spark.wire.sql.reader import Reader
 from cdcsync_spark.wire.sql.tokens import Kind, Session, Started, Token, Unreadable

@@ -3,14 +3,14 @@ rows apart."""
 
 from __future__ import annotations
 
-from cdcsync_core.table import Table
+from cdcsync_core.capture import Capture
 from cdcsync_spark.wire.sql.reader import Reader, TableName, folded
 from cdcsync_spark.wire.sql.tokens import Kind
 
 _PRIMARY = "primary"
 
 
-def may_be_key(index: str, table: Table) -> bool:
+def may_be_key(index: str, table: Capture) -> bool:
     """Whether the table's rows are told apart by this index; yes if that was not recorded."""
     return not table.key_index or folded(index) in (folded(table.key_index), _PRIMARY)
 

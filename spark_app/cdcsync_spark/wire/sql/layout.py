@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdcsync_core.schema_change import Definition, Kept, Origin
-from cdcsync_core.table import Column
+from cdcsync_core.capture import Capture
+from cdcsync_core.schema_change import Kept, Origin
+from cdcsync_core.source_table import Column
 from cdcsync_spark.wire.sql.column_types import Unpredictable
 from cdcsync_spark.wire.sql.reader import folded
 
@@ -32,7 +33,7 @@ class Placed:
 class Layout:
     """What the clauses of one statement do to the columns of `old`."""
 
-    old: Definition
+    old: Capture
     dropped: set[str] = field(default_factory=set)
     changed: dict[str, Placed] = field(default_factory=dict)
     #: added or moved, in the order of the statement
@@ -42,8 +43,8 @@ class Layout:
     def find(self, name: str) -> Column | None:
         """The old column of this name. Raises Unpredictable for a name that only some servers take
         for it."""
-        column = self.old.column(name)
-        if column is None and any(folded(c.name) == folded(name) for c in self.old.table.columns):
+        column = self.old.source.column(name)
+        if column is None and any(folded(c.name) == folded(name) for c in self.old.columns):
             raise Unpredictable(f"the column {name} in another spelling")
         return column
 
@@ -72,7 +73,7 @@ class Layout:
     def columns(self) -> list[Placed]:
         """In the next order. Raises Unpredictable."""
         found: list[Placed] = []
-        for column in self.old.table.columns:
+        for column in self.old.columns:
             placed = self.changed.get(column.name, Placed(column, Kept(column.name)))
             if column.name not in self.dropped and placed.after is None:
                 found.append(placed)

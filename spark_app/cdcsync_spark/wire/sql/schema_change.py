@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.schema_change import (
-    Definition,
     Emptied,
     Followed,
     Kind,
@@ -24,7 +24,7 @@ from cdcsync_core.schema_change import (
     Stop,
     unchanged,
 )
-from cdcsync_core.table import TableId
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.alterations import alter, without
 from cdcsync_spark.wire.sql.effects import Altered, Created, Dropped, Effect, IndexDropped, Left, Moved, Truncated
 from cdcsync_spark.wire.sql.exclusion import is_dml, touches
@@ -33,12 +33,12 @@ from cdcsync_spark.wire.sql.statement import effects_of
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Token, Unreadable, tokenize
 
-_NO_OTHERS: Mapping[TableId, Definition] = MappingProxyType({})
+_NO_OTHERS: Mapping[TableId, Capture] = MappingProxyType({})
 
 _OTHER_SPELLING = "the table is named in another spelling"
 
 
-def apply(definitions: Mapping[TableId, Definition], statement: Statement) -> dict[TableId, Outcome]:
+def apply(definitions: Mapping[TableId, Capture], statement: Statement) -> dict[TableId, Outcome]:
     """The outcome for each captured table that the statement may touch, all as of one point of the
     binlog; a table that is not in the answer stays as it is."""
     found: dict[TableId, Outcome] = {}
@@ -50,11 +50,11 @@ def apply(definitions: Mapping[TableId, Definition], statement: Statement) -> di
 
 
 def apply_to(
-    definition: Definition, statement: Statement, others: Mapping[TableId, Definition] = _NO_OTHERS
+    definition: Capture, statement: Statement, others: Mapping[TableId, Capture] = _NO_OTHERS
 ) -> Outcome | None:
     """The outcome for one table; None if the statement does not name it. `others` are captured
     tables that may take its name."""
-    table = definition.table.id
+    table = definition.id
     effects = effects_of(statement)
     if effects is None:
         return _unread(statement, table)
@@ -66,7 +66,7 @@ def apply_to(
     return _outcome(mine, definition)
 
 
-def _outcome(effects: tuple[Effect, ...], definition: Definition) -> Outcome:
+def _outcome(effects: tuple[Effect, ...], definition: Capture) -> Outcome:
     if len(effects) > 1:
         return Resnapshot("the statement changes the table in more than one way")
     found = _one(effects[0], definition)
@@ -75,18 +75,18 @@ def _outcome(effects: tuple[Effect, ...], definition: Definition) -> Outcome:
     return unchanged(definition) if found.kind is Kind.NOTHING else Resnapshot(_OTHER_SPELLING)
 
 
-def _is(name: TableName, definition: Definition) -> bool:
-    return TableId(name.database, name.name) == definition.table.id
+def _is(name: TableName, definition: Capture) -> bool:
+    return TableId(name.database, name.name) == definition.id
 
 
-def _one(effect: Effect, definition: Definition) -> Outcome:
+def _one(effect: Effect, definition: Capture) -> Outcome:
     match effect:
         case Left():
             return _left(definition)
         case IndexDropped():
-            if effect.changes(definition.table):
+            if effect.changes(definition):
                 return _key_dropped(definition)
-            return unchanged(definition, replace(definition, unique=without(definition.unique, effect.index)))
+            return unchanged(definition, _with_unique(definition, without(definition.source.unique, effect.index)))
         case Altered():
             return _altered(effect, definition)
         case Truncated():
@@ -98,18 +98,22 @@ def _one(effect: Effect, definition: Definition) -> Outcome:
     return Resnapshot("rows of the table come from, or go to, another one")
 
 
-def _left(definition: Definition) -> Followed:
+def _left(definition: Capture) -> Followed:
     """CREATE UNIQUE INDEX is one of them."""
-    return unchanged(definition, replace(definition, unique=None))
+    return unchanged(definition, _with_unique(definition, None))
 
 
-def _key_dropped(definition: Definition) -> Outcome:
-    if definition.unique == frozenset() and definition.table.key_index:
+def _with_unique(definition: Capture, unique: frozenset[str] | None) -> Capture:
+    return definition.of(replace(definition.source, unique=unique))
+
+
+def _key_dropped(definition: Capture) -> Outcome:
+    if definition.source.unique == frozenset() and definition.key_index:
         return Stop("the key is dropped, and no other is left")
     return Resnapshot("the key changes")
 
 
-def _altered(effect: Altered, definition: Definition) -> Outcome:
+def _altered(effect: Altered, definition: Capture) -> Outcome:
     for clause in effect.clauses:
         reader = Reader(clause)
         if reader.take("RENAME") and reader.word() not in ("COLUMN", "INDEX", "KEY"):
@@ -119,7 +123,7 @@ def _altered(effect: Altered, definition: Definition) -> Outcome:
     return alter(definition, effect.clauses, effect.session)
 
 
-def _left_its_name(effect: Altered, definition: Definition) -> Outcome:
+def _left_its_name(effect: Altered, definition: Capture) -> Outcome:
     """ALTER TABLE ... RENAME; other clauses matter no more."""
     return Renamed() if _is(effect.name, definition) else Resnapshot(_OTHER_SPELLING)
 
@@ -132,7 +136,7 @@ def _empties(clause: tuple[Token, ...]) -> bool:
 # -- RENAME TABLE
 
 
-def _moved(steps: tuple[Moved, ...], table: TableId, others: Mapping[TableId, Definition]) -> Outcome:
+def _moved(steps: tuple[Moved, ...], table: TableId, others: Mapping[TableId, Capture]) -> Outcome:
     """The steps take effect one after the other; where two names may be one table nothing is
     concluded."""
     names = {TableId(*name) for step in steps for name in (step.name, step.to)}

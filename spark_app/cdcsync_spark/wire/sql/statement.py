@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cdcsync_core.table import Table
+from cdcsync_core.capture import Capture
 from cdcsync_spark.wire.sql.definitions import read
 from cdcsync_spark.wire.sql.effects import Effect
 from cdcsync_spark.wire.sql.exclusion import touches
@@ -19,7 +19,7 @@ from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Unreadable
 
 
-def may_change(statement: Statement, table: Table) -> bool:
+def may_change(statement: Statement, table: Capture) -> bool:
     """False only if the statement leaves the table's rows, definition, key and name as they are."""
     effects = effects_of(statement)
     if effects is None:

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import FilePosition, TransactionId
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.spool import Spool, Spooled
@@ -28,8 +29,11 @@ LONG = 3
 ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 
 
-def definition(table: TableId) -> Table:
-    return Table(table, (Column("id", SourceType.parse("int"), False), Column("v", SourceType.parse("int"))), ("id",))
+def definition(table: TableId) -> Capture:
+    return Capture(
+        SourceTable(table, (Column("id", SourceType.parse("int"), False), Column("v", SourceType.parse("int")))),
+        ("id",),
+    )
 
 
 def table_map(table: TableId, second: str = "v") -> TableMap:

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.crash_tail import FileScan, Mark, Tail, Timed, scan_file, suspicious
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.stream.crash_repair import as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft, Progress, TransactionEnd
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 FIRST, LAST = "binlog.000001", "binlog.000002"
 
@@ -77,8 +78,8 @@ def test_keys_are_deleted_unless_the_source_has_them_byte_for_byte() -> None:
         Column("k", SourceType.parse("varchar(9)", "utf8mb4"), nullable=False),
         Column("v", SourceType.parse("int")),
     )
-    table = Table(TableId("shop", "t"), columns, ("k",))
-    rows = pa.table({"k": ["A", "c", "A"], "v": [1, 3, 1]}, schema=arrow_schema(table))
+    table = Capture(SourceTable(TableId("shop", "t"), columns), ("k",))
+    rows = pa.table({"k": ["A", "c", "A"], "v": [1, 3, 1]}, schema=captured_schema(table))
 
     folded = fold(Changelog(as_changes(table, pa.table({"k": ["a", "A", "b", "c"]}), rows)), table.key)
 

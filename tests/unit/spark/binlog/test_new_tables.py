@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Tables
-from cdcsync_core.table import TableId
 from cdcsync_spark.binlog.new_tables import NewTables, made_by
 from cdcsync_spark.wire.sql.text import Statement
 

@@ -20,10 +20,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.client import DumpTakenOver
@@ -46,7 +47,7 @@ from cdcsync_spark.wire.binlog.facts import (
 from support.facts import Pen, at
 
 ORDERS = TableId("shop", "orders")
-DEFINITION = Table(ORDERS, (Column("id", SourceType.parse("int"), False),), ("id",))
+DEFINITION = Capture(SourceTable(ORDERS, (Column("id", SourceType.parse("int"), False),)), ("id",))
 #: MYSQL_TYPE_LONG
 MAP = TableMap(1, ORDERS, (MappedColumn(3, 0, False, "id", False),))
 #: a transaction of one row in memory, and a batch that is full at the 5th row since the last one

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, PrepareNeeded, SealedTransactions, TransactionAssembler
@@ -26,8 +27,8 @@ ORDERS, ITEMS, NOTES = (TableId("shop", n) for n in ("orders", "items", "notes")
 XID, OTHER_XID = "X'6162',X'',1", "X'6163',X'',1"
 
 
-def definition(table: TableId) -> Table:
-    return Table(table, (Column("id", SourceType.parse("int"), False),), ("id",))
+def definition(table: TableId) -> Capture:
+    return Capture(SourceTable(table, (Column("id", SourceType.parse("int"), False),)), ("id",))
 
 
 def file(offset: int) -> FilePosition:

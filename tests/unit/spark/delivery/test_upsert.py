@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import ChangeKind, changes_schema
 from cdcsync_core.errors import PermanentError
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 
 SCHEMA = changes_schema(pa.schema([("id", pa.string()), ("v", pa.int32())]))
 INSERT, BEFORE, AFTER, DELETE = ChangeKind

@@ -14,10 +14,11 @@ from typing import Any, cast
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_core.run import PlanShard
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_spark.app.pod import PodReports
 from cdcsync_spark.run.context import Draining, RunContext
@@ -26,7 +27,7 @@ from cdcsync_spark.run.progress import ControllerGone, Reporter, Reports
 from cdcsync_spark.snapshot.plan_mirror import PlanMirror
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
-TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),)), ("id",))
 UNUSED = cast(Any, None)
 SECONDS = 120.0
 

@@ -10,18 +10,21 @@ from dataclasses import replace
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import Report, TablePhase
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
 
-TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),)), ("id",))
 STATE = TableState(
     Identity("default/shop", Lineage.of("mariadb:1"), "shop.orders"),
     TABLE,
+    TargetSchema.of(TABLE),
     epoch=1,
     rows=7,
     nulled_dates=2,

@@ -12,15 +12,18 @@ from typing import Any
 import pymysql
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError, Reason
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.failures import map_error
 from cdcsync_spark.snapshot.binary_select import read_select, select_list
 from support.results import EOF, KILLED, definition, packets, response, row
 
-TABLE = Table(
-    TableId("shop", "t"),
-    (Column("i`d", SourceType.parse("int"), False), Column("secret", SourceType.parse("blob"))),
+TABLE = Capture(
+    SourceTable(
+        TableId("shop", "t"),
+        (Column("i`d", SourceType.parse("int"), False), Column("secret", SourceType.parse("blob"))),
+    ),
     ("i`d",),
     frozenset({"secret"}),
 )

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
-TABLE = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),)), ("id",))
 FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
 
 
@@ -35,7 +36,7 @@ class Plan:
     def feed(self, index: int = 0) -> PlanFeed:
         return PlanFeed(self._plan, self.folder, index, TABLE, 10, self.wait)
 
-    def _plan(self, table: Table, size: int, frontier: Bound) -> Iterator[Split]:
+    def _plan(self, table: Capture, size: int, frontier: Bound) -> Iterator[Split]:
         assert (table, size) == (TABLE, 10)
         self.own.append(frontier)
         yield Split(frontier, None)

@@ -21,28 +21,30 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import Tables
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, check_successor
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.memory_target import MemorySink, MemoryTarget
 
 LINEAGE = Lineage.of("mariadb:1")
 
 
-def definition(name: str) -> Table:
-    return Table(TableId("shop", name), (Column("id", SourceType.parse("int"), False),), ("id",))
+def definition(name: str) -> Capture:
+    return Capture(SourceTable(TableId("shop", name), (Column("id", SourceType.parse("int"), False),)), ("id",))
 
 
 def plan(count: int) -> tuple[Split, ...]:
@@ -83,7 +85,7 @@ class MemorySource:
     def history(self) -> Iterator[Verify]:
         yield self._verify
 
-    def splits(self, table: Table, chunk_size: int, frontier: Bound) -> Iterator[Split]:
+    def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
         raise self.unplanned[table.id.name]
 
     def read_wave(self, _: Any, tasks: Sequence[SplitTask], progress: Callable[[Any], None]) -> list[SplitResult]:
@@ -110,8 +112,8 @@ class MemorySource:
         return SplitResult(staged, rows=10, nulled=1)
 
     @staticmethod
-    def _batches(table: Table, rows: list[dict[str, int]]) -> list[pa.RecordBatch]:
-        return pa.Table.from_pylist(rows, arrow_schema(table)).to_batches()
+    def _batches(table: Capture, rows: list[dict[str, int]]) -> list[pa.RecordBatch]:
+        return pa.Table.from_pylist(rows, captured_schema(table)).to_batches()
 
     def read(self) -> list[tuple[str, Split]]:
         return [(t.reader.table.id.name, t.reader.split) for wave in self.waves for t in wave]
@@ -491,7 +493,8 @@ def test_only_a_table_that_is_replaced_whole_may_come_from_another_log(
     change: Change, identity: dict[str, Any], follows: bool
 ) -> None:
     """Rules R4 and R6."""
-    found = TableState(Identity("default/shop", LINEAGE, "shop.orders"), definition("orders"), epoch=4, commit_number=7)
+    capture, mine = definition("orders"), Identity("default/shop", LINEAGE, "shop.orders")
+    found = TableState(mine, capture, TargetSchema.of(capture), epoch=4, commit_number=7)
     commit = Commit(replace(found, commit_number=8, identity=replace(found.identity, **identity)), change)
     with nullcontext() if follows else pytest.raises(TransientError, match="does not follow"):
         check_successor(found, commit, 4)

@@ -15,16 +15,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.snapshot.text_select import decode, select_expression, select_list
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 ID = Column("id", SourceType.parse("int"), False)
 
 
-def a_table(declared: str, charset: str = "", key: tuple[str, ...] = ("id",)) -> Table:
-    return Table(TableId("shop", "t"), (ID, Column("c", SourceType.parse(declared, charset))), key)
+def a_table(declared: str, charset: str = "", key: tuple[str, ...] = ("id",)) -> Capture:
+    return Capture(SourceTable(TableId("shop", "t"), (ID, Column("c", SourceType.parse(declared, charset)))), key)
 
 
 def column(declared: str, cells: list[bytes | None]) -> tuple[pa.Array, int]:
@@ -160,7 +161,7 @@ def test_every_printed_value_is_the_value(declared: str, cells: list[tuple[bytes
 def test_a_column_of_nulls_has_its_type(declared: str) -> None:
     table = a_table(declared, "utf8mb4")
     found = decode(table, [(b"1", None), (b"2", None)])
-    assert found.batch.schema == arrow_schema(table)
+    assert found.batch.schema == captured_schema(table)
     assert found.batch.column("c").null_count == 2
     assert found.nulled == 0
 
@@ -241,9 +242,11 @@ def test_floats_are_asked_for_as_doubles() -> None:
 
 def test_every_captured_column_is_asked_for_by_name() -> None:
     """`*` leaves invisible columns out."""
-    table = Table(
-        TableId("shop", "t"),
-        (ID, Column("secret", SourceType.parse("blob")), Column("f", SourceType.parse("float"))),
+    table = Capture(
+        SourceTable(
+            TableId("shop", "t"),
+            (ID, Column("secret", SourceType.parse("blob")), Column("f", SourceType.parse("float"))),
+        ),
         ("id",),
         frozenset({"secret"}),
     )
@@ -258,7 +261,7 @@ def test_texts_that_the_server_converts_come_as_they_are_stored_too() -> None:
         ("d", "text", "utf8mb4"),
     ]
     columns = tuple(Column(n, SourceType.parse(declared, charset)) for n, declared, charset in texts)
-    table = Table(TableId("shop", "t"), (ID, *columns), ("id",))
+    table = Capture(SourceTable(TableId("shop", "t"), (ID, *columns)), ("id",))
     assert select_list(table) == (
         "`id`, `a`, CONVERT(`b` USING binary), CONVERT(`c` USING binary), `d`, CONVERT(`a` USING binary)"
     )

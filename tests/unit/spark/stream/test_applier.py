@@ -10,19 +10,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.sinks.base import AdvancePosition, Commit, Replace
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 SYNC = "default/shop"
 
@@ -31,9 +33,9 @@ def _place(offset: int) -> FilePosition:
     return FilePosition(LogOffset("binlog.000001", offset))
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> Capture:
     columns = (Column("id", SourceType.parse("int(11)"), nullable=False), Column("v", SourceType.parse("int(11)")))
-    return Table(TableId("shop", name), columns, ("id",))
+    return Capture(SourceTable(TableId("shop", name), columns), ("id",))
 
 
 class World:
@@ -46,9 +48,11 @@ class World:
         tables = {f"shop.{name}": self._made(_table(name)) for name in ("a", "b")}
         self.applier = Applier(tables, 1, _place(100), lambda: 0.0)
 
-    def _made(self, table: Table) -> StreamTable:
+    def _made(self, table: Capture) -> StreamTable:
         at = _place(100)
-        state = TableState(Identity(SYNC, Lineage.of("mariadb:1"), str(table.id)), table, epoch=1)
+        state = TableState(
+            Identity(SYNC, Lineage.of("mariadb:1"), str(table.id)), table, TargetSchema.of(table), epoch=1
+        )
         target = self.sink.target(table.id)
         found = target.prepare(
             replace(state, finished=Intervals((Split(),)), low=at, high=at.at, position=at, splits=1)
@@ -64,7 +68,7 @@ class World:
 
     def _part(self, name: str, changes: list[tuple[ChangeKind, int, int]], start: int, end: int) -> TableBatch:
         path = str(self.folder / f"{start}-{name}.arrow")
-        schema = changes_schema(arrow_schema(_table(name)))
+        schema = changes_schema(captured_schema(_table(name)))
         columns = [
             [k for k, _, _ in changes],
             [0] * len(changes),

@@ -10,14 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
@@ -27,6 +28,7 @@ from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece, as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 CRASHED, NEXT = "binlog.000001", "binlog.000002"
 LEFT = FileLeft(CRASHED, NEXT)
@@ -35,13 +37,13 @@ BEHIND = FilePosition(LogOffset(NEXT, 4), MariaDbGtidPos.parse("0-1-7"), 1700)
 HIGH = LogOffset(NEXT, 900)
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> Capture:
     columns = (Column("id", SourceType.parse("int(11)"), nullable=False), Column("v", SourceType.parse("int(11)")))
-    return Table(TableId("shop", name), columns, ("id",))
+    return Capture(SourceTable(TableId("shop", name), columns), ("id",))
 
 
-def _rows(table: Table, rows: Mapping[int, int]) -> pa.Table:
-    return pa.table({"id": [*rows], "v": [*rows.values()]}, schema=arrow_schema(table))
+def _rows(table: Capture, rows: Mapping[int, int]) -> pa.Table:
+    return pa.table({"id": [*rows], "v": [*rows.values()]}, schema=captured_schema(table))
 
 
 @dataclass
@@ -53,10 +55,10 @@ class Source:
     while_read: list[bool] = field(default_factory=list)
     world: World | None = None
 
-    def keys(self, left: FileLeft, tables: Mapping[TableId, Table]) -> Mapping[TableId, pa.Table | CdcError]:
+    def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
         assert left == LEFT
         self.asked += sorted(i.name for i in tables)
-        schema = arrow_schema(_table("a")).field("id")
+        schema = captured_schema(_table("a")).field("id")
         keys = pa.table({"id": pa.array([1, 2], schema.type)})
         return {i: self.faults.get(i.name, keys) for i in tables}
 
@@ -64,7 +66,7 @@ class Source:
         assert (before, place) == (BEFORE, BEHIND.at)
         return BEHIND
 
-    def pieces(self, table: Table, keys: pa.Table, passed: Position) -> Iterator[Piece]:
+    def pieces(self, table: Capture, keys: pa.Table, passed: Position) -> Iterator[Piece]:
         assert self.world
         self.while_read.append(self.world.consistent(table.id.name))
         for i in range(keys.num_rows):
@@ -86,7 +88,11 @@ class World:
     def _made(self, name: str, position: FilePosition) -> StreamTable:
         table = _table(name)
         target = self.sink.target(table.id)
-        target.prepare(TableState(Identity("default/shop", Lineage.of("mariadb:1"), str(table.id)), table, epoch=1))
+        target.prepare(
+            TableState(
+                Identity("default/shop", Lineage.of("mariadb:1"), str(table.id)), table, TargetSchema.of(table), epoch=1
+            )
+        )
         files = target.stage(table, _rows(table, {1: 1, 2: 2, 3: 3}).to_batches(), "rows")
 
         def whole(found: TableState) -> Commit:

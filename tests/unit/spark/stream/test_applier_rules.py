@@ -10,18 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import PermanentError, Reason, TransientError, fail
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.sinks.base import AdvancePosition
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.memory_target import MemoryTarget
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -31,8 +33,8 @@ INSERT, BEFORE, AFTER, DELETE = ChangeKind
 Image = tuple[ChangeKind, int, str]
 
 
-def definition(name: str) -> Table:
-    return Table(TableId("shop", name), (Column("id", INT, False), Column("v", TEXT)), ("id",))
+def definition(name: str) -> Capture:
+    return Capture(SourceTable(TableId("shop", name), (Column("id", INT, False), Column("v", TEXT))), ("id",))
 
 
 def at(offset: int) -> LogOffset:
@@ -53,6 +55,7 @@ def state(name: str, position: Position, *, epoch: int = 1, nonce: int = 0, high
     return TableState(
         identity,
         definition(name),
+        TargetSchema.of(definition(name)),
         epoch,
         resnapshot_nonce=nonce,
         finished=done,
@@ -112,7 +115,7 @@ class World:
         path = ""
         if images:
             path = str(self.folder / f"{self.number}-{name}.arrow")
-            schema = changes_schema(arrow_schema(definition(name)))
+            schema = changes_schema(captured_schema(definition(name)))
             columns = [[i[1] for i in images], [i[0] for i in images], [i[2] for i in images], [i[3] for i in images]]
             with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 writer.write_table(

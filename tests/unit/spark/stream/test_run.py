@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import unix_time
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.received import Received
 from cdcsync_spark.stream.applier import StreamTable
@@ -67,9 +69,11 @@ def at(offset: int) -> FilePosition:
 
 def stream_table(name: str) -> StreamTable:
     """Read as of offset 100, consistent there."""
-    table = Table(TableId("shop", name), (Column("id", SourceType.parse("int"), False),), ("id",))
+    table = Capture(SourceTable(TableId("shop", name), (Column("id", SourceType.parse("int"), False),)), ("id",))
     identity, done = Identity("shops/shop", Lineage.of("mariadb:1"), str(table.id)), Intervals().add(WHOLE)
-    state = TableState(identity, table, 1, finished=done, low=at(100), high=at(100).at, position=at(100))
+    state = TableState(
+        identity, table, TargetSchema.of(table), 1, finished=done, low=at(100), high=at(100).at, position=at(100)
+    )
     return StreamTable(str(table.id), MemoryTarget(state), state, committed=0.0)  # type: ignore[arg-type]
 
 

@@ -10,13 +10,15 @@ from typing import Any, cast
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition
 from cdcsync_core.run import RunKind
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.sinks.base import Build, Closed
 from cdcsync_spark.stream.applier import StreamTable
@@ -51,10 +53,12 @@ class Warming(MemoryTarget):
 
 @pytest.fixture
 def warming() -> StreamTable:
-    table = Table(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),), ("id",))
+    table = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),)), ("id",))
     start = FilePosition(at(100))
     whole = {"finished": Intervals().add(WHOLE), "low": start, "high": start.at, "position": start}
-    state = TableState(Identity("default/shop", Lineage.of("log"), "shop.orders"), table, 1, **cast(Any, whole))
+    state = TableState(
+        Identity("default/shop", Lineage.of("log"), "shop.orders"), table, TargetSchema.of(table), 1, **cast(Any, whole)
+    )
     return StreamTable("shop.orders", cast(Any, Warming(state)), state, committed=0.0)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.rows import batches, decode
@@ -27,7 +27,7 @@ def _event(table_map: TableMap, rows: Sequence[Stored], operation: Operation = O
     return rows_event(table_map, b"".join(image(table_map, row) for row in rows), operation)
 
 
-def _kept(table: Table, events: Sequence[RowsEvent]) -> list[tuple[object, ...]]:
+def _kept(table: Capture, events: Sequence[RowsEvent]) -> list[tuple[object, ...]]:
     """The rows of both decoders, without the transaction."""
     numbers = list(range(len(events)))
     found, expected = (

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
-from cdcsync_core.table import Table
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.image import layout
@@ -30,7 +30,7 @@ def _row(i: int, width: int = 3) -> list[bytes | None]:
     return [i.to_bytes(4, "little"), b"abcde"[: i % 5], None if i % 3 == 0 else b"x" * (i % 7)][:width]
 
 
-def _same(table: Table, events: Sequence[RowsEvent]) -> list[dict[str, object]]:
+def _same(table: Capture, events: Sequence[RowsEvent]) -> list[dict[str, object]]:
     numbers = list(range(len(events)))
     found, expected = (decode(table, events, numbers, d) for d in (Decoder.VECTORIZED, Decoder.REFERENCE))
     assert found.batch.equals(expected.batch)

@@ -6,22 +6,25 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.change import ChangeKind, changes_schema
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, Reason
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.rows import decode
 from cdcsync_spark.wire.binlog.table_map import parse_map
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.events import ID_V, image, names, table_map
 
 T = TableId("shop", "t")
-TABLE = Table(
-    T,
-    (
-        Column("id", SourceType.parse("int(11)"), nullable=False),
-        Column("v", SourceType.parse("varchar(10)", "utf8mb4"), collation="utf8mb4_general_ci"),
+TABLE = Capture(
+    SourceTable(
+        T,
+        (
+            Column("id", SourceType.parse("int(11)"), nullable=False),
+            Column("v", SourceType.parse("varchar(10)", "utf8mb4"), collation="utf8mb4_general_ci"),
+        ),
     ),
     ("id",),
 )
@@ -40,7 +43,7 @@ def test_changes_are_in_the_order_of_the_log() -> None:
         rows(Operation.DELETE, image(2, "b") + NULL_V),
     ]
     decoded = decode(TABLE, events, [4, 5, 5])
-    assert decoded.batch.schema == changes_schema(arrow_schema(TABLE))
+    assert decoded.batch.schema == changes_schema(captured_schema(TABLE))
     insert, before, after, delete = (
         ChangeKind.INSERT,
         ChangeKind.UPDATE_BEFORE,
@@ -59,7 +62,7 @@ def test_changes_are_in_the_order_of_the_log() -> None:
 def test_nothing_is_an_empty_batch() -> None:
     batch = decode(TABLE, [], []).batch
     assert batch.num_rows == 0
-    assert batch.schema == changes_schema(arrow_schema(TABLE))
+    assert batch.schema == changes_schema(captured_schema(TABLE))
 
 
 def test_another_table_map_in_between_changes_nothing() -> None:
@@ -69,14 +72,16 @@ def test_another_table_map_in_between_changes_nothing() -> None:
 
 
 def test_excluded_columns_are_left_out_and_need_no_character_set() -> None:
-    table = Table(T, (*TABLE.columns[:1], Column("v", SourceType.parse("frobnitz"))), ("id",), frozenset({"v"}))
+    table = Capture(
+        SourceTable(T, (*TABLE.columns[:1], Column("v", SourceType.parse("frobnitz")))), ("id",), frozenset({"v"})
+    )
     batch = decode(table, [rows(Operation.WRITE, image(1, "a"))], [0]).batch
     assert batch.to_pydict() == {"_cdc_kind": [0], "_cdc_transaction": [0], "id": [1]}
 
 
 def test_dates_that_become_null_are_counted_where_they_stay() -> None:
     """Not in before images and deletes."""
-    table = Table(T, (TABLE.columns[0], Column("d", SourceType.parse("date"))), ("id",))
+    table = Capture(SourceTable(T, (TABLE.columns[0], Column("d", SourceType.parse("date")))), ("id",))
     dates = parse_map(table_map(18, [(3, b""), (10, b"")], optional=[(1, b"\0"), names("id", "d")]), mariadb=False)
     zero = b"\xfc\x01\x00\x00\x00\x00\x00\x00"
     events = [
@@ -169,7 +174,7 @@ def test_another_collation_of_the_same_character_set_is_the_same() -> None:
     ],
 )
 def test_members_are_compared(declared: str, members: list[bytes], same: bool) -> None:
-    table = Table(T, (TABLE.columns[0], Column("e", SourceType.parse(declared, "utf8mb4"))), ("id",))
+    table = Capture(SourceTable(T, (TABLE.columns[0], Column("e", SourceType.parse(declared, "utf8mb4")))), ("id",))
     listed = bytes([len(members)]) + b"".join(bytes([len(m)]) + m for m in members)
     fields = [SIGNED, names("id", "e"), (6, listed), (10, b"\x2d")]
     found = parse_map(table_map(18, [(3, b""), (254, b"\xf7\x01")], optional=fields), mariadb=False)
@@ -183,7 +188,7 @@ def test_members_are_compared(declared: str, members: list[bytes], same: bool) -
 def test_a_wide_table_has_a_wide_bitmap() -> None:
     """Nine columns: two bytes of NULL bits, the lowest bit first."""
     columns = tuple(Column(f"c{i}", SourceType.parse("tinyint(4)")) for i in range(9))
-    table = Table(T, columns, ("c0",))
+    table = Capture(SourceTable(T, columns), ("c0",))
     field = [(1, b"\0\0"), names(*(c.name for c in columns))]
     nine = parse_map(table_map(18, [(1, b"")] * 9, optional=field), mariadb=False)
     batch = decode(table, [rows(Operation.WRITE, b"\x02\x01" + bytes(range(7)), nine)], [0]).batch

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.table import Column, SourceType, Table, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog import columns, value
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn
@@ -107,11 +108,12 @@ def test_the_failure_shows_the_bytes_and_the_way_out() -> None:
 def test_a_keys_texts_are_never_replaced() -> None:
     """R3. What is replaced is no part of the definition."""
     text = SourceType.parse("varchar(9)", "cp1251")
-    table = Table(
-        TableId("a", "b"), (Column("k", text), Column("c", text), Column("n", SourceType.parse("int"))), ("k",)
+    table = Capture(
+        SourceTable(TableId("a", "b"), (Column("k", text), Column("c", text), Column("n", SourceType.parse("int")))),
+        ("k",),
     )
     found = table.replacing()
     assert [c.type.replaced for c in found.columns] == [False, True, False]
     assert found == table
-    assert Table.from_dict(found.to_dict()) == table
+    assert Capture.from_dict(found.to_dict()) == table
     assert REPLACEMENT not in str(found.to_dict())

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason
-from cdcsync_core.table import Column, SourceType, Table, TableId
-from cdcsync_core.typemap import arrow_schema
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.columns.gather import PAD
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.resultset import binary_row as binaryrow
 from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
 from cdcsync_spark.wire.resultset.packets import Payloads
@@ -44,11 +45,11 @@ TINY, SHORT, LONG, FLOAT, DOUBLE, TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETI
 BIT, VECTOR, JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING, GEOMETRY = 16, 242, 245, 246, 252, 253, 254, 255
 
 
-def a_table(declared: str, charset: str = "utf8mb4", key: tuple[str, ...] = ("id",)) -> Table:
-    return Table(TableId("shop", "t"), (ID, Column("c", SourceType.parse(declared, charset))), key)
+def a_table(declared: str, charset: str = "utf8mb4", key: tuple[str, ...] = ("id",)) -> Capture:
+    return Capture(SourceTable(TableId("shop", "t"), (ID, Column("c", SourceType.parse(declared, charset)))), key)
 
 
-def decoder(table: Table, code: int) -> RowDecoder:
+def decoder(table: Capture, code: int) -> RowDecoder:
     flags = UNSIGNED if table.captured[1].type.unsigned else 0
     return RowDecoder(table, [Definition("id", LONG, 0, 63), Definition("c", code, flags, 45)])
 
@@ -59,11 +60,11 @@ def payloads(rows: Sequence[bytes]) -> Payloads:
     return Payloads(data, ends - [len(r) for r in rows], ends)
 
 
-def decode(table: Table, code: int, cells: Sequence[bytes | None]) -> Decoded:
+def decode(table: Capture, code: int, cells: Sequence[bytes | None]) -> Decoded:
     rows = [row([struct.pack("<i", i), cell]) for i, cell in enumerate(cells)]
     (found,) = decoder(table, code).decode(payloads(rows))
     found.batch.validate(full=True)
-    assert found.batch.schema == arrow_schema(table)
+    assert found.batch.schema == captured_schema(table)
     assert found.batch.column("id").to_pylist() == list(range(len(cells)))
     return found
 
@@ -249,7 +250,7 @@ def test_tables_with_many_columns() -> None:
     """500 columns: a bitmap of 63 bytes; a row of NULLs alone is as short, so pieces are bounded by
     values."""
     columns = tuple(Column(f"c{i}", SourceType.parse("int" if i % 2 else "varchar(9)", "utf8mb4")) for i in range(500))
-    table = Table(TableId("shop", "t"), columns, ("c0",))
+    table = Capture(SourceTable(TableId("shop", "t"), columns), ("c0",))
     wire = [Definition(c.name, LONG if i % 2 else VAR_STRING, 0, 45) for i, c in enumerate(columns)]
     cells = [struct.pack("<i", i) if i % 2 else string(b"%d" % i) for i in range(500)]
     some = [None if i % 3 == 0 else c for i, c in enumerate(cells)]
@@ -285,7 +286,7 @@ _TYPES = [(c[0], c[1]) for c in CASES]
 def test_garbage_is_an_error_or_a_batch(first: tuple[str, int], second: tuple[str, int], rows: list[bytes]) -> None:
     """Never another exception, never memory beyond the bytes' own."""
     columns = tuple(Column(f"c{i}", SourceType.parse(d, "utf8mb4")) for i, (d, _) in enumerate((first, second)))
-    table = Table(TableId("shop", "t"), columns, ("c0",))
+    table = Capture(SourceTable(TableId("shop", "t"), columns), ("c0",))
     wire = [
         Definition(c.name, code, UNSIGNED if c.type.unsigned else 0, 45)
         for c, (_, code) in zip(columns, (first, second), strict=True)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.schema_change import (
     Converted,
-    Definition,
     Filled,
     Followed,
     Kept,
@@ -24,7 +24,7 @@ from cdcsync_core.schema_change import (
     Resnapshot,
     Stop,
 )
-from cdcsync_core.table import Column, SourceType, TableId
+from cdcsync_core.source_table import Column, SourceType, TableId
 from cdcsync_spark.wire.sql.schema_change import apply, apply_to
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Session, Started
@@ -36,10 +36,11 @@ MYSQL = Session(STRICT, "utf8mb4", False, 90_704, STARTED)
 MARIADB = Session(STRICT, "utf8mb4", True, 101_119, STARTED)
 
 
-def definition(session: Session, **changes: Any) -> Definition:
+def definition(session: Session, **changes: Any) -> Capture:
     """Everything is known of it; as the session's server declares it."""
     known: dict[str, Any] = {"charset": "utf8mb4", "generated": frozenset(), "unique": frozenset()}
-    return Definition(WIDE if session.mariadb else ORDERS, **{**known, **changes})
+    capture = WIDE if session.mariadb else ORDERS
+    return capture.of(replace(capture.source, **{**known, **changes}))
 
 
 def outcome(sql: str, session: Session = MYSQL, database: str = "shop", **changes: Any) -> Outcome | None:
@@ -175,19 +176,19 @@ def test_what_is_not_known_leads_to_a_resnapshot_and_never_to_a_guess() -> None:
 
 def test_the_origin_of_every_column_is_named() -> None:
     found = alter("DROP v, ADD v INT DEFAULT 7 AFTER n, RENAME COLUMN i TO k, MODIFY d DECIMAL(12,4) FIRST")
-    names = [c.name for c in found.after.table.columns]
+    names = [c.name for c in found.after.columns]
     assert names[:6] == ["d", "id", "k", "n", "v", "s"]
     assert found.origins[:6] == (Converted("d"), Kept("id"), Kept("i"), Kept("n"), Filled(7), Kept("s"))
     assert found.dropped == ("v",)
-    assert found.after.column("d") == Column("d", SourceType.parse("decimal(12,4)"))
+    assert found.after.source.column("d") == Column("d", SourceType.parse("decimal(12,4)"))
 
 
 def test_names_move_and_values_stay_with_their_columns() -> None:
     found = alter("RENAME COLUMN v TO vi, RENAME COLUMN vi TO v")
-    sources = {c.name: o for c, o in zip(found.after.table.columns, found.origins, strict=True)}
+    sources = {c.name: o for c, o in zip(found.after.columns, found.origins, strict=True)}
     assert (sources["v"], sources["vi"]) == (Kept("vi"), Kept("v"))
     renamed = alter("CHANGE id key_id BIGINT NOT NULL").after
-    assert renamed.table.key == ("key_id",)
+    assert renamed.key == ("key_id",)
 
 
 @pytest.mark.parametrize(
@@ -216,18 +217,17 @@ def test_a_time_that_the_event_does_not_say_is_not_guessed(started: Started) -> 
 def test_captured_tables_that_take_each_others_name() -> None:
     first = definition(MYSQL)
     second = first.named(TableId("shop", "u"))
-    tables = {d.table.id: d for d in (first, second)}
+    tables = {d.id: d for d in (first, second)}
     found = apply(tables, Statement("shop", "RENAME TABLE orders TO x, u TO orders, x TO u", MYSQL))
     assert found == {
-        first.table.id: Renamed("shop.u", "shop.u", first),
-        second.table.id: Renamed("shop.orders", "shop.orders", second),
+        first.id: Renamed("shop.u", "shop.u", first),
+        second.id: Renamed("shop.orders", "shop.orders", second),
     }
-    assert apply(tables, Statement("shop", "ALTER TABLE orders COMMENT 'u'", MYSQL)).keys() == {first.table.id}
+    assert apply(tables, Statement("shop", "ALTER TABLE orders COMMENT 'u'", MYSQL)).keys() == {first.id}
 
 
 def test_excluded_columns_keep_their_names() -> None:
-    table = replace(ORDERS, excluded=frozenset({"v"}))
-    known = Definition(table, "utf8mb4", frozenset(), "", frozenset())
+    known = replace(definition(MYSQL), excluded=frozenset({"v"}))
 
     def of(clause: str) -> Outcome | None:
         return apply_to(known, Statement("shop", f"ALTER TABLE orders {clause}", MYSQL))
@@ -236,7 +236,7 @@ def test_excluded_columns_keep_their_names() -> None:
     assert isinstance(of("RENAME COLUMN i TO v"), Resnapshot)
     dropped = of("DROP v")
     assert isinstance(dropped, Followed)
-    assert dropped.after.table.excluded == frozenset()
+    assert dropped.after.excluded == frozenset()
 
 
 # -- however it is spelled
@@ -274,7 +274,7 @@ def test_quotes_and_comments_come_back_as_they_were_meant(
         assert name.casefold() != name.lower() or not name.isascii()
         return
     assert isinstance(found, Followed)
-    assert (found.after.table.columns[-1].name, found.origins[-1]) == (name, Filled(value))
+    assert (found.after.columns[-1].name, found.origins[-1]) == (name, Filled(value))
 
 
 _FOLLOWED = [c for k in ("nothing", "reshape", "fill") for c in _OUTCOMES[k]]
@@ -295,7 +295,7 @@ def test_a_definition_is_whole_after_whatever_is_followed(clauses: list[str]) ->
     found = outcome(f"ALTER TABLE orders {', '.join(clauses)}", MARIADB)
     if not isinstance(found, Followed):
         return
-    before, after = found.before.table, found.after.table
+    before, after = found.before, found.after
     assert len(found.origins) == len(after.columns)
     kept = [o.source for o in found.origins if not isinstance(o, Filled)]
     assert len(set(kept)) == len(kept)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.table import Table, TableId
+from cdcsync_core.capture import Capture
+from cdcsync_core.source_table import SourceTable, TableId
 from cdcsync_spark.wire.sql.statement import may_change
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
@@ -18,7 +19,7 @@ from support.statements import CORPUS, ORDERS, SESSIONS, WIDE
 _MYSQL, _MARIADB, *_ = SESSIONS["any"]
 
 
-def changes(sql: str, session: Session, database: str = "shop", table: Table = ORDERS) -> bool:
+def changes(sql: str, session: Session, database: str = "shop", table: Capture = ORDERS) -> bool:
     return may_change(Statement(database, sql, session), table)
 
 
@@ -58,7 +59,7 @@ def test_what_cannot_be_read_with_certainty_stops_the_tables_that_it_names() -> 
     assert not changes(sql, _MYSQL)
     assert changes(sql, replace(_MYSQL, charset="sjis"))
     assert changes(sql, replace(_MYSQL, sql_mode=None))
-    assert not changes(sql, UNKNOWN_SESSION, table=replace(ORDERS, id=TableId("shop", "other")))
+    assert not changes(sql, UNKNOWN_SESSION, table=ORDERS.named(TableId("shop", "other")))
 
 
 _HARMLESS = [
@@ -131,7 +132,7 @@ def test_time_grows_with_length_only(piece: str) -> None:
 
 def test_without_a_record_of_the_keys_index_no_index_may_go() -> None:
     """Copies of earlier versions do not have it."""
-    unknown = Table(ORDERS.id, ORDERS.columns, ("id",))
+    unknown = Capture(SourceTable(ORDERS.id, ORDERS.columns), ("id",))
     for sql in ("DROP INDEX k ON orders", "ALTER TABLE orders DROP INDEX k", "ALTER TABLE orders RENAME INDEX a TO b"):
         assert changes(sql, _MYSQL, table=unknown)
         assert not changes(sql, _MYSQL)
@@ -139,7 +140,7 @@ def test_without_a_record_of_the_keys_index_no_index_may_go() -> None:
 
 
 def test_the_index_that_tells_rows_apart_must_stay() -> None:
-    unique = Table(ORDERS.id, ORDERS.columns, ("id",), key_index="Uk")
+    unique = Capture(SourceTable(ORDERS.id, ORDERS.columns), ("id",), key_index="Uk")
     for sql in ("DROP INDEX uk ON orders", "ALTER TABLE orders DROP KEY `UK`", "ALTER TABLE orders ALTER INDEX uk INVISIBLE",
                 "CREATE OR REPLACE UNIQUE INDEX uk ON orders (i)", "ALTER TABLE orders RENAME INDEX uk TO x"):  # fmt: skip
         assert changes(sql, _MARIADB, table=unique)
@@ -148,7 +149,7 @@ def test_the_index_that_tells_rows_apart_must_stay() -> None:
 
 def test_a_text_in_the_key_keeps_its_collation() -> None:
     """Which keys are equal depends on it."""
-    table = Table(ORDERS.id, ORDERS.columns, ("v",), key_index="uv")
+    table = Capture(SourceTable(ORDERS.id, ORDERS.columns), ("v",), key_index="uv")
     same = "ALTER TABLE orders MODIFY v VARCHAR(10) COLLATE utf8mb4_general_ci NOT NULL COMMENT 'x'"
     assert not changes(same, _MYSQL, table=table)
     for other in (
@@ -162,7 +163,7 @@ def test_a_text_in_the_key_keeps_its_collation() -> None:
 
 def test_names_that_a_server_may_take_for_one() -> None:
     """By lower_case_table_names a name is compared in lower case, by the server's own rules."""
-    table = Table(TableId("shop", "größe"), ORDERS.columns, ("id",), key_index="PRIMARY")
+    table = Capture(SourceTable(TableId("shop", "größe"), ORDERS.columns), ("id",), key_index="PRIMARY")
     for name in ("GRÖSSE", "grosse", "größe"):
         assert changes(f"DROP TABLE `{name}`", _MYSQL, table=table)
     assert not changes("DROP TABLE `grobe`", _MYSQL, table=table)

@@ -1,15 +1,14 @@
-"""A source table as both phases see it: its name, its columns with their server types, its chunk
-key.
+"""A table as the server has it as of a position: its name, its columns with their server types, and
+what decides the meaning of later DDL.
 
-The definition is recorded in the target's state when the table is planned, because the binlog does
-not show everything (MariaDB's UUID, INET and JSON travel as BINARY and LONGTEXT; rule R9). Two
-definitions are the same table version if and only if they are equal.
+What is taken of it is a `Capture`, what the target has is a `TargetSchema`. Two definitions are the
+same version of a table if and only if they are equal.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 _DECLARED = re.compile(
@@ -132,76 +131,61 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
-    """One captured table.
+class SourceTable:
+    """A table as the server has it.
 
     `columns` are all columns of the server's row in its order, invisible and generated ones
-    included: the binlog carries them all. `key` names the chunk key's columns in index order and
-    `key_index` that index, empty where it was not recorded; `excluded` are columns that the
-    manifest leaves out of the target (never key columns).
+    included: the binlog carries them all. The rest decides the meaning of later DDL and is in no
+    row event: `charset` is the default for new text columns (empty: not known), `generated` the
+    columns that the server computes (None: not known), `auto_increment` the column that has the
+    attribute (empty: none, or not known), `unique` the names of the unique indexes besides the one
+    that identifies rows (None: not known). Unknown facts only ever lead to a resnapshot, so they
+    are no part of equality.
     """
 
     id: TableId
     columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    excluded: frozenset[str] = frozenset()
-    key_index: str = field(default="", compare=False)
+    charset: str = field(default="", compare=False)
+    generated: frozenset[str] | None = field(default=None, compare=False)
+    auto_increment: str = field(default="", compare=False)
+    unique: frozenset[str] | None = field(default=None, compare=False)
 
-    def __post_init__(self) -> None:
-        names = [c.name for c in self.columns]
-        unknown = [k for k in self.key if k not in names or k in self.excluded]
-        if not self.key or unknown or len(set(names)) != len(names):
-            raise ValueError(f"{self.id}: key {self.key} must name captured columns of {names}")
+    def column(self, name: str) -> Column | None:
+        return next((c for c in self.columns if c.name == name), None)
 
     @property
-    def captured(self) -> tuple[Column, ...]:
-        """The columns that the target has, in the source's order."""
-        return tuple(c for c in self.columns if c.name not in self.excluded)
-
-    @property
-    def key_columns(self) -> tuple[Column, ...]:
-        by_name = {c.name: c for c in self.columns}
-        return tuple(by_name[k] for k in self.key)
-
-    def reads_as(self, now: Table) -> bool:
-        """Whether rows of the definition `now` are read and told apart as this one says.
-
-        Whether a column may be NULL, and the collation of one outside of the key, change no value.
-        """
-        same_key = (self.id, self.key, self.excluded) == (now.id, now.key, now.excluded)
-        return same_key and self._compared() == now._compared()
-
-    def _compared(self) -> list[Column]:
-        return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]
-
-    def replacing(self) -> Table:
-        """The same definition, read with U+FFFD for bytes that are no character. Not in the key:
-        two rows could become one."""
-        columns = (
-            c if c.name in self.key else replace(c, type=replace(c.type, replaced=c.type.base in LABELLED))
-            for c in self.columns
-        )
-        return replace(self, columns=tuple(columns))
+    def facts(self) -> tuple[Any, ...]:
+        """All that equality leaves out."""
+        return (self.charset, self.generated, self.auto_increment, self.unique)
 
     def to_dict(self) -> dict[str, Any]:
+        """What is not known has no key."""
+        facts = {
+            "charset": self.charset or None,
+            "generated": None if self.generated is None else sorted(self.generated),
+            "autoIncrement": self.auto_increment or None,
+            "unique": None if self.unique is None else sorted(self.unique),
+        }
         return {
             "database": self.id.database,
             "name": self.id.name,
             "columns": [c.to_dict() for c in self.columns],
-            "key": list(self.key),
-            "keyIndex": self.key_index,
-            "excluded": sorted(self.excluded),
-        }
+        } | {name: fact for name, fact in facts.items() if fact is not None}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Table:
+    def from_dict(cls, data: dict[str, Any]) -> SourceTable:
         return cls(
             TableId(data["database"], data["name"]),
             tuple(Column.from_dict(c) for c in data["columns"]),
-            tuple(data["key"]),
-            frozenset(data["excluded"]),
-            data.get("keyIndex", ""),
+            data.get("charset", ""),
+            _names(data.get("generated")),
+            data.get("autoIncrement", ""),
+            _names(data.get("unique")),
         )
+
+
+def _names(listed: list[str] | None) -> frozenset[str] | None:
+    return None if listed is None else frozenset(listed)
 
 
 def memory_of(columns: int) -> int:

@@ -1,0 +1,97 @@
+"""What is taken of a source table, and by which key its rows are cut into splits and told apart.
+
+The capture is recorded in the target's state when the table is planned, because the binlog does not
+show everything (MariaDB's UUID, INET and JSON travel as BINARY and LONGTEXT; rule R9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cdcsync_core.source_table import LABELLED, Column, SourceTable, TableId
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One captured table.
+
+    `key` names the chunk key's columns in index order and `key_index` that index, empty where it
+    was not recorded; `excluded` are columns that the manifest leaves out of the target (never key
+    columns).
+    """
+
+    source: SourceTable
+    key: tuple[str, ...]
+    excluded: frozenset[str] = frozenset()
+    key_index: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        names = [c.name for c in self.columns]
+        unknown = [k for k in self.key if k not in names or k in self.excluded]
+        if not self.key or unknown or len(set(names)) != len(names):
+            raise ValueError(f"{self.id}: key {self.key} must name captured columns of {names}")
+
+    @property
+    def id(self) -> TableId:
+        return self.source.id
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns of the server's row, see `SourceTable`."""
+        return self.source.columns
+
+    @property
+    def captured(self) -> tuple[Column, ...]:
+        """The columns whose values are copied, in the source's order."""
+        return tuple(c for c in self.columns if c.name not in self.excluded)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        by_name = {c.name: c for c in self.columns}
+        return tuple(by_name[k] for k in self.key)
+
+    def reads_as(self, now: Capture) -> bool:
+        """Whether rows of the definition `now` are read and told apart as this one says.
+
+        Whether a column may be NULL, and the collation of one outside of the key, change no value.
+        """
+        same_key = (self.id, self.key, self.excluded) == (now.id, now.key, now.excluded)
+        return same_key and self._compared() == now._compared()
+
+    def _compared(self) -> list[Column]:
+        return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]
+
+    def of(self, source: SourceTable) -> Capture:
+        """The same taken of another version of the source table."""
+        return replace(self, source=source)
+
+    def named(self, table: TableId) -> Capture:
+        """The same capture of a table of another name."""
+        return self.of(replace(self.source, id=table))
+
+    def replacing(self) -> Capture:
+        """The same definition, read with U+FFFD for bytes that are no character. Not in the key:
+        two rows could become one."""
+        columns = (
+            c if c.name in self.key else replace(c, type=replace(c.type, replaced=c.type.base in LABELLED))
+            for c in self.columns
+        )
+        return self.of(replace(self.source, columns=tuple(columns)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The source table's own keys and those of the capture, side by side."""
+        return self.source.to_dict() | {
+            "key": list(self.key),
+            "keyIndex": self.key_index,
+            "excluded": sorted(self.excluded),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Capture:
+        return cls(
+            SourceTable.from_dict(data),
+            tuple(data["key"]),
+            frozenset(data["excluded"]),
+            data.get("keyIndex", ""),
+        )
