@@ -15,7 +15,7 @@ from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.source import connected, source_of
 
@@ -54,6 +54,7 @@ reader.stop()
 """
 
 
+@usually_on("mariadb1011")
 def test_what_is_left_for_the_collector_does_not_grow_with_the_binlog(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

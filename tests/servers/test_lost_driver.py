@@ -19,7 +19,7 @@ from cdcsync_mysql.preflight import preflight
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end
-from support.fixtures import FreshServer
+from support.fixtures import FreshServer, variants
 from support.netns import Client, clients
 from support.semisync import until
 from support.servers import Server
@@ -101,7 +101,7 @@ def _warnings(server: Server) -> list[str]:
     return [w for w in found.warnings if "lost driver" in w]
 
 
-@pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
+@variants("mariadb1011", also=("mysql97_gtid",))
 def test_a_successor_goes_on_within_a_minute(
     variant: str, machines: list[Client], fresh_server: FreshServer, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from support.fixtures import FreshDatabase, FreshServer
+from support.fixtures import FreshDatabase, FreshServer, variants
 from support.semisync import next_second
 from support.servers import Server
 from support.stepwise import Stepwise
@@ -22,7 +22,7 @@ TWO_TABLES = (
 
 servers = pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid", "mysql97_nogtid"])
 
-all_servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
+all_servers = variants("mariadb1011", "mysql97_gtid", "mysql97_nogtid", also=("mariadb114",))
 
 
 @pytest.fixture

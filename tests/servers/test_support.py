@@ -3,7 +3,7 @@ committed rows over a crash."""
 
 from __future__ import annotations
 
-from support.fixtures import FreshDatabase, FreshServer
+from support.fixtures import FreshDatabase, FreshServer, usually_on
 from support.servers import Server
 
 
@@ -43,6 +43,7 @@ def test_the_variants_differ_in_how_they_keep_gtids(
     ]
 
 
+@usually_on("mysql97_gtid")
 def test_a_crashed_server_comes_back_with_its_rows(any_server: Server, fresh_server: FreshServer) -> None:
     server = fresh_server(any_server.variant, max_binlog_size="1M")
     server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")

@@ -12,17 +12,16 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import Reason
-from support.fixtures import FreshDatabase, FreshServer
+from support.fixtures import FreshDatabase, FreshServer, variants
 from support.servers import Connection, Server
 from support.stepwise import Stepwise
 
-VARIANTS = ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"]
 TABLES = (
     *(f"CREATE TABLE {t} (id INT PRIMARY KEY, v VARCHAR(40))" for t in ("a", "b", "other")),
     *(f"INSERT INTO {t} VALUES " + ",".join(f"({i},'old')" for i in range(300)) for t in ("a", "b", "other")),
 )
 
-servers = pytest.mark.parametrize("variant", VARIANTS)
+servers = variants("mariadb1011", "mysql97_gtid", "mysql97_nogtid", also=("mariadb114",))
 
 
 @pytest.fixture

@@ -37,9 +37,9 @@ from support.workload_tables import KEYS, WALK
 
 SECONDS = float(os.environ.get("CDCSYNC_STRESS_SECONDS", "20"))
 SEED = int(os.environ.get("CDCSYNC_STRESS_SEED", "1"))
-PACE = Pace(int(os.environ.get("CDCSYNC_STRESS_ROWS", "200000")), writers=16, per_second=160)
+PACE = Pace(int(os.environ.get("CDCSYNC_STRESS_ROWS", "100000")), writers=16, per_second=160)
 #: a dozen waves: enough commits to be hit
-SPEC = {"snapshot": {"chunkSize": 5000, "parallelism": 2}}
+SPEC = {"snapshot": {"chunkSize": 2500, "parallelism": 2}}
 AGAIN = "by_name"
 #: how often a run is brought to its end until its last gate fires
 _ENDS = 5

@@ -52,9 +52,13 @@ def _stopped_before_its_commit(sync: Sync, server: Server, database: str) -> Non
     sync.kill("controller")
 
 
-def _equal(server: Server, database: str, sync: Sync) -> None:
+def _is_equal(server: Server, database: str, sync: Sync) -> bool:
     target = sync.target(f"{database}.a")
-    assert not compare("a", source_rows(server, database, "a", target.schema), target, ["id"])
+    return not compare("a", source_rows(server, database, "a", target.schema), target, ["id"])
+
+
+def _equal(server: Server, database: str, sync: Sync) -> None:
+    assert _is_equal(server, database, sync)
 
 
 def test_a_zombie_after_its_successors_first_commit(mysql97_gtid: Server, database: str, tmp_path: Path) -> None:
@@ -65,15 +69,16 @@ def test_a_zombie_after_its_successors_first_commit(mysql97_gtid: Server, databa
         mysql97_gtid.run(
             "UPDATE a SET v = 'by the successor' WHERE id < 50", "DELETE FROM a WHERE id = 1999", db=database
         )
-        second.run_to_completion()
+        second.start()
+        second.wait_until(lambda: _is_equal(mysql97_gtid, database, first), "the successor's commit")
         first.delta(f"{database}.a").optimize.compact()
         version = first.delta(f"{database}.a").version()
         first.signal("driver", signal.SIGCONT)
         first.wait_until_gone("driver")
         assert first.delta(f"{database}.a").version() == version
-        _equal(mysql97_gtid, database, first)
         mysql97_gtid.run("UPDATE a SET v = 'later' WHERE id < 10", db=database)
-        second.run_to_completion()
+        second.wait_until(lambda: _is_equal(mysql97_gtid, database, first), "what came later")
+        assert second.terminate() == 0, second.logs()
         _equal(mysql97_gtid, database, first)
 
 

@@ -6,7 +6,8 @@
 - `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`:
   each of one flavour. The second variant of a program is for `make test-all`. `every_server`: all
   of them always, for what has to do with positions. `usually_on("mysql97_gtid")` marks a long test
-  whose `any_server` is that variant, and the others in `make test-all` only.
+  whose `any_server` is that variant, and the others in `make test-all` only. `variants` does the
+  same for tests that take a `variant` by name.
 - `fresh_database`: `fresh_database(server)` returns the name of a new database, dropped after the
   test.
 - `fresh_server`: `fresh_server("mysql97_gtid", **options)` returns a server of the test's own, to
@@ -67,6 +68,12 @@ def _each(*flavors: str) -> list[ParameterSet]:
 def usually_on(*names: str) -> pytest.MarkDecorator:
     params = [pytest.param(name, marks=() if name in names else pytest.mark.long) for name in VARIANTS]
     return pytest.mark.parametrize("any_server", params, indirect=True)
+
+
+def variants(*names: str, also: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """A parameter `variant`: the named ones always, `also` in `make test-all`."""
+    more = [pytest.param(name, marks=pytest.mark.long) for name in also]
+    return pytest.mark.parametrize("variant", [*names, *more])
 
 
 any_server = pytest.fixture(params=_each("mariadb", "mysql"), name="any_server")(_lent_server)
