@@ -232,7 +232,7 @@ class Status(StatusPart):
     def covered_positions(self, table: TableStatus) -> tuple[dict[str, Any], ...]:
         """What the content of a table has: all that these positions have (rule R5).
 
-        A stream speaks of a table when there is news of it, and of its reader all the time: what
+        A stream reports a table when that changes, and its reader all the time: what
         that has passed since, a table has that flows in the stream. Its first report names all its
         tables with the reader's place, so both are of the same run.
         """

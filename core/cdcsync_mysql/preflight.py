@@ -54,7 +54,7 @@ class Preflight:
 def preflight(
     source: Source, spec: Spec, *, replica_id: int = 0, unread: Collection[str] | None = None, readers: int = 0
 ) -> Preflight:
-    """Looks at the source for the whole manifest; changes nothing and raises no CdcError.
+    """Checks the source for the whole manifest; changes nothing and raises no CdcError.
 
     `replica_id` is the one that our dump will use (0: not checked); `unread` names the tables
     whose snapshot is still to be made (None: all), which is what must end before the log expires;

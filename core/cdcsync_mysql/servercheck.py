@@ -31,7 +31,7 @@ REPLICA_HOST = "cdcsync"
 
 @dataclass(frozen=True)
 class Server:
-    """What checks look at. `variables` are the global ones, names in lower case; `replica_id` is
+    """What checks judge. `variables` are the global ones, names in lower case; `replica_id` is
     that of our dump, 0 for none."""
 
     source: Source

@@ -12,14 +12,14 @@ import pytest
 from cdcsync_core.run import RunKind
 from cdcsync_operator.cluster import controller as kube_controller
 from cdcsync_operator.cluster import drivers as kube_drivers
-from cdcsync_operator.reconcile import reconciler as reconcile
+from cdcsync_operator.reconcile import reconciler
 from support.in_process_sync import InProcessSync
 
 PROGRAM = Path(__file__).parents[2]
 #: the gate that is passed when a driver is stopped; of the others, the modules that pass them
 STOP_POINT = "stop-marked"
 POINTS = {
-    "run-recorded": reconcile,
+    "run-recorded": reconciler,
     "report-made": kube_drivers,
     "rights-made": kube_drivers,
     "pod-made": kube_drivers,

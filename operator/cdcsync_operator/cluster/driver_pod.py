@@ -18,6 +18,7 @@ from cdcsync_core.spec import CdcSync, Spec, required_secrets
 from cdcsync_operator.cluster.pod_template import Object, merged
 from cdcsync_operator.cluster.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun
+from cdcsync_operator.decision.runs import RUNS
 
 CONFIG_DIR = "/etc/cdcsync/run"
 SECRETS_DIR = "/etc/cdcsync/secrets"
@@ -51,7 +52,7 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
         "config": (CONFIG_DIR, config),
         "scratch": (SCRATCH_DIR, {"emptyDir": {}}),
     }
-    if action.kind is RunKind.SNAPSHOT:
+    if RUNS[action.kind].by_splits:
         volumes |= _auth(action)
     pod = _pod(resource, _driver_container(resource.spec, image), image, volumes)
     pod["spec"] |= {
@@ -92,7 +93,7 @@ def _driver_container(spec: Spec, image: Image) -> Object:
 
 def grace_seconds(resource: CdcSync, kind: RunKind) -> int:
     """How long a driver may drain: the wave or batch at hand, and half a minute."""
-    return 30 + (resource.spec.snapshot.max_split_seconds if kind is RunKind.SNAPSHOT else 0)
+    return 30 + (resource.spec.snapshot.max_split_seconds if RUNS[kind].by_splits else 0)
 
 
 def executor_template(resource: CdcSync, action: StartRun, image: Image) -> str:

@@ -27,7 +27,7 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
 from cdcsync_core.report import TableReport, failed_table
-from cdcsync_core.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.run import ExitCode, Report, RunConfig, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
 from cdcsync_kube.client import Api, ApiError, Object
@@ -53,6 +53,7 @@ from cdcsync_operator.cluster.run_removal import KEPT, RunRemoval
 from cdcsync_operator.cluster.runs import FoundRun, RunFinder
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
+from cdcsync_operator.decision.runs import RUNS
 from cdcsync_operator.reconcile.planning import Planner, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 
@@ -215,7 +216,7 @@ class KubeDrivers:
         if run.planner is not None and run.planner.error is not None and not seen.stop_asked and seen.live:
             run.failed = run.failed or (_action(seen), _exit_of(run.planner.error))
         unwanted = run.failed is not None or seen.stop_asked
-        unplanned = seen.kind is RunKind.SNAPSHOT and run.planner is None and not run.found.planned
+        unplanned = RUNS[seen.kind].by_splits and run.planner is None and not run.found.planned
         if seen.live and not run.found.ending and (unwanted or unplanned):
             self.stop(StopRun(seen.kind, run.id))
             return _draining(seen)
@@ -246,7 +247,7 @@ class KubeDrivers:
         gate("rights-made")
         self._calls.create("pods", driver_pod(resource, action, self.image, account, names))
         gate("pod-made")
-        if action.kind is RunKind.SNAPSHOT and self._run(action.id).planner is None:
+        if RUNS[action.kind].by_splits and self._run(action.id).planner is None:
             self._begin_plan(resource, action, status, assignments)
 
     def _make_access(self, resource: CdcSync, action: StartRun, report: Object) -> str:
@@ -257,7 +258,7 @@ class KubeDrivers:
         if not chosen:
             self._calls.create(accounts, run_objects.account(resource, action.id))
         mounted: set[str] = set()
-        if action.kind is RunKind.SNAPSHOT:
+        if RUNS[action.kind].by_splits:
             self._calls.create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
             mounted = mounted_secrets(executor_pod(resource, action, self.image))
         self._calls.create(roles, run_objects.role(resource, action, sorted(mounted)))
@@ -279,14 +280,14 @@ class KubeDrivers:
         return tuple(known), unknown
 
     def _config(self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...]) -> str:
-        settings = spark_settings(resource, action, self.image) if action.kind is RunKind.SNAPSHOT else {}
+        settings = spark_settings(resource, action, self.image) if RUNS[action.kind].by_splits else {}
         return RunConfig(
             action.id, action.epoch, action.kind, resource.to_dict(), tables,
             f"{SCRATCH_DIR}/plan", SECRETS_DIR, f"{SCRATCH_DIR}/run", stop_at=action.stop_at, spark=settings,
         ).to_json()  # fmt: skip
 
     def _extra(self, resource: CdcSync, action: StartRun) -> dict[str, str]:
-        if action.kind is not RunKind.SNAPSHOT:
+        if not RUNS[action.kind].by_splits:
             return {}
         return {EXECUTOR_TEMPLATE: executor_template(resource, action, self.image)}
 

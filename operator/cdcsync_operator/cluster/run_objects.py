@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cdcsync_core.report import TableReport
-from cdcsync_core.run import PlanShard, RunKind
+from cdcsync_core.run import PlanShard
 from cdcsync_core.spec import API_VERSION, GROUP, KIND, CdcSync
 from cdcsync_operator.decision.observed import StartRun
+from cdcsync_operator.decision.runs import RUNS
 
 Object = dict[str, Any]
 
@@ -190,7 +191,7 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Ob
     rules: list[Object] = [
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "patch"]}
     ]
-    if action.kind is RunKind.SNAPSHOT:
+    if RUNS[action.kind].by_splits:
         pod_verbs = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
         rules += [
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},

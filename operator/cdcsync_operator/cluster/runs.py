@@ -29,6 +29,7 @@ from cdcsync_operator.cluster.run_objects import (
     SYNC_LABEL,
 )
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
+from cdcsync_operator.decision.runs import RUNS
 
 #: objects asked for at once: each may have 1 MiB
 _PAGE = 20
@@ -181,7 +182,7 @@ class RunFinder:
 
     def _with_pending(self, run: FoundRun) -> FoundRun:
         """Only a snapshot that has begun has executors."""
-        if run.kind is not RunKind.SNAPSHOT or ((run.pod or {}).get("status") or {}).get("phase") != "Running":
+        if not RUNS[run.kind].by_splits or ((run.pod or {}).get("status") or {}).get("phase") != "Running":
             return run
         assert run.pod is not None
         executors = f"{RUN_LABEL}={run.id},{PART_LABEL}=executor"

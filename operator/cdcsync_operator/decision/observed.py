@@ -38,10 +38,10 @@ class ObservedRun:
     """A driver as it is found; times are unix seconds.
 
     `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has
-    not said anything yet; `exit` is set once it ended. `waiting` are reason and words where pods of
-    it wait for a node. `flow` is how data flows through a stream, as of its last report (None: an
-    older driver, which does not say). `appeared` counts the matching tables that it has met in the
-    binlog and does not have.
+    not reported anything yet; `exit` is set once it ended. `waiting` are reason and words where
+    pods of it wait for a node. `flow` is how data flows through a stream, as of its last report
+    (None: an older driver, which does not report it). `appeared` counts the matching tables that it
+    has met in the binlog and does not have.
     """
 
     kind: RunKind
@@ -186,8 +186,8 @@ Action = RunPreflight | StartRun | StopRun | ForgetRun
 
 @dataclass(frozen=True)
 class Decision:
-    """The new status, to be written before the actions are done; look again after `requeue_after`
-    seconds at the latest."""
+    """The new status, to be written before the actions are done; reconcile again after
+    `requeue_after` seconds at the latest."""
 
     status: Status
     actions: tuple[Action, ...] = ()

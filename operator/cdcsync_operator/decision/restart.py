@@ -48,7 +48,7 @@ def after_failure(policy: AutoRestart, restarts: Restarts, reason: str, lasted: 
 
 
 def exhausted(policy: AutoRestart, restarts: Restarts) -> bool:
-    """Whether the user said to stop here."""
+    """Whether the resource stops here."""
     if not policy.enabled:
         return restarts.consecutive > 0
     return policy.max_restarts is not None and restarts.consecutive > policy.max_restarts

@@ -1,4 +1,4 @@
-"""The kinds of runs: one row of `RUNS` says all that the decisions know of a kind.
+"""The kinds of runs: one row of `RUNS` has all that depends on a kind.
 
 Theory of operation. A sync has at most one run of each kind. A *snapshot* run reads the tables that
 are not read yet; the *stream* run applies the binlog to all tables that have a position. The stream
@@ -40,7 +40,8 @@ class RunRule:
     tables of a new run and where it is to stop; no tables where none should exist. `gives_way`: why
     a live one, although as the spec asks for it, should end; empty where it should not. `finished`:
     whether one that ended by itself has done its work on a table. `resumes`: it is started again
-    after it was drained, although another run's failure has a pause.
+    after it was drained, although another run's failure has a pause. `by_splits`: it gets
+    a chunk plan, and reads with executors where runs are pods.
     """
 
     serves: Need
@@ -52,6 +53,7 @@ class RunRule:
     gives_way: Callable[[Situation, ObservedRun], str] = lambda _, __: ""
     begins: bool = False
     resumes: bool = True
+    by_splits: bool = False
 
 
 def is_complete(s: Situation, run: ObservedRun) -> bool:
@@ -128,6 +130,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         finished=has_read,
         begins=True,
         resumes=False,
+        by_splits=True,
     ),
     RunKind.STREAM: RunRule(
         serves=Need.STREAM,

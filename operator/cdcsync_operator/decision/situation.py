@@ -125,7 +125,7 @@ class Situation:
 
     @property
     def is_exhausted(self) -> bool:
-        """The user said how often it is tried; only the user asks for more."""
+        """The resource limits how often it is tried; only the user asks for more."""
         return restart.exhausted(self.spec.auto_restart, self.status.restarts)
 
     # -- the preflight
@@ -148,7 +148,7 @@ class Situation:
     # -- failures
 
     def failing_transiently(self, reason: str, message: str, lasted: float) -> Situation:
-        """With one more failure that is retried after a pause, unless the user said to stop
+        """With one more failure that is retried after a pause, unless the resource stops
         here."""
         policy = self.spec.auto_restart
         restarts = restart.after_failure(policy, self.status.restarts, reason, lasted, self.now)

@@ -24,6 +24,7 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status, merge_report
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
+from cdcsync_operator.decision.runs import RUNS
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.planning import PlanFolder, Planner, table_plans
@@ -141,7 +142,7 @@ class LocalDrivers:
 
         process = DriverProcess(self.command, files, write_config, inbox.put, self.wake)
         planner = self._begin_plan(resource, action, assignments, status, files.plan)
-        grace = _GRACE + (resource.spec.snapshot.max_split_seconds if action.kind is RunKind.SNAPSHOT else 0)
+        grace = _GRACE + (resource.spec.snapshot.max_split_seconds if RUNS[action.kind].by_splits else 0)
         self._runs[action.id] = _Run(action, process, inbox, planner, self.clock(), grace)
 
     def stop(self, action: StopRun) -> None:
@@ -203,7 +204,7 @@ class LocalDrivers:
     def _begin_plan(
         self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...], status: Status, folder: Path
     ) -> Planner | None:
-        if action.kind is not RunKind.SNAPSHOT:
+        if not RUNS[action.kind].by_splits:
             return None
         plans = table_plans(status, tables)
         planner = Planner(

@@ -1,7 +1,7 @@
-"""Numbers of one driver for Prometheus: what it reports to its controller, shown as it is said.
+"""Numbers of one driver for Prometheus: what it reports to its controller, as it is reported.
 
 Names are an interface (docs/reference/metrics.md). Why it is right: nothing is counted here, so
-what is shown and what is reported cannot differ; a metric of which nothing was said yet is left
+what is shown and what is reported cannot differ; a metric of which nothing was reported yet is left
 out. A page that cannot be served costs the run nothing.
 """
 
@@ -28,7 +28,8 @@ VARIABLE = "CDCSYNC_METRICS"
 
 @dataclass(frozen=True)
 class Metric:
-    """`value` takes what was said so far: the parts of `Report`, each as it was said last."""
+    """`value` takes what was reported so far: the parts of `Report`, each as it was reported
+    last."""
 
     name: str
     kind: str
@@ -37,15 +38,15 @@ class Metric:
 
 
 def _of(part: str, name: str) -> Callable[[Mapping[str, Any]], float | None]:
-    return lambda said: (said.get(part) or {}).get(name)
+    return lambda reported: (reported.get(part) or {}).get(name)
 
 
-def _ago(said: Mapping[str, Any], name: str) -> float | None:
+def _ago(reported: Mapping[str, Any], name: str) -> float | None:
     """A time of an age in `flow`. Before the run has received anything, no age is that of something
     received."""
-    flow = said.get("flow") or {}
+    flow = reported.get("flow") or {}
     age = flow.get(name)
-    return None if age is None or (name == "silence" and not flow["heard"]) else said["at"] - age
+    return None if age is None or (name == "silence" and not flow["heard"]) else reported["at"] - age
 
 
 OF_RUN = (
@@ -78,24 +79,24 @@ class DriverMetrics:
     """The page of one run; thread safe. `labels` are on every line."""
 
     labels: Mapping[str, str]
-    _said: dict[str, Any] = field(default_factory=dict)
+    _reported: dict[str, Any] = field(default_factory=dict)
     _phases: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, parts: Mapping[str, Any], now: float) -> None:
-        """The parts of a `Report`, said at `now` (unix seconds)."""
+        """The parts of a `Report`, made at `now` (unix seconds)."""
         with self._lock:
-            # a lag of None says that the log is silent; of another part it says nothing
-            self._said |= {k: v for k, v in parts.items() if v is not None or k == "lag_seconds"} | {"at": now}
+            # a lag of None: the binlog is silent; None of another part: it is unchanged
+            self._reported |= {k: v for k, v in parts.items() if v is not None or k == "lag_seconds"} | {"at": now}
             self._phases |= {entry["name"]: str(entry["phase"]) for entry in parts.get("tables", [])}
 
     def text(self) -> str:
         """The whole page."""
         with self._lock:
-            said, phases = dict(self._said), Counter(self._phases.values())
+            reported, phases = dict(self._reported), Counter(self._phases.values())
         families = []
         for metric in OF_RUN:
-            value = metric.value(said)
+            value = metric.value(reported)
             known = [] if value is None else [(self.labels, value)]
             families.append(family(metric.name, metric.kind, metric.help, known))
         tables = [({**self.labels, "phase": p.value}, float(phases[p.value])) for p in TablePhase]

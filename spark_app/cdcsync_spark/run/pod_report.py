@@ -1,13 +1,13 @@
 """Reports of a driver in a pod: all reports so far, in the ConfigMaps that belong to this run
 alone.
 
-Why it is right: what is written is the sum of all reports (for each table its newest entry,
-with the number of the report that it came with), so a write that is lost, late or repeated changes
-nothing in the end. News that a decision hangs on (a phase, an epoch, an error, the end) is written
-at once, mere progress every few seconds. A run that was cleared away has no ConfigMaps and no
-rights any more: then this driver has no controller, and drains (a lack of rights must last a while,
-because an API server that has just started knows of none). While the API server or the operator is
-away the driver works on.
+Why it is right: what is written is the sum of all reports (for each table its newest entry, with
+the number of the report that it came with), so a write that is lost, late or repeated changes
+nothing in the end. A change that a decision hangs on (a phase, an epoch, an error, the end) is
+written at once, mere progress every few seconds. A run that was cleared away has no ConfigMaps and
+no rights any more: then this driver has no controller, and drains (a lack of rights must last a
+while, because an API server that has just started knows of none). While the API server or the
+operator is away the driver works on.
 
 Entries are long where the source's GTID set names many servers. When a shard would be too large,
 all shards hold half as many tables from then on. Tables move to higher numbers only, and those are
@@ -140,7 +140,7 @@ class PodReporter:
         self._refused_since = None
 
     def _texts(self) -> dict[int, str]:
-        """The shards that have news, and the first one."""
+        """The shards that changed, and the first one."""
         while True:
             numbers = {self._index[name] // self._per_shard for name in self._changed} | {0}
             texts = {number: json.dumps({"entries": self._shard(number)}, ensure_ascii=False) for number in numbers}

@@ -113,7 +113,7 @@ class _CountsSum(AccumulatorParam):
         return {}
 
     def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
-        """A new sum each time: the driver looks at the old one while another thread adds."""
+        """A new sum each time: the driver reads the old one while another thread adds."""
         total = dict(value1)
         for table, (splits, rows) in value2.items():
             had = total.get(table, (0, 0))

@@ -122,7 +122,7 @@ class Applier:
         changes for it.
 
         May be asked for while a batch is applied: a table stops before the reader passes that
-        place, so the reader is looked at first.
+        place, so the reader is read first.
         """
         position, reader = table.state.position, self.reader
         assert position is not None

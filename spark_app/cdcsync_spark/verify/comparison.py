@@ -30,7 +30,7 @@ from cdcsync_spark.verify.report import differences
 from cdcsync_spark.verify.target_position import Opened, SyncStatus, open_target
 
 _MOST_WORKERS = 8
-_TOO_MANY = "there are too many to look at all of them again"
+_TOO_MANY = "there are too many to confirm all of them"
 OnReport = Callable[[Progress | TableResult], None]
 
 

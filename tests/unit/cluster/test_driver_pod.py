@@ -12,7 +12,7 @@ from cdcsync_operator.cluster import run_objects
 from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_template, spark_settings
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_spark.app import pod as spark_pod
-from cdcsync_spark.run import pod_report as podreport
+from cdcsync_spark.run import pod_report
 from unit.controller.harness import resource
 
 IMAGE = Image("registry/cdcsync:1", "Always", ("pull",))
@@ -127,7 +127,7 @@ def test_a_parents_labels_are_not_copied() -> None:
 
 def test_names_fit_and_reports_are_sharded_as_drivers_think() -> None:
     assert spark_pod.REPORT_TABLES == run_objects.REPORT_TABLES
-    assert podreport.LEAST_TABLES == run_objects.LEAST_REPORT_TABLES
+    assert pod_report.LEAST_TABLES == run_objects.LEAST_REPORT_TABLES
     assert run_objects.report_names("r", 0) == ["r-report-0"]
     assert len(run_objects.report_names("r", 1001)) == 17
     longest = "s" * 40 + "-ab12-1000000-driver"

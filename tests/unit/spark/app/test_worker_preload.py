@@ -9,9 +9,9 @@ import sys
 
 _PROGRAM = """
 import gc, importlib, json, sys
-from cdcsync_spark.app import worker_preload as workers
+from cdcsync_spark.app import worker_preload
 
-workers.prepare_forks()
+worker_preload.prepare_forks()
 tracked = len(gc.get_objects())
 before = [finder for finder in sys.meta_path if hasattr(finder, "invalidate_caches")]
 calls = []

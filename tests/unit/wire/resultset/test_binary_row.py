@@ -20,7 +20,7 @@ from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.columns.gather import PAD
 from cdcsync_spark.wire.columns.typemap import captured_schema
-from cdcsync_spark.wire.resultset import binary_row as binaryrow
+from cdcsync_spark.wire.resultset import binary_row
 from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
 from cdcsync_spark.wire.resultset.packets import Payloads
 from cdcsync_spark.wire.resultset.response import Definition
@@ -256,7 +256,7 @@ def test_tables_with_many_columns() -> None:
     some = [None if i % 3 == 0 else c for i, c in enumerate(cells)]
     rows = [row(cells), row([None] * 500), row(some)] * 1000
     found = RowDecoder(table, wire).decode(payloads(rows))
-    assert max(d.batch.num_rows for d in found) * 500 <= binaryrow.MAX_VALUES
+    assert max(d.batch.num_rows for d in found) * 500 <= binary_row.MAX_VALUES
     read = pa.Table.from_batches([d.batch for d in found])
     full = [i if i % 2 else str(i) for i in range(500)]
     assert list(read.slice(0, 1).to_pylist()[0].values()) == full
