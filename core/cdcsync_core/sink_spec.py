@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.spec_part import Flag, Part, SecretName, Text
+
+#: what the columns of events are called where the resource does not say
+NAMES = EventColumns()
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class SinkKind(Part, ABC):
         """Secret name -> keys that must be in it; none where only the Secret must be there."""
 
     @abstractmethod
+    def event_columns(self) -> EventColumns | None:
+        """The columns that targets have beside the source's; None where they keep no events."""
+
+    @abstractmethod
     def needs_shared_volume(self) -> bool:
         """Whether all pods of a run must mount the same volume at the location's path."""
 
@@ -59,6 +68,36 @@ class DeltaOptions(Part):
     deletion_vectors: Flag = True
 
 
+ColumnName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
+
+
+class HistoryColumns(Part):
+    """The names of the columns that a history table has beside the source's (`EventColumns`)."""
+
+    op: ColumnName = NAMES.op
+    ts: ColumnName = NAMES.ts
+    seq: ColumnName = NAMES.seq
+    position: ColumnName = NAMES.position
+    gtid: ColumnName = NAMES.gtid
+
+    @model_validator(mode="after")
+    def _distinct(self) -> HistoryColumns:
+        if len({name.lower() for name in self.names.names}) != len(self.names.names):
+            raise ValueError("historyColumns are different names")
+        return self
+
+    @property
+    def names(self) -> EventColumns:
+        return EventColumns(self.op, self.ts, self.seq, self.position, self.gtid)
+
+
+class DeltaMode(StrEnum):
+    """What a table of the lake holds."""
+
+    REPLICA = "replica"
+    HISTORY = "history"
+
+
 def _check_path(path: str) -> str:
     scheme, separator, rest = path.partition("://")
     if not path or (separator and (not scheme or not rest)):
@@ -72,6 +111,17 @@ class Delta(SinkKind):
     path: Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_check_path)]
     credentials_secret_ref: SinkCredentialsRef | None = None
     options: DeltaOptions = DeltaOptions()
+    mode: DeltaMode = DeltaMode.REPLICA
+    history_columns: HistoryColumns = HistoryColumns()
+
+    @model_validator(mode="after")
+    def _publishable(self) -> Delta:
+        if self.mode is DeltaMode.HISTORY and not self.options.deletion_vectors:
+            raise ValueError("mode history needs options.deletionVectors: its snapshot is published with them")
+        return self
+
+    def event_columns(self) -> EventColumns | None:
+        return self.history_columns.names if self.mode is DeltaMode.HISTORY else None
 
     def location(self) -> SinkLocation:
         secret = self.credentials_secret_ref.name if self.credentials_secret_ref else ""

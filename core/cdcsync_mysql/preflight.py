@@ -87,7 +87,12 @@ def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]
 def _checked(server: Server, table: TableId, spec: Spec) -> TableCheck:
     tables = spec.tables
     found = check_table(
-        server, table, tables.override(str(table)), spec.snapshot.chunk_size, replaces_invalid=tables.replaces_invalid
+        server,
+        table,
+        tables.override(str(table)),
+        spec.snapshot.chunk_size,
+        replaces_invalid=tables.replaces_invalid,
+        metadata=spec.sink.kind.event_columns(),
     )
     question = server.source.question
     if question is not None and not question.keep(memory_of(len(found.columns))):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.event_columns import EventColumns, taken_error
 from cdcsync_core.logical_type import logical_type, lossy
 from cdcsync_core.source_table import Column, TableId, quote
 from cdcsync_core.spec import Override
@@ -77,10 +78,16 @@ class _Findings:
 
 
 def check_table(
-    server: Server, table_id: TableId, override: Override, chunk_size: int, *, replaces_invalid: bool = False
+    server: Server,
+    table_id: TableId,
+    override: Override,
+    chunk_size: int,
+    *,
+    replaces_invalid: bool = False,
+    metadata: EventColumns | None = None,
 ) -> TableCheck:
-    """`replaces_invalid`: bytes that are no character are replaced. Raises CdcError only for a lost
-    connection."""
+    """`replaces_invalid`: bytes that are no character are replaced; `metadata` are the columns that
+    the target has beside the source's. Raises CdcError only for a lost connection."""
     connection = server.connection
     try:
         table = read_table(connection, table_id, frozenset(override.columns.exclude))
@@ -91,6 +98,7 @@ def check_table(
     found = _Findings()
     for column in (table.replacing() if replaces_invalid else table).captured:
         _check_column(table_id, column, found)
+    _add_metadata(table, metadata, found)
     found.checks.extend(_readable(server, table))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
     rows = estimate_rows(connection, table_id)
@@ -115,6 +123,15 @@ def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:
         found.checks.append(refused("type", error))
         return
     found.columns.append(ColumnCheck(column.name, column.type.declared, target, lossy(column)))
+
+
+def _add_metadata(table: Capture, metadata: EventColumns | None, found: _Findings) -> None:
+    if metadata is None:
+        return
+    taken = metadata.taken(c.name for c in table.captured)
+    if taken:
+        found.checks.append(refused("columns", taken_error(taken, str(table.id))))
+    found.columns += [ColumnCheck(name, "", target) for name, target in metadata.typed()]
 
 
 def _readable(server: Server, table: Capture) -> Iterator[Check]:

@@ -45,6 +45,9 @@ BROKEN = [
     ("spec.sink", {}, "sink has exactly one kind of sink"),
     ("spec.sink", {"type": "delta"}, "sink has exactly one kind of sink"),
     ("spec.sink.delta.path", "s3://key:word@lake/cdc", "sink.delta.path holds no credentials"),
+    ("spec.sink.delta", {"path": "s3://a/b", "mode": "history", "options": {"deletionVectors": False}}, "sink.delta.mode history needs"),
+    ("spec.sink.delta.historyColumns", {"op": "Change", "ts": "change"}, "historyColumns are different names"),
+    ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.sparkConf", {"hadoop.x": "1"}, "sparkConf has keys that begin with spark."),
     ("spec.sparkConf", {"spark.kubernetes.namespace": "x"}, "sparkConf may not set spark.kubernetes.*"),
     ("spec.sparkConf", {"spark.driver.extraJavaOptions": "x"}, "sparkConf may not set spark.kubernetes.*"),
@@ -64,6 +67,8 @@ BROKEN = [
 #: what is changed from the first value to the second, and what the refusal has
 FROZEN = [
     ("spec.sink.delta.path", "s3://lake/cdc", "s3://lake/other", "sink.delta.path cannot be changed"),
+    ("spec.sink.delta.mode", "replica", "history", "sink.delta.mode cannot be changed"),
+    ("spec.sink.delta.historyColumns", {}, {"op": "change"}, "sink.delta.historyColumns cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
     ("spec.resnapshot", [{"table": "a.b", "nonce": 2}], [{"table": "a.b", "nonce": 1}], "resnapshot nonces only grow"),
 ]

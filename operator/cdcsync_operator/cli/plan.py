@@ -61,13 +61,18 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
                 output.error(error)
                 refused.append(error)
     tables = {name: found.tables[name] for name in plans}
-    data = [_data(tables[name], plans[name]) for name in plans]
+    metadata = resource.spec.sink.kind.event_columns()
+    added = list(metadata.names) if metadata else []
+    data = [_data(tables[name], plans[name], added) for name in plans]
     output.data({"tables": data}, lambda console: _render(console, tables, plans))
     return ExitCode.USER_MUST_ACT if refused else ExitCode.DONE
 
 
-def _data(table: Capture, splits: list[Split]) -> dict[str, Any]:
-    return {"name": str(table.id), "key": list(table.key), "splits": [s.to_dict() for s in splits]}
+def _data(table: Capture, splits: list[Split], added: list[str]) -> dict[str, Any]:
+    """`added` are the columns that the target has beside the source's."""
+    columns = [*(c.name for c in table.captured), *added]
+    key, cuts = list(table.key), [s.to_dict() for s in splits]
+    return {"name": str(table.id), "columns": columns, "key": key, "splits": cuts}
 
 
 def _render(console: Console, tables: dict[str, Capture], plans: dict[str, list[Split]]) -> None:

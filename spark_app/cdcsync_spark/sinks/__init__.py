@@ -12,6 +12,7 @@ from cdcsync_core.sink_spec import Sink as SinkSpec
 from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store_errors import of_the_run
 from cdcsync_spark.sinks.lake.stores import store_at
@@ -33,8 +34,9 @@ def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
         raise of_the_run(error)
 
 
-def _delta(sink: Delta, secrets_dir: Path, sync: str) -> DeltaSink:
-    return DeltaSink(store_at(Location.of(sink.location(), secrets_dir)), sync, sink.options.deletion_vectors)
+def _delta(sink: Delta, secrets_dir: Path, sync: str) -> Sink:
+    store, columns = store_at(Location.of(sink.location(), secrets_dir)), sink.event_columns()
+    return HistorySink(store, sync, columns) if columns else DeltaSink(store, sync, sink.options.deletion_vectors)
 
 
 _SINKS: dict[type[SinkKind], Callable[[Any, Path, str], Sink]] = {Delta: _delta}

@@ -101,7 +101,7 @@ def with_files(batch: Batch, added: tuple[AddedFile, ...], now: int, *, data_cha
 
 def _data_files(table_path: TablePath, table: Capture, rows: pa.Table) -> tuple[AddedFile, ...]:
     """Writes the files with `rows`."""
-    write = partial(stage, table_path.lake.below(table_path.root), table_path.staged, table)
-    added = added_files(rows, table.key, lambda batches: write(batches, "stream"), table_path.prefix)
+    write = partial(stage, table_path.lake.below(table_path.root), table_path.staged, table, stamp=table_path.stamp)
+    added = added_files(rows, table.key, lambda batches: write(batches, name="stream"), table_path.prefix)
     gate("data-written")
     return added

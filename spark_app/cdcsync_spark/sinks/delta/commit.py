@@ -280,6 +280,8 @@ class DeltaWriter:
     # -- fallbacks
 
     def _fall_back(self, view: TableView, commit: Commit, reason: str) -> None:
+        if self._path.events is not None:  # others would write rows without the metadata columns
+            raise refusals.history_not_writable(str(self._path.table), reason)
         spark = delta_spark.serves(self._path, view)
         chosen = choose(
             reason,

@@ -264,7 +264,7 @@ class TableMaintenance:
         return Step("remove files", files_removed=len(dead))
 
     def _remove_orphans(self, view: TableView) -> Step | None:
-        if self._path.staged or self._index.current is None or self._orphans_removed:
+        if self._path.staged or not self._has_written() or self._orphans_removed:
             return None
         old, epoch = aged(self._path, view), view.state.epoch if view.state else None
         newest = self._commits.newest(self._path.log())
@@ -274,6 +274,10 @@ class TableMaintenance:
         delete_files(self._path, orphans)
         self._orphans_removed = True
         return Step("remove orphans", files_removed=len(orphans))
+
+    def _has_written(self) -> bool:
+        """Whether this run has changed rows of the table."""
+        return self._index.current is not None
 
     def _compact(self, view: TableView) -> Step | None:
         plain = self._path.vectors and not self._path.staged and not deletion_vectors_unavailable(view)

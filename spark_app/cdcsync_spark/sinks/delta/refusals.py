@@ -8,6 +8,7 @@ import json
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.sinks.delta.features import (
     CONSTRAINT,
@@ -17,6 +18,7 @@ from cdcsync_spark.sinks.delta.features import (
     not_null_columns,
     unreadable_files_reason,
 )
+from cdcsync_spark.sinks.delta.history_rows import HISTORY, mark
 from cdcsync_spark.sinks.delta.log import OWN_TABLE
 from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.view import TableView
@@ -70,6 +72,26 @@ def _refuse_not_null(view: TableView, table: Capture) -> None:
             remedy=f"{RESNAPSHOT}; or ALTER COLUMN {full[0]} DROP NOT NULL there, {RUN_AGAIN}",
             table=str(table.id),
         )
+
+
+def refuse_other_mode(view: TableView, events: EventColumns | None, table: str, uri: str) -> None:
+    """A replica is not continued as a history, nor the other way round, nor a history under other
+    names: the rows that are there would mean something else."""
+    found, needed = view.properties.get(HISTORY), mark(events) if events else None
+    if found == needed:
+        return
+    raise fail(
+        Reason.SINK_CONFLICT,
+        f"{uri} holds {_mode(found)}, and the resource says {_mode(needed)}",
+        needed="the mode and the names of metadata columns with which the table was made",
+        remedy=f"undo the change of spec.sink.delta.mode or historyColumns, {RUN_AGAIN}; or create the sync again with "
+        "another sink path",
+        table=table,
+    )
+
+
+def _mode(mark: str | None) -> str:
+    return "a replica" if mark is None else f"a history with the columns {mark[:200]}"
 
 
 def refuse_unreadable(table: str, view: TableView) -> None:
@@ -168,6 +190,16 @@ def foreign_table_error(table: str, uri: str, sync: str) -> CdcError:
         f"{uri} holds no state of {sync}: another program's table, or its Delta log was cleaned up by hand",
         needed="a table that this sync made, or none",
         remedy=f"create the sync again with another sink path; or, {OWN_TABLE}, {RUN_AGAIN}",
+        table=table,
+    )
+
+
+def history_not_writable(table: str, unsupported_reason: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"{unsupported_reason}, and a history table is written by native commits only",
+        needed="a history table without it",
+        remedy=f"take the feature from the target table, {RUN_AGAIN}; or create the sync again with another sink path",
         table=table,
     )
 

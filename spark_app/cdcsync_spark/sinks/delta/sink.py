@@ -119,7 +119,8 @@ class DeltaTarget:
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         with self.path.translating_errors("staging rows"):
-            files = stage(self.path.lake.below(self.path.root), self.path.staged, table, batches, name)
+            root = self.path.lake.below(self.path.root)
+            files = stage(root, self.path.staged, table, batches, name, self.path.stamp)
         gate("staged")
         return tuple(file.as_part() for file in files)
 

@@ -33,16 +33,18 @@ _FOOTERS_AT_ONCE = 8
 @dataclass(frozen=True)
 class DeltaSnapshot:
     """Version `version` of the table at `place`, with the state that it carries; `files` has its
-    files' paths, relative to `place`, and which of their rows are deleted."""
+    files' paths, relative to `place`, and which of their rows are deleted. `columns` are the
+    table's where it has more than the source's."""
 
     store: Store
     version: int
     state: TableState
     files: tuple[tuple[str, Descriptor | None], ...]
+    columns: pa.Schema | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        return captured_schema(self.state.capture)
+        return self.columns or captured_schema(self.state.capture)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from cdcsync_core.errors import CdcError
+from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.delta import refusals
+from cdcsync_spark.sinks.delta.history_rows import snapshot_rows
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.open import open_view
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
@@ -28,7 +33,8 @@ class TablePath:
     """The folder of `table` in the lake `lake`; `staged` is the folder of a
     staged copy below it, empty for the table itself.
 
-    `vectors` is whether tables are made with deletion vectors.
+    `vectors` is whether tables are made with deletion vectors. `events` are the metadata columns of
+    a history table and of its staged copies; None for a replica.
     """
 
     lake: Store
@@ -36,6 +42,7 @@ class TablePath:
     table: TableId
     staged: str = ""
     vectors: bool = True
+    events: EventColumns | None = None
 
     @property
     def root(self) -> str:
@@ -64,8 +71,17 @@ class TablePath:
         return Log(self.lake.files(), self.folder, self.lake.read, self.lake.has, self.lake.listed, self.store.linked)
 
     def view(self) -> TableView | None:
-        """The newest version; None where there is no table."""
-        return open_view(self.log())
+        """The newest version; None where there is no table. Raises `SinkConflict` for a table of
+        another mode."""
+        view = open_view(self.log())
+        if view is not None and not self.staged:
+            refusals.refuse_other_mode(view, self.events, str(self.table), self.store.uri)
+        return view
+
+    @property
+    def stamp(self) -> Callable[[pa.Table], pa.Table] | None:
+        """What makes staged rows of a history's snapshot what the table will have."""
+        return None if self.events is None else partial(snapshot_rows, columns=self.events)
 
     def snapshot(self, view: TableView) -> DeltaSnapshot:
         """The rows of a version."""

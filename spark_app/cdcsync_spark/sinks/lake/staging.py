@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,19 +70,33 @@ GROUP_BYTES = 64 * 2**20
 FILE_BYTES = 512 * 2**20
 
 
-def stage(store: Store, folder: str, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> list[DataFile]:
+#: what is done to rows before they are written
+Stamp = Callable[[pa.Table], pa.Table]
+
+
+def stage(
+    store: Store, folder: str, table: Capture, batches: Iterable[pa.RecordBatch], name: str, stamp: Stamp | None = None
+) -> list[DataFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
-    them durable.
+    them durable, with the columns that `stamp` adds.
 
     A file ends after the row group with which it passes `FILE_BYTES`. Without rows there is no
     file.
     """
     groups = row_groups(table, batches)
+    return stage_groups(store, folder, map(stamp, groups) if stamp else groups, table.key, name)
+
+
+def stage_groups(
+    store: Store, folder: str, groups: Iterator[pa.Table], bounded: tuple[str, ...], name: str
+) -> list[DataFile]:
+    """The same for row groups of any one schema; the columns `bounded` have statistics wherever
+    they are."""
     files = []
     group = next(groups, None)
     while group is not None:
         path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
-        statistics = FileStatistics(group.schema, table.key)
+        statistics = FileStatistics(group.schema, bounded)
         with store.new_file(path) as local:
             group, rows = _write(local, group, groups, statistics)
             size = local.stat().st_size

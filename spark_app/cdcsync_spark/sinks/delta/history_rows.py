@@ -1,0 +1,76 @@
+"""Rows of a history table: the source's columns, then the columns that say what happened.
+
+A row of the snapshot is an insert without a time and a place, with the ordinal 0: it says that the
+row was there, not since when. It is written so when it is staged, so that the publication of a
+snapshot copies nothing.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdcsync_core.event_columns import EventColumns
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+
+#: the property that marks a history table, with the names of its metadata columns
+HISTORY = "cdcsync.history"
+_TYPES = (pa.string(), pa.timestamp("us", "UTC"), pa.int64(), pa.string(), pa.string())
+_OPERATIONS = {
+    ChangeKind.INSERT: "+I",
+    ChangeKind.UPDATE_BEFORE: "-U",
+    ChangeKind.UPDATE_AFTER: "+U",
+    ChangeKind.DELETE: "-D",
+}
+INSERTED = _OPERATIONS[ChangeKind.INSERT]
+#: the operations whose row is there afterwards
+PRESENT = (INSERTED, _OPERATIONS[ChangeKind.UPDATE_AFTER])
+
+
+def mark(columns: EventColumns) -> str:
+    """The value of `HISTORY`."""
+    return json.dumps(columns.names)
+
+
+def with_event_columns(schema: pa.Schema, columns: EventColumns) -> pa.Schema:
+    """The schema of a history table over the source's columns."""
+    return pa.schema([*schema, *map(pa.field, columns.names, _TYPES)])
+
+
+def snapshot_rows(rows: pa.Table, columns: EventColumns) -> pa.Table:
+    """Rows of a snapshot as a history table has them."""
+    values = (INSERTED, None, 0, None, None)
+    return _extended(
+        rows, columns, [pa.repeat(pa.scalar(v, t), len(rows)) for v, t in zip(values, _TYPES, strict=True)]
+    )
+
+
+def event_rows(events: Events, columns: EventColumns) -> pa.Table:
+    """Events as a history table has them, in their order."""
+    _, instant, _, text, _ = _TYPES
+    operations = pa.array([_OPERATIONS[kind] for kind in sorted(ChangeKind)])
+    added = [
+        pa.chunked_array([operations.take(part) for part in events.images[KIND].chunks], text),
+        events.of_transactions([_microseconds(t) for t in events.committed_at], instant),
+        pa.array(range(events.first, events.first + events.num_rows), pa.int64()),
+        events.of_transactions([str(t.end) for t in events.transactions], text),
+        events.of_transactions([str(t.gtid) if t.gtid else None for t in events.transactions], text),
+    ]
+    return _extended(events.images.drop_columns([KIND, TRANSACTION]), columns, added)
+
+
+def _microseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
+
+
+def _extended(rows: pa.Table, columns: EventColumns, added: list[pa.Array | pa.ChunkedArray]) -> pa.Table:
+    schema = with_event_columns(rows.schema, columns)
+    return pa.Table.from_arrays([*rows.columns, *added], schema=schema)
+
+
+def present(operations: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Whether the row is there after the event."""
+    return pc.is_in(operations, pa.array(PRESENT))

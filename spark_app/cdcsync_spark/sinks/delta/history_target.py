@@ -1,0 +1,344 @@
+"""History tables: append-only targets that hold every change, from a snapshot without a false row.
+
+A table's snapshot goes through a staged copy, a keyed table in `_resnapshot-<nonce>/` below the
+history: waves are appended to it and the changes since LOW are folded in, as in a replica. When its
+state is consistent, one commit of the history names the copy's files. From then on the history
+itself takes events.
+
+Why it is right: whose turn it is follows from the history's own state, the first that is read. A
+consistent one was published, and the history goes on by itself; else the copy of the state's nonce
+is the truth (R4). A resnapshot's `Replace` only writes the new state, which is not consistent: it
+claims the copy, and ends the streams before (R8), while the rows of the history stay. A copy that
+was written by a run that another one has overtaken is of no effect: the publication is a commit of
+the history, which refuses a lower epoch, and takes the copy's state and files from one version.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+
+from cdcsync_core.capture import Capture
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.event_columns import EventColumns, taken_error
+from cdcsync_core.gates import gate
+from cdcsync_core.remedies import resnapshot
+from cdcsync_core.source_table import TableId
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.base import (
+    AdvancePosition,
+    Append,
+    Build,
+    Capabilities,
+    Commit,
+    Emit,
+    Replace,
+    Staged,
+    TargetSnapshot,
+    Upsert,
+    WriterStatus,
+    refuse_other_identity,
+    refuse_superseded,
+)
+from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
+from cdcsync_spark.sinks.delta.history_snapshot import HistorySnapshot
+from cdcsync_spark.sinks.delta.history_writer import (
+    HistoryWriter,
+    Publication,
+    columns_of,
+    delta_history_schema,
+    history_metadata,
+)
+from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.maintenance import HARMLESS, delete_files
+from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.delta.sink import DeltaTarget
+from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
+from cdcsync_spark.sinks.delta.view import entry_text
+from cdcsync_spark.sinks.lake.store import Store
+
+_log = structlog.get_logger()
+#: the metadata columns' names where none are chosen
+NAMES = EventColumns()
+
+
+@dataclass(frozen=True)
+class HistorySink:
+    """The lake at `store`, for the sync `namespace/name`; `columns` are the metadata columns."""
+
+    store: Store
+    sync: str
+    columns: EventColumns = NAMES
+    policy: MaintenancePolicy = POLICY
+    limits: Limits = LIMITS
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(frozenset({Append, Upsert, Emit, Replace, AdvancePosition}))
+
+    def target(self, table: TableId, *, generation: int = 0) -> HistoryTarget | DeltaTarget:
+        main = HistoryTarget(TablePath(self.store, self.sync, table, events=self.columns), self.policy, self.limits)
+        return main.copy(generation) if generation else main
+
+    def discard(self, table: TableId, generation: int) -> None:
+        """A copy that the history waits for stays."""
+        main = HistoryTarget(TablePath(self.store, self.sync, table, events=self.columns))
+        with self.store.translating_errors(str(table), "removing a staged copy"):
+            view = main.path.view()
+            waiting = view is not None and view.state is not None and not view.state.consistent
+            if not (waiting and view is not None and view.state.resnapshot_nonce == generation):  # type: ignore[union-attr]
+                remove_copy(main.path, main.copy(generation).path)
+
+
+def remove_copy(main: TablePath, copy: TablePath) -> bool:
+    """Only what the history does not have, nor had, and the copy's Delta log; False: there was
+    none."""
+    view, staged = main.view(), copy.view()
+    named = {*view.gone, *(f.path for f in view.files.values())} if view else set()
+    named |= {f.vector.path for f in view.files.values() if f.vector} if view else set()
+    if not any(path.startswith(copy.prefix) for path in named):
+        main.lake.delete_folder(copy.folder)
+        return True
+    if staged is None:
+        return False
+    vectors = {f.vector.path for f in staged.files.values() if f.vector}
+    paths = {*staged.gone, *staged.files.keys(), *vectors}
+    delete_files(copy, (path for path in paths if f"{copy.prefix}{path}" not in named))
+    main.lake.delete_folder(f"{copy.folder}/_delta_log")
+    return True
+
+
+@dataclass(frozen=True)
+class HistoryTarget:
+    """One table's history."""
+
+    path: TablePath
+    policy: MaintenancePolicy = POLICY
+    limits: Limits = LIMITS
+
+    @property
+    def uri(self) -> str:
+        return self.path.store.uri
+
+    def copy(self, nonce: int) -> DeltaTarget:
+        return DeltaTarget(replace(self.path, staged=f"{STAGED_PREFIX}{nonce}"), self.policy, self.limits)
+
+    def prepare(self, state: TableState) -> TableState:
+        taken = columns_of(self.path).taken(c.name for c in state.capture.captured)
+        if taken:
+            raise taken_error(taken, str(state.capture.id))
+        with self.path.translating_errors("making the table"):
+            view = self.path.view()
+            if view is None:
+                self.path.refuse_other_files()
+                self._create(state)
+                gate("table-created")
+                view = self.path.view()
+        if view is None or view.state is None:
+            raise self.path.foreign_table_error()
+        refuse_other_identity(view.state, state)
+        if view.state.consistent:
+            return view.state
+        return self.copy(view.state.resnapshot_nonce).prepare(state)
+
+    def _create(self, state: TableState) -> None:
+        """The second of two runs finds the table made."""
+        now, columns = time.time_ns() // 1_000_000, columns_of(self.path)
+        schema = delta_history_schema(state.capture, columns)
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": [],
+            "createdTime": now,
+            "configuration": {**history_metadata(state.capture, columns), VECTORS_ENABLED: "true"},
+        }
+        actions = [*head(state, "CREATE TABLE", now), protocol_for(schema, vectors=True), {"metaData": metadata}]
+        self.path.store.make_folder("_delta_log")
+        self.path.store.put_new(entry_name(0), entry_text(actions).encode())
+
+    def last_commit(self) -> TableState | None:
+        return self.writer().last_commit()
+
+    def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
+        return self.copy(self._waiting_for()).stage(table, batches, name)
+
+    def staged(self) -> Staged:
+        """There is nothing to be published of a history."""
+        return ()
+
+    def _waiting_for(self) -> int:
+        with self.path.translating_errors("reading the state"):
+            view = self.path.view()
+        if view is None or view.state is None:
+            raise self.path.foreign_table_error()
+        return view.state.resnapshot_nonce
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        writer = self.writer()
+        state = writer.commit(epoch, build)
+        writer.maintain()
+        return state
+
+    def writer(self, scratch: Path | None = None) -> PublishingWriter:
+        return PublishingWriter(self, scratch or Path(tempfile.gettempdir()))
+
+    def open_snapshot(self) -> TargetSnapshot:
+        """The table that the history ends with; before it is published, the copy."""
+        with self.path.translating_errors("opening the table"):
+            view = self.path.view()
+            if view is None or view.state is None:
+                raise self.path.foreign_table_error()
+            if not view.state.consistent:
+                return self.copy(view.state.resnapshot_nonce).open_snapshot()
+            return HistorySnapshot.of(self.path, view)
+
+
+@dataclass
+class PublishingWriter:
+    """Writes the copy until it is consistent, publishes it, then writes the history. Thread safe,
+    as its writers are."""
+
+    target: HistoryTarget
+    scratch: Path
+    _copies: dict[int, DeltaWriter] = field(default_factory=dict)
+    _cleaned: bool = False
+
+    def __post_init__(self) -> None:
+        self._main = HistoryWriter(self.target.path, self.scratch, self.target.policy, self.target.limits)
+
+    def _copy(self, nonce: int) -> DeltaWriter:
+        if nonce not in self._copies:
+            self._copies[nonce] = self.target.copy(nonce).writer(self.scratch)
+        return self._copies[nonce]
+
+    def last_commit(self) -> TableState | None:
+        main = self._main.last_commit()
+        if main is None or main.consistent:
+            return main
+        copy = self._copy(main.resnapshot_nonce).last_commit()
+        if copy is None:
+            if main.position is not None:
+                raise self._lost_copy(main)
+            return main
+        return replace(copy, epoch=max(main.epoch, copy.epoch))
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        """See `Writer.commit`."""
+        main = self._main.last_commit()
+        if main is None:
+            raise self.target.path.foreign_table_error()
+        refuse_superseded(main, epoch)
+        if not main.consistent:
+            written = self._written_to_copy(main, epoch, build)
+            if written is not None:
+                return written
+        return self._main.commit(epoch, lambda found: self._as_publication(build(found)))
+
+    def _as_publication(self, commit: Commit | None) -> Commit | None:
+        """A copy that is consistent as soon as it is claimed is published by the same commit: a
+        history whose state is consistent has its content."""
+        if commit is None or not isinstance(commit.change, Replace) or not commit.state.consistent:
+            return commit
+        path = self.target.copy(commit.state.resnapshot_nonce).path
+        view = path.view()
+        if view is None:
+            raise self._lost_copy(commit.state)
+        return Commit(commit.state, Publication((), tuple(view.files.values()), path.staged))
+
+    def _written_to_copy(self, main: TableState, epoch: int, build: Build) -> TableState | None:
+        """The copy's state, or that of its publication; None where the commit is the history's: the
+        copy was complete, or another one is to be claimed."""
+        copy, claims = self._copy(main.resnapshot_nonce), list[Commit]()
+        found = copy.last_commit()
+        if found is None:
+            raise self._lost_copy(main)
+        if found.consistent:
+            self._publish(main, epoch)
+            return None
+
+        def keyed(state: TableState) -> Commit | None:
+            commit = build(state)
+            if commit is not None and isinstance(commit.change, Replace):
+                claims.append(commit)
+                return None
+            return commit
+
+        state = copy.commit(epoch, keyed)
+        if claims:
+            return self._claim(epoch, claims[-1])
+        return self._publish(main, epoch) if state.consistent else state
+
+    def _claim(self, epoch: int, commit: Commit) -> TableState:
+        """Of a newer copy, while an older one is not published."""
+
+        def build(found: TableState) -> Commit | None:
+            if found.resnapshot_nonce >= commit.state.resnapshot_nonce:
+                return None
+            claimed = replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
+            return self._as_publication(claimed)
+
+        return self._main.commit(epoch, build)
+
+    def _publish(self, main: TableState, epoch: int) -> TableState:
+        """The copy's state and files are of one version of it."""
+        path = self.target.copy(main.resnapshot_nonce).path
+        with path.translating_errors("publishing the snapshot"):
+            view = path.view()
+            if view is None or view.state is None:
+                raise self._lost_copy(main)
+        refuse_superseded(view.state, epoch)
+        return self._main.publish(epoch, view.state, tuple(view.files.values()), path.staged)
+
+    def maintain(self) -> str:
+        main = self._main.last_known
+        if main is None or not main.consistent:
+            nonce = main.resnapshot_nonce if main else -1
+            return self._copies[nonce].maintain() if nonce in self._copies else ""
+        if not self._cleaned:
+            self._cleaned = True
+            if self._remove_copies(main.resnapshot_nonce):
+                return "remove staged copies"
+        return self._main.maintain()
+
+    def _remove_copies(self, nonce: int) -> bool:
+        """Those up to the published one, once per run; what fails is tried by the next run."""
+        main, found = self.target.path, False
+        try:
+            with main.translating_errors("removing staged copies"):
+                for name in main.lake.listed(main.folder):
+                    number = name.removeprefix(STAGED_PREFIX)
+                    if name != number and number.isdecimal() and int(number) <= nonce:
+                        found = remove_copy(main, self.target.copy(int(number)).path) or found
+        except HARMLESS as error:
+            _log.warning("staged copies are removed later", table=str(main.table), error=str(error))
+        return found
+
+    def warm(self) -> None:
+        for copy in self._copies.values():
+            copy.warm()
+
+    def close(self) -> None:
+        for writer in (self._main, *self._copies.values()):
+            writer.close()
+
+    @property
+    def status(self) -> WriterStatus:
+        return self._main.status
+
+    def _lost_copy(self, main: TableState) -> Exception:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"the staged copy {STAGED_PREFIX}{main.resnapshot_nonce} of the snapshot is gone",
+            needed="the copy until it is published",
+            remedy=resnapshot(main.identity.table),
+            table=main.identity.table,
+        )
