@@ -1,0 +1,151 @@
+"""History tables as a user runs them: a real server, writers that never stop, drivers that are
+killed. The table is read by another program (delta-rs), and a consumer checks every row of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from cdcsync_core.run import ExitCode
+from cdcsync_operator.cli.main import cli
+from support.compare import compare, source_rows
+from support.event_consumer import CheckingConsumer, Event
+from support.fixtures import FreshDatabase, usually_on
+from support.servers import Server
+from support.sync_process import Gate, Sync
+from support.workload import Pace, Workload
+from support.workload_tables import KEYS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+HISTORY = {"sink": {"delta": {"mode": "history"}}, "snapshot": {"chunkSize": 500, "parallelism": 2}}
+METADATA = ["_cdc_op", "_cdc_ts", "_cdc_seq", "_cdc_position", "_cdc_gtid"]
+#: where a run is killed, one after the other: while it stages and publishes, and while it follows
+BEFORE = (Gate("wave-staged", 2), Gate("before-publish"), Gate("published", 2))
+AFTER = (Gate("data-written", 3), Gate("entry-written", 2))
+
+
+def _shown(sync: Sync, command: str, code: ExitCode) -> Result:
+    """What a command says that only reads."""
+    result = CliRunner().invoke(cli, [command, "-f", str(sync.manifest), "-o", "json"])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def events_of(history: pa.Table) -> Iterator[Event]:
+    """In the order of the ordinals."""
+    for row in history.sort_by("_cdc_seq").to_pylist():
+        yield Event(row["_cdc_op"], {k: v for k, v in row.items() if k not in METADATA}, row["_cdc_seq"])
+
+
+@usually_on("mariadb1011")
+def test_no_row_is_false_whatever_is_written_and_killed(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    database = fresh_database(any_server)
+    workload = Workload(any_server, database, 7, Pace(rows=8000, writers=6, per_second=80))
+    workload.prepare()
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
+        with workload:
+            _kill_at(sync, BEFORE)
+            sync.start("forever")
+            sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(workload.tables))
+            sync.kill_all()
+            _kill_at(sync, AFTER)
+        sync.run_to_completion()
+        for table in workload.tables:
+            _check(sync, any_server, database, table)
+        verified = sync.command("verify", "-o", "json")
+        assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
+
+
+def _kill_at(sync: Sync, gates: tuple[Gate, ...]) -> None:
+    for gate in gates:
+        sync.start("forever", gate)
+        sync.wait_fired()
+        sync.kill_all()
+
+
+def _check(sync: Sync, server: Server, database: str, table: str) -> None:
+    history = sync.target(f"{database}.{table}")
+    consumer = CheckingConsumer(KEYS[table]).take(events_of(history))
+    assert consumer.faults == [], (table, consumer.faults[:3])
+    schema = pa.schema([f for f in history.schema if f.name not in METADATA])
+    folded = pa.Table.from_pylist(list(consumer.rows.values()), schema)
+    difference = compare(table, source_rows(server, database, table, schema), folded, KEYS[table])
+    assert not difference, str(difference)
+    changes = history.filter(pa.compute.greater(history["_cdc_seq"], 0))
+    assert changes.num_rows, "changes came after the snapshot"
+    assert changes["_cdc_ts"].null_count == changes["_cdc_position"].null_count == 0
+    snapshot = history.filter(pa.compute.equal(history["_cdc_seq"], 0))
+    assert snapshot["_cdc_position"].null_count == snapshot.num_rows
+    assert set(snapshot["_cdc_op"].to_pylist()) <= {"+I"}
+
+
+@usually_on("mariadb1011")
+def test_a_history_shows_what_happened(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
+    """What users see: the order of changes, their transactions, `check` and `plan`; a resnapshot
+    begins again; another mode is refused."""
+    database = fresh_database(any_server)
+    any_server.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, total DECIMAL(10,2))",
+        "INSERT INTO orders VALUES (1, 10), (2, 20)",
+        db=database,
+    )
+    name = f"{database}.orders"
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
+        sync.run_to_completion()
+        any_server.run(
+            "INSERT INTO orders VALUES (3, 30)",
+            "UPDATE orders SET total = 11 WHERE id = 1",
+            "UPDATE orders SET id = 4 WHERE id = 2",
+            "DELETE FROM orders WHERE id = 3",
+            db=database,
+        )
+        sync.run_to_completion()
+        rows = [
+            (r["_cdc_seq"], r["_cdc_op"], r["id"], int(r["total"]))
+            for r in sync.target(name).sort_by([("_cdc_seq", "ascending"), ("id", "ascending")]).to_pylist()
+        ]
+        assert rows == [
+            (0, "+I", 1, 10),
+            (0, "+I", 2, 20),
+            (1, "+I", 3, 30),
+            (2, "-U", 1, 10),
+            (3, "+U", 1, 11),
+            (4, "-U", 2, 20),
+            (5, "+U", 4, 20),
+            (6, "-D", 3, 30),
+        ]
+        found = json.loads(_shown(sync, "check", ExitCode.DONE).stdout)
+        assert [c["name"] for c in found["tables"][0]["columns"]] == ["id", "total", *METADATA]
+        planned = json.loads(_shown(sync, "plan", ExitCode.DONE).stdout)
+        assert planned["tables"][0]["columns"] == ["id", "total", *METADATA]
+
+        sync.write_manifest(resnapshot=[{"table": name, "nonce": 1}])
+        sync.run_to_completion()
+        again = sync.target(name)
+        assert sorted(zip(again["_cdc_op"].to_pylist(), again["id"].to_pylist(), strict=True)) == [("+I", 1), ("+I", 4)]
+
+        sync.write_manifest(sink={"delta": {"mode": "replica"}})
+        sync.start("caught-up")
+        assert sync.wait() == ExitCode.USER_MUST_ACT
+        assert "holds a history" in sync.logs()
+        assert sync.target(name).equals(again)
+
+
+@usually_on("mariadb1011")
+def test_a_column_with_the_name_of_a_metadata_column_is_refused(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    database = fresh_database(any_server)
+    any_server.run("CREATE TABLE a (id INT PRIMARY KEY, _CDC_Op INT)", db=database)
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
+        checked = _shown(sync, "check", ExitCode.USAGE)
+        assert "_CDC_Op has the name of a metadata column" in checked.stderr
+        sync.write_manifest(sink={"delta": {"historyColumns": {"op": "change"}}})
+        _shown(sync, "check", ExitCode.DONE)
