@@ -67,7 +67,7 @@ def read_by_delta_rs(uri: str) -> list[Row]:
 
 
 @cache
-def _duckdb() -> duckdb.DuckDBPyConnection:
+def duckdb_connection() -> duckdb.DuckDBPyConnection:
     (extension,) = Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension")
     settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
     connection = duckdb.connect(config=settings)
@@ -76,7 +76,7 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
 
 
 def read_by_duckdb(uri: str) -> list[Row]:
-    return in_order(_duckdb().execute("SELECT * FROM delta_scan($1)", [uri]).fetchall())
+    return in_order(duckdb_connection().execute("SELECT * FROM delta_scan($1)", [uri]).fetchall())
 
 
 @contextmanager
