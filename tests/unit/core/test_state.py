@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,12 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
+from cdcsync_core.logical_type import LogicalType
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.target_schema import TargetColumn, TargetSchema
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),)), ("id",))
@@ -129,6 +131,30 @@ def test_the_binlogs_of_a_lineage_come_back() -> None:
 
 def test_an_untouched_state_comes_back_too() -> None:
     assert TableState.from_dict(json.loads(json.dumps(EMPTY.to_dict()))) == EMPTY
+
+
+def test_a_state_from_before_schemas_were_recorded_is_read_and_written_the_same() -> None:
+    """Of version 2, too: its schema is that of a new copy, and what decides later DDL is not
+    known. The version before reads what is written as long as the schema follows."""
+    fixture = Path(__file__).resolve().parents[2] / "fixtures" / "state_v2" / "without_schema.json"
+    recorded = json.loads(fixture.read_text(encoding="utf-8"))
+    state = TableState.from_dict(recorded)
+    assert [(c.name, str(c.type), c.source) for c in state.schema.columns] == [
+        ("id", "int64", "id"), ("note", "string", "note"), ("at", "timestamp[us]", "at"),
+    ]  # fmt: skip
+    assert state.schema.key == ("id",)
+    assert state.capture.source.facts == ("", None, "", None)
+    assert state.to_dict() == recorded
+
+
+def test_a_schema_that_does_not_follow_from_the_capture_comes_back() -> None:
+    columns = (
+        *EMPTY.schema.columns,
+        TargetColumn("gone", LogicalType("decimal128", 20, 2), None),
+        TargetColumn("name", LogicalType("string"), "id"),
+    )
+    state = replace(EMPTY, schema=TargetSchema(columns, ("id",)))
+    assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 
 
 def test_the_state_of_a_newer_program_is_refused() -> None:
