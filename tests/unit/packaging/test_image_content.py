@@ -33,6 +33,23 @@ def test_the_wheel_of_an_image_is_whole_without_the_demo(tmp_path: Path) -> None
     assert commands(tmp_path / "site") == "run check plan status verify"
 
 
+def test_every_module_of_the_operator_loads_without_spark_and_columns() -> None:
+    """Its image has none of these libraries."""
+    code = """
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys(("deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark")))
+names = []
+for name in ("cdcsync_core", "cdcsync_kube", "cdcsync_lake", "cdcsync_mysql", "cdcsync_operator"):
+    package = importlib.import_module(name)
+    names += [m.name for m in pkgutil.walk_packages(package.__path__, f"{name}.") if not m.name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert int(result.stdout) > 100
+
+
 def commands(site: Path) -> str:
     """Of the command line that is installed there, and nowhere else."""
     third_party = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]

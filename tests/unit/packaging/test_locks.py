@@ -36,8 +36,9 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_operator_has_no_spark() -> None:
-    assert not any(pin.startswith(("pyspark", "deltalake", "py4j")) for pin in pins("docker/operator.lock"))
+def test_the_operator_has_no_spark_and_no_columns() -> None:
+    without = ("deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark")
+    assert not any(pin.startswith(without) for pin in pins("docker/operator.lock"))
 
 
 def test_what_builds_the_product_is_locked_by_hash() -> None:
