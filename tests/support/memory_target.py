@@ -48,7 +48,7 @@ from cdcsync_spark.sinks.base import (
     refuse_other_identity,
     refuse_superseded,
 )
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema, captured_schema
 from support.event_consumer import Event, events_of
 
 Row = dict[str, Any]
@@ -187,11 +187,11 @@ class MemoryTarget:
         self.rows = {k: row for k, row in self.rows.items() if k not in deletes} | upserts
 
     def evolve(self, commit: Commit) -> None:
-        change, table = commit.change, commit.state.capture
+        change, schema = commit.change, commit.state.schema
         assert isinstance(change, Evolve)
-        names = captured_schema(table).names
-        rows = (dict(zip(names, (_taken(row, o) for o in change.origins), strict=True)) for row in self.rows.values())
-        self.rows = {tuple(row[k] for k in table.key): row for row in rows}
+        taken = ([_taken(row, o) for o in change.origins] for row in self.rows.values())
+        rows = (dict(zip(schema.names, values, strict=True)) for values in taken)
+        self.rows = {tuple(row[k] for k in schema.key): row for row in rows}
 
     def empty(self, commit: Commit) -> None:
         self.rows, self.parts = {}, ()
@@ -273,7 +273,7 @@ class MemorySnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        return captured_schema(self.state.capture)
+        return arrow_schema(self.state.schema)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None

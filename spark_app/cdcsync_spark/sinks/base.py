@@ -66,7 +66,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Upsert:
-    """A folded batch: `upserts` with the captured columns, `deletes` with the key columns; a key
+    """A folded batch: `upserts` with the target's columns, `deletes` with those of its key; a key
     once in both together, never NULL."""
 
     upserts: pa.Table

@@ -6,16 +6,14 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
-from cdcsync_spark.wire.columns.typemap import captured_schema
-from contract.sinkcase import ORDERS, keys_of, rows_of
-
-SCHEMA = captured_schema(ORDERS)
+from contract.sinkcase import ORDERS, first_state, keys_of, rows_of
 
 
 def source(upserts: pa.Table, deletes: pa.Table) -> list[tuple[object, ...]]:
-    made = merge_source(Upsert(upserts, deletes), SCHEMA, ORDERS, "gone")
+    made = merge_source(Upsert(upserts, deletes), TargetSchema.of(ORDERS), "gone")
     assert made.schema.names == ["id", "note", "gone"]
     return [tuple(row.values()) for row in made.to_pylist()]
 
@@ -60,10 +58,10 @@ def metrics(inserted: int, updated: int, deleted: int) -> dict[str, int]:
 def test_counts_must_add_up() -> None:
     change = Upsert(rows_of(ORDERS, [(1, "a"), (2, "b")]), keys_of(ORDERS, [(3,)]))
     for fine in ((2, 0, 0), (1, 1, 1), (0, 2, 1)):
-        check_counts(ORDERS, change, metrics(*fine))
+        check_counts(first_state(), change, metrics(*fine))
     for doubled in ((0, 3, 0), (1, 0, 1), (2, 0, 2)):
         with pytest.raises(CdcError) as stopped:
-            check_counts(ORDERS, change, metrics(*doubled))
+            check_counts(first_state(), change, metrics(*doubled))
         assert stopped.value.reason is Reason.SINK_CONFLICT
 
 

@@ -121,4 +121,4 @@ def test_an_entry_is_completed_by_our_state_and_transaction() -> None:
     ],
 )
 def test_what_spark_says_is_about_the_table_or_worth_a_retry(text: str, reason: Reason) -> None:
-    assert spark_error(text, ORDERS).reason is reason
+    assert spark_error(text, "shop.orders").reason is reason

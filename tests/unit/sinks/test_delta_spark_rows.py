@@ -14,7 +14,6 @@ from cdcsync_spark.sinks.base import AdvancePosition, Append, Commit
 from cdcsync_spark.sinks.delta.delta_spark import _check_rows, spark_error
 from cdcsync_spark.sinks.delta.view import Action, TableView, new_file
 from cdcsync_spark.sinks.lake.staging import DataFile
-from contract.sinkcase import ORDERS
 
 
 def add(path: str, rows: int) -> Action:
@@ -23,7 +22,7 @@ def add(path: str, rows: int) -> Action:
 
 def commit(change: object) -> Commit:
     return cast(
-        Commit, SimpleNamespace(change=change, state=SimpleNamespace(capture=SimpleNamespace(id="shop.orders")))
+        Commit, SimpleNamespace(change=change, state=SimpleNamespace(identity=SimpleNamespace(table="shop.orders")))
     )
 
 
@@ -68,7 +67,7 @@ def test_what_spark_says_of_a_broken_rule_is_told_without_the_rows_values() -> N
         "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (id > 0) violated by row with values:\n"
         " - id : -1\n - note : secret SQLSTATE: 23001"
     )
-    stopped = spark_error(text, ORDERS)
+    stopped = spark_error(text, "shop.orders")
     assert stopped.reason is Reason.SINK_CONFLICT
     assert "CHECK constraint positive (id > 0) violated" in stopped.message
     assert "secret" not in stopped.message

@@ -10,9 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.lake import staging
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, rows_of
+
+SCHEMA = TargetSchema.of(ORDERS)
 
 
 def batches(count: int, rows: int) -> Iterator[pa.RecordBatch]:
@@ -22,7 +25,7 @@ def batches(count: int, rows: int) -> Iterator[pa.RecordBatch]:
 
 def test_small_batches_become_row_groups_of_bounded_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(staging, "GROUP_ROWS", 100)
-    (file,) = staging.stage(open_store(str(tmp_path)), "", ORDERS, batches(25, 10), "wave")
+    (file,) = staging.stage(open_store(str(tmp_path)), "", SCHEMA, batches(25, 10), "wave")
     footer = pq.read_metadata(tmp_path / file.path)
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [100, 100, 50]
     assert (file.rows, file.size) == (250, (tmp_path / file.path).stat().st_size)
@@ -30,7 +33,7 @@ def test_small_batches_become_row_groups_of_bounded_size(monkeypatch: pytest.Mon
 
 def test_wide_rows_close_a_row_group_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "GROUP_BYTES", 1000)
-    sizes = [group.nbytes for group in staging.row_groups(ORDERS, batches(20, 10))]
+    sizes = [group.nbytes for group in staging.row_groups(SCHEMA, batches(20, 10))]
     assert max(sizes) < 2000
     assert len(sizes) == 5
 
@@ -38,7 +41,7 @@ def test_wide_rows_close_a_row_group_by_bytes(monkeypatch: pytest.MonkeyPatch) -
 def test_a_large_split_becomes_several_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(staging, "GROUP_ROWS", 10)
     monkeypatch.setattr(staging, "FILE_BYTES", 1)
-    files = staging.stage(open_store(str(tmp_path)), "_resnapshot-1", ORDERS, batches(4, 10), "a/b c")
+    files = staging.stage(open_store(str(tmp_path)), "_resnapshot-1", SCHEMA, batches(4, 10), "a/b c")
     assert [f.rows for f in files] == [10, 10, 10, 10]
     assert len({f.path for f in files}) == 4
     assert all(f.path.startswith("_resnapshot-1/a-b-c-") for f in files)
@@ -52,12 +55,12 @@ def test_a_reader_that_fails_leaves_no_file(tmp_path: Path) -> None:
         raise ConnectionError("the server went away")
 
     with pytest.raises(ConnectionError):
-        staging.stage(open_store(str(tmp_path)), "", ORDERS, broken(), "wave")
+        staging.stage(open_store(str(tmp_path)), "", SCHEMA, broken(), "wave")
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_rows_of_another_schema_are_refused_not_converted(tmp_path: Path) -> None:
     wrong = pa.table({"id": pa.array([1], pa.int32()), "note": ["a"]}).to_batches()
     with pytest.raises(CdcError, match="id int32") as refused:
-        staging.stage(open_store(str(tmp_path)), "", ORDERS, wrong, "wave")
+        staging.stage(open_store(str(tmp_path)), "", SCHEMA, wrong, "wave")
     assert refused.value.reason is Reason.INTERNAL_ERROR

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,6 +36,8 @@ from cdcsync_spark.sinks.base import (
     Change,
     Closed,
     Commit,
+    Empty,
+    Evolve,
     Replace,
     Upsert,
     WriterStatus,
@@ -45,6 +47,7 @@ from cdcsync_spark.sinks.base import (
 from cdcsync_spark.sinks.delta import delta_rs, delta_spark, refusals
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta.batch import Batch, write_batch
+from cdcsync_spark.sinks.delta.evolution import not_native, write_emptied, write_evolution
 from cdcsync_spark.sinks.delta.features import (
     VECTORS_ENABLED,
     deletion_vectors_unavailable,
@@ -149,7 +152,7 @@ class DeltaWriter:
             return found
         check_successor(found, commit, epoch)
         if not isinstance(commit.change, Replace):  # which writes a new schema and leaves no file
-            refusals.refuse_other_columns(view, found.capture)
+            refusals.refuse_other_columns(view, found)
         gate("before-commit")
         self._epoch = epoch
         self._publish(log, view, commit)
@@ -172,6 +175,8 @@ class DeltaWriter:
         reason = self._unsupported_reason(view, merging=merging)
         if merging:
             self._fallback = reason
+        if reason and isinstance(commit.change, Evolve | Empty):
+            raise not_native(commit.state, reason)
         if reason:
             self._fall_back(view, commit, reason)
             return
@@ -185,7 +190,7 @@ class DeltaWriter:
         if self._index.current is not None:
             batch.apply_to(self._index.current)
 
-    def _enter(self, view: TableView, state: TableState, actions: list[Action], paths: list[str]) -> None:
+    def _enter(self, view: TableView, state: TableState, actions: list[Action], paths: Iterable[str]) -> None:
         """The Delta log's next entry, or LostRace; then the files at `paths` go."""
         text = entry_text(actions)
         if not self._path.store.put_new(entry_name(view.version + 1), text.encode()):
@@ -210,7 +215,7 @@ class DeltaWriter:
         assert isinstance(commit.change, Upsert)
         if commit.change.empty:
             return Batch()
-        batch = write_batch(self._path, commit.state.capture, view, self._index.synced(log, view), commit.change, now)
+        batch = write_batch(self._path, commit.state.schema, view, self._index.synced(log, view), commit.change, now)
         batch.actions[:0] = upgrade(view, view.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
         return batch
 
@@ -218,8 +223,8 @@ class DeltaWriter:
         return Batch(self._adds(commit.change, now))
 
     def _replaced(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
-        table = commit.state.capture
-        schema, properties = delta_schema(table), delta_properties.adapted(view.properties, table)
+        target = commit.state.schema
+        schema, properties = delta_schema(target), delta_properties.adapted(view.properties, target)
         return Batch(
             [
                 *upgrade(view, schema, properties, vectors=False),
@@ -230,6 +235,13 @@ class DeltaWriter:
 
     def _advanced(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
         return Batch()
+
+    def _evolved(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
+        assert isinstance(commit.change, Evolve)
+        return write_evolution(self._path, view, commit.state, commit.change, now, self._limits.rewritten_bytes)
+
+    def _emptied(self, log: Log, view: TableView, commit: Commit, now: int) -> Batch:
+        return write_emptied(view, now)
 
     def _adds(self, change: Change, now: int) -> list[Action]:
         files = data_files(change)
@@ -288,9 +300,7 @@ class DeltaWriter:
             writable=delta_rs_writes(view),
             spark=spark,
             # with deletion vectors switched off there are none, whatever the table has
-            rewritten=rewritten(view, commit.change, commit.state.capture.key[0])
-            if spark and self._path.vectors
-            else 0,
+            rewritten=rewritten(view, commit.change, commit.state.schema.key[0]) if spark and self._path.vectors else 0,
             limit=self._limits.spark_merge_bytes,
         )
         if chosen is CommitStrategy.NONE:
@@ -318,5 +328,7 @@ _NATIVE: dict[type[Change], tuple[str, _Make]] = {
     Upsert: ("MERGE", DeltaWriter._upserted),
     Replace: ("WRITE", DeltaWriter._replaced),
     AdvancePosition: ("WRITE", DeltaWriter._advanced),
+    Evolve: ("CHANGE COLUMNS", DeltaWriter._evolved),
+    Empty: ("TRUNCATE", DeltaWriter._emptied),
 }
 CAPABILITIES = Capabilities(frozenset(_NATIVE))

@@ -24,7 +24,7 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.batch import Batch, with_files, write_deletions
 from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.delta.snapshot import live_rows
@@ -32,7 +32,7 @@ from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
 from cdcsync_spark.sinks.lake.staging import stage
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _size_class(file: LiveFile, policy: MaintenancePolicy) -> int:
 
 def write_compaction(
     table_path: TablePath,
-    table: Capture,
+    schema: TargetSchema,
     view: TableView,
     deleted: Callable[[LiveFile], BitMap],
     compaction: Compaction,
@@ -109,11 +109,11 @@ def write_compaction(
         file = view.files[path]
         before, count = deleted(file), file.rows or 0
         first, end = _first_rows(before, count, compaction.rows)
-        parts += list(live_rows(files, f"{table_path.folder}/{file.path}", captured_schema(table), before, first, end))
+        parts += list(live_rows(files, f"{table_path.folder}/{file.path}", arrow_schema(schema), before, first, end))
         gone[path] = before | BitMap(range(first, end))
-    write = partial(stage, table_path.lake.below(table_path.root), table_path.staged, table)
-    rows = pa.Table.from_batches(parts, captured_schema(table))
-    added = added_files(rows, table.key, lambda batches: write(batches, "compacted"), table_path.prefix)
+    write = partial(stage, table_path.lake.below(table_path.root), table_path.staged, schema)
+    rows = pa.Table.from_batches(parts, arrow_schema(schema))
+    added = added_files(rows, schema.key, lambda batches: write(batches, "compacted"), table_path.prefix)
 
     def rows_of(path: str) -> int:
         return view.files[path].rows or 0

@@ -14,8 +14,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.delta.shadow import new_paths
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView, actions_of
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 #: it tried again and again: a store may refuse a conditional put although no other program's entry
@@ -69,25 +69,25 @@ def _lost_or_refused(table_path: TablePath, view: TableView, failed: CommitFaile
 
 
 def _write(table_path: TablePath, view: TableView, handle: DeltaTable, commit: Commit) -> None:
-    properties, change, table = _properties(commit.state), commit.change, commit.state.capture
+    properties, change, schema = _properties(commit.state), commit.change, commit.state.schema
     if isinstance(change, Replace) or (isinstance(change, Append) and change.staged):
         refusals.refuse_files(str(table_path.table), view)
     if isinstance(change, Replace) and view.files:
         refusals.refuse_append_only(str(table_path.table), view)
     if isinstance(change, Upsert) and not change.empty:
-        refusals.refuse_hidden_keys(view, table)
+        refusals.refuse_hidden_keys(view, commit.state)
         if delta_merge.rows_met(table_path.snapshot(view), change):
             refusals.refuse_append_only(str(table_path.table), view)
-        delta_merge.merge(handle, table, change, properties, _NO_HOOKS)
+        delta_merge.merge(handle, commit.state, change, properties, _NO_HOOKS)
         if handle.version() == view.version:
             # delta-rs commits no MERGE that meets no row (keys born and gone within a batch); the
             # state must follow even so
             _append(table_path, handle, (), properties)
     elif isinstance(change, Replace):
-        if delta_properties.adapt(handle, table):
+        if delta_properties.adapt(handle, schema):
             _make_durable(table_path, view)
             raise LostRace("the target was given what its new columns need")
-        _replace(table_path, handle, table, change, properties)
+        _replace(table_path, handle, schema, change, properties)
     else:
         _append(table_path, handle, data_files(change), properties)
 
@@ -105,12 +105,12 @@ def _append(
 
 
 def _replace(
-    table_path: TablePath, handle: DeltaTable, table: Capture, change: Replace, properties: CommitProperties
+    table_path: TablePath, handle: DeltaTable, schema: TargetSchema, change: Replace, properties: CommitProperties
 ) -> None:
     handle.create_write_transaction(
         _adds(table_path, data_files(change)),
         "overwrite",
-        Schema.from_arrow(captured_schema(table)),
+        Schema.from_arrow(arrow_schema(schema)),
         commit_properties=properties,
         post_commithook_properties=_NO_HOOKS,
     )

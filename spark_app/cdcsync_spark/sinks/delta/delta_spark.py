@@ -23,8 +23,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.merge import check_counts, merge_source, unused_name
 from cdcsync_spark.sinks.delta.shadow import Shadow, new_paths, shadowed
@@ -32,7 +33,7 @@ from cdcsync_spark.sinks.delta.strategy import spark_may
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 #: an error class of Delta, or of the analyser about a column or a type
@@ -114,15 +115,15 @@ def work(table_path: TablePath, view: TableView, commit: Commit) -> tuple[list[A
 def _change(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) -> int:
     """The rows that a MERGE adds or, below zero, takes away. Staged files are relative to
     `root`."""
-    change, table, gained = commit.change, commit.state.capture, 0
+    change, gained = commit.change, 0
     try:
         if isinstance(change, Upsert) and not change.empty:
-            gained = _merge(session, str(shadow.folder), table, change)
+            gained = _merge(session, str(shadow.folder), commit.state, change)
         if not shadow.committed():
             # also where a MERGE met no row: the state must follow even so
             _write(session, shadow, root, commit)
     except (PySparkException, Py4JJavaError) as error:
-        raise spark_error(str(error), table) from None
+        raise spark_error(str(error), commit.state.identity.table) from None
     return gained
 
 
@@ -140,7 +141,7 @@ def _check_rows(view: TableView, commit: Commit, actions: list[Action], gained: 
             f"Spark's commit has {len(actions)} actions and leaves {found} rows in the files that it touched",
             needed=f"{wanted} rows, in one commit",
             remedy="see the driver's log; report it",
-            table=str(commit.state.capture.id),
+            table=commit.state.identity.table,
         )
 
 
@@ -148,11 +149,11 @@ def _live(files: list[LiveFile]) -> int:
     return sum((f.rows or 0) - f.deleted_rows for f in files)
 
 
-def _merge(session: SparkSession, folder: str, table: Capture, change: Upsert) -> int:
+def _merge(session: SparkSession, folder: str, state: TableState, change: Upsert) -> int:
     """Rows inserted less those deleted."""
-    schema = captured_schema(table)
+    schema = state.schema
     marker = unused_name(schema.names)
-    source = merge_source(change, schema, table, marker)
+    source = merge_source(change, schema, marker)
     rows = session.createDataFrame(source, from_arrow_schema(source.schema, prefer_timestamp_ntz=True))
     view = f"changes_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
@@ -161,7 +162,7 @@ def _merge(session: SparkSession, folder: str, table: Capture, change: Upsert) -
     try:
         counts = session.sql(
             f"MERGE INTO delta.{_quoted(folder)} t USING (SELECT /*+ BROADCAST({view}) */ * FROM {view}) s"
-            f" ON {' AND '.join(f't.{_quoted(k)} = s.{_quoted(k)}' for k in table.key)}"
+            f" ON {' AND '.join(f't.{_quoted(k)} = s.{_quoted(k)}' for k in schema.key)}"
             f" WHEN MATCHED AND {deleted} THEN DELETE"
             f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{_quoted(n)} = s.{_quoted(n)}' for n in schema.names)}"
             f" WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({names})"
@@ -170,7 +171,7 @@ def _merge(session: SparkSession, folder: str, table: Capture, change: Upsert) -
     finally:
         session.catalog.dropTempView(view)
     kinds = ("inserted", "updated", "deleted")
-    check_counts(table, change, {f"num_target_rows_{k}": counts[f"num_{k}_rows"] for k in kinds})
+    check_counts(state, change, {f"num_target_rows_{k}": counts[f"num_{k}_rows"] for k in kinds})
     return int(counts["num_inserted_rows"]) - int(counts["num_deleted_rows"])
 
 
@@ -178,7 +179,7 @@ def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) ->
     """Staged rows, or none; with a transaction, without which Spark commits no write of nothing."""
     change, state = commit.change, commit.state
     files = data_files(change)
-    writer = _staged(session, root, state.capture, files).write.format("delta")
+    writer = _staged(session, root, state.schema, files).write.format("delta")
     writer = writer.option("txnAppId", state.identity.app_id).option("txnVersion", state.commit_number)
     if isinstance(change, Replace):
         writer = writer.mode("overwrite").option("overwriteSchema", "true")
@@ -187,14 +188,14 @@ def _write(session: SparkSession, shadow: Shadow, root: Path, commit: Commit) ->
     writer.save(str(shadow.folder))
 
 
-def _staged(session: SparkSession, root: Path, table: Capture, files: tuple[DataFile, ...]) -> DataFrame:
-    schema = from_arrow_schema(captured_schema(table), prefer_timestamp_ntz=True)
+def _staged(session: SparkSession, root: Path, target: TargetSchema, files: tuple[DataFile, ...]) -> DataFrame:
+    schema = from_arrow_schema(arrow_schema(target), prefer_timestamp_ntz=True)
     if not files:
         return session.createDataFrame([], schema)
     return session.read.schema(schema).parquet(*(str(root / f.path) for f in files))
 
 
-def spark_error(text: str, table: Capture) -> CdcError:
+def spark_error(text: str, table: str) -> CdcError:
     """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry
     may cure. The values of a row that breaks a rule are left out."""
     flat = _VALUES.split(" ".join(text.split()))[0]
@@ -204,14 +205,14 @@ def spark_error(text: str, table: Capture) -> CdcError:
             Reason.SINK_UNREACHABLE,
             f"Spark failed to change the target: {flat[:500]}",
             remedy="see the driver's log; give it more memory (spec.driver.memory)",
-            table=str(table.id),
+            table=table,
         )
     return fail(
         Reason.SINK_CONFLICT,
         f"Spark refused to change the target: {flat[named.start() :][:500]}",
         needed="a table whose rules the changes keep",
         remedy=f"take the rule from the target table, {RUN_AGAIN}",
-        table=str(table.id),
+        table=table,
     )
 
 

@@ -21,6 +21,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import AdvancePosition, Commit, Emit, Replace
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
@@ -108,7 +109,7 @@ class HistoryWriter(DeltaWriter):
     def _published(self, view: TableView, table: Capture, change: Publication, now: int) -> list[Action]:
         schema = delta_history_schema(table, columns_of(self._path))
         return [
-            *upgrade(view, schema, delta_properties.adapted(view.properties, table), vectors=True),
+            *upgrade(view, schema, delta_properties.adapted(view.properties, TargetSchema.of(table)), vectors=True),
             *(file.removed(now, data_change=True) for file in view.files.values()),
             *({"add": _moved(file, change.folder, now)} for file in change.files),
         ]
@@ -125,7 +126,7 @@ def delta_history_schema(table: Capture, columns: EventColumns) -> str:
 
 def history_metadata(table: Capture, columns: EventColumns) -> dict[str, str]:
     """The properties with which a history table is made, beside those of every table."""
-    return {**delta_properties.new_table(table), HISTORY: mark(columns)}
+    return {**delta_properties.new_table(TargetSchema.of(table)), HISTORY: mark(columns)}
 
 
 def _groups(rows: pa.Table) -> Iterator[pa.Table]:

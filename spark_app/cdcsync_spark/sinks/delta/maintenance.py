@@ -48,7 +48,6 @@ from cdcsync_spark.sinks.delta.table_index import TableIndex, deleted_of
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.deletion_vectors import FOLDER
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _AT_ONCE = 8
 _RETENTION = "delta.deletedFileRetentionDuration"
@@ -282,14 +281,14 @@ class TableMaintenance:
     def _compact(self, view: TableView) -> Step | None:
         plain = self._path.vectors and not self._path.staged and not deletion_vectors_unavailable(view)
         due = next_compaction(view.files.values(), self._policy) if plain else None
-        if due is None or view.state is None or view.fields.keys() != set(captured_schema(view.state.capture).names):
+        if due is None or view.state is None or view.fields.keys() != set(view.state.schema.names):
             # a compaction would forget the values of columns that another program added
             return None
         log, now = self._path.log(), milliseconds()
         if self._index.current is not None:
             # what another program did since the last batch is in the view only
             self._index.synced(log, view)
-        batch = write_compaction(self._path, view.state.capture, view, partial(deleted_of, log), due, now)
+        batch = write_compaction(self._path, view.state.schema, view, partial(deleted_of, log), due, now)
         self._commits.enter_compaction(view, batch, now)
         return Step("compact", bytes_written=batch.bytes)
 

@@ -16,34 +16,35 @@ driver's memory: the batch, plus about a row group per touched file and core.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
+from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.lake.file_changes import checked
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 
 def merge(
-    handle: DeltaTable, table: Capture, change: Upsert, properties: CommitProperties, hooks: PostCommitHookProperties
+    handle: DeltaTable, state: TableState, change: Upsert, properties: CommitProperties, hooks: PostCommitHookProperties
 ) -> None:
     """Commits `change` on `handle`, rows and `properties` together."""
-    schema = captured_schema(table)
-    marker = unused_name(schema.names)
-    source = merge_source(change, schema, table, marker)
-    columns = {_quoted(name): f"s.{_quoted(name)}" for name in schema.names}
+    marker = unused_name(state.schema.names)
+    source = merge_source(change, state.schema, marker)
+    columns = {_quoted(name): f"s.{_quoted(name)}" for name in state.schema.names}
     deleted = f"s.{_quoted(marker)}"
     metrics = (
         handle.merge(
             source,
-            " AND ".join(f"t.{_quoted(k)} = s.{_quoted(k)}" for k in table.key),
+            " AND ".join(f"t.{_quoted(k)} = s.{_quoted(k)}" for k in state.schema.key),
             source_alias="s",
             target_alias="t",
             streamed_exec=False,
@@ -56,14 +57,15 @@ def merge(
         .when_not_matched_insert(columns, f"NOT {deleted}")
         .execute()
     )
-    check_counts(table, change, metrics)
+    check_counts(state, change, metrics)
 
 
-def merge_source(change: Upsert, schema: pa.Schema, table: Capture, marker: str) -> pa.Table:
+def merge_source(change: Upsert, target: TargetSchema, marker: str) -> pa.Table:
     """Upserts and deletes under one schema; `marker` tells deletes."""
-    upserts, keys = checked(table, change)
+    upserts, keys = checked(target, change)
+    schema = arrow_schema(target)
     deletes = pa.table(
-        [keys[f.name] if f.name in table.key else pa.nulls(keys.num_rows, f.type) for f in schema], schema=schema
+        [keys[f.name] if f.name in target.key else pa.nulls(keys.num_rows, f.type) for f in schema], schema=schema
     )
     return pa.concat_tables([_marked(upserts, marker, False), _marked(deletes, marker, True)])
 
@@ -72,7 +74,7 @@ def _marked(rows: pa.Table, marker: str, value: bool) -> pa.Table:
     return rows.append_column(pa.field(marker, pa.bool_()), pa.repeat(pa.scalar(value), rows.num_rows))
 
 
-def unused_name(names: list[str]) -> str:
+def unused_name(names: Sequence[str]) -> str:
     """A column name that differs from all of `names` in more than case."""
     lowered = {n.lower() for n in names}
     marker = "cdcsync_deleted"
@@ -84,8 +86,8 @@ def unused_name(names: list[str]) -> str:
 def rows_met(target: DeltaSnapshot, change: Upsert) -> int:
     """How many rows of the target have a key of the batch; raises `SinkConflict` where one has it
     more than once. Reads the keys between the batch's least and greatest."""
-    table = target.state.capture
-    names, (upserts, deletes) = list(table.key), checked(table, change)
+    schema = target.state.schema
+    names, (upserts, deletes) = list(schema.key), checked(schema, change)
     keys = pa.concat_tables([upserts.select(names), deletes.select(names)])
     bounds, first = pc.min_max(keys[names[0]]), pc.field(names[0])
     within = (first >= bounds["min"]) & (first <= bounds["max"])
@@ -95,7 +97,7 @@ def rows_met(target: DeltaSnapshot, change: Upsert) -> int:
     counts = pa.concat_tables(met).group_by(names).aggregate([([], "count_all")])["count_all"]
     doubled = pc.sum(pc.greater(counts, 1)).as_py() or 0
     if doubled:
-        raise _not_once(f"{doubled} of {keys.num_rows} changed keys are there more than once", table)
+        raise _not_once(f"{doubled} of {keys.num_rows} changed keys are there more than once", target.state)
     return len(counts)
 
 
@@ -103,23 +105,23 @@ def _met(rows: pa.Table, keys: pa.Table) -> pa.Table:
     return rows.join(keys, rows.schema.names, join_type="left semi")
 
 
-def check_counts(table: Capture, change: Upsert, metrics: dict[str, Any]) -> None:
+def check_counts(state: TableState, change: Upsert, metrics: dict[str, Any]) -> None:
     """Raises `SinkConflict` where the table held a key of the batch more than once."""
     written = metrics["num_target_rows_inserted"] + metrics["num_target_rows_updated"]
     removed = metrics["num_target_rows_deleted"]
     if written == change.upserts.num_rows and removed <= change.deletes.num_rows:
         return
     upserts, deletes = change.upserts.num_rows, change.deletes.num_rows
-    raise _not_once(f"{upserts} changed keys met {written} rows and {deletes} deleted keys met {removed}", table)
+    raise _not_once(f"{upserts} changed keys met {written} rows and {deletes} deleted keys met {removed}", state)
 
 
-def _not_once(found: str, table: Capture) -> CdcError:
+def _not_once(found: str, state: TableState) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
         found,
         needed="each key once in the target: no other program writes rows there",
         remedy=STOP_OTHER_WRITER,
-        table=str(table.id),
+        table=state.identity.table,
     )
 
 

@@ -24,10 +24,10 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema, TableFeatures
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.merge import unused_name
 from cdcsync_spark.sinks.lake.statistics import INDEXED_COLUMNS, has_safe_form
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _LISTED = "delta.dataSkippingStatsColumns"
 _COUNTED = "delta.dataSkippingNumIndexedCols"
@@ -41,50 +41,50 @@ _BASE = {
 }
 
 
-def new_table(table: Capture) -> dict[str, str]:
+def new_table(schema: TargetSchema) -> dict[str, str]:
     """The properties with which a table is made."""
-    return _BASE | (_listed(table) if _needs_list(table) else {})
+    return _BASE | (_listed(schema) if _needs_list(schema) else {})
 
 
-def adapt(handle: DeltaTable, table: Capture) -> bool:
-    """Gives an existing target what the new columns of `table` need, by a commit without rows;
+def adapt(handle: DeltaTable, schema: TargetSchema) -> bool:
+    """Gives an existing target what the new columns of `schema` need, by a commit without rows;
     False: it had everything."""
-    schema = Schema.from_arrow(captured_schema(table))
-    if "timestamp_ntz" in schema.to_json() and "timestampNtz" not in (handle.protocol().writer_features or ()):
+    needed = Schema.from_arrow(arrow_schema(schema)).to_json()
+    if "timestamp_ntz" in needed and "timestampNtz" not in (handle.protocol().writer_features or ()):
         handle.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
         return True
-    missing = adapted(handle.metadata().configuration, table)
+    missing = adapted(handle.metadata().configuration, schema)
     if missing:
         handle.alter.set_table_properties(missing)
     return bool(missing)
 
 
-def adapted(has: Mapping[str, str], table: Capture) -> dict[str, str]:
-    """The properties that a table with the properties `has` lacks for the columns of `table`."""
-    wanted = _listed(table) if _needs_list(table) or has.keys() & {_LISTED, _COUNTED} else {}
+def adapted(has: Mapping[str, str], schema: TargetSchema) -> dict[str, str]:
+    """The properties that a table with the properties `has` lacks for the columns of `schema`."""
+    wanted = _listed(schema) if _needs_list(schema) or has.keys() & {_LISTED, _COUNTED} else {}
     return {name: value for name, value in wanted.items() if has.get(name) != value}
 
 
-def _needs_list(table: Capture) -> bool:
-    return any(not _exact(f.type) for f in _candidates(table))
+def _needs_list(schema: TargetSchema) -> bool:
+    return any(not _exact(f.type) for f in _candidates(schema))
 
 
-def _listed(table: Capture) -> dict[str, str]:
+def _listed(schema: TargetSchema) -> dict[str, str]:
     """Statistics for the columns whose bounds survive; a name that cannot stand in the list has
     none."""
-    names = [f.name for f in _candidates(table) if has_safe_form(f.type) and _exact(f.type)]
+    names = [f.name for f in _candidates(schema) if has_safe_form(f.type) and _exact(f.type)]
     plain = [f"`{n}`" for n in names if _LISTABLE.fullmatch(n)]
-    return {_LISTED: ",".join(plain)} if plain else {_LISTED: f"`{_nothing(table)}`"}
+    return {_LISTED: ",".join(plain)} if plain else {_LISTED: f"`{_nothing(schema)}`"}
 
 
-def _candidates(table: Capture) -> list[Any]:
-    return [f for i, f in enumerate(captured_schema(table)) if i < INDEXED_COLUMNS or f.name in table.key]
+def _candidates(schema: TargetSchema) -> list[Any]:
+    return [f for i, f in enumerate(arrow_schema(schema)) if i < INDEXED_COLUMNS or f.name in schema.key]
 
 
 def _exact(t: pa.DataType) -> bool:
     return not pa.types.is_decimal(t) or t.precision <= _EXACT_DIGITS
 
 
-def _nothing(table: Capture) -> str:
+def _nothing(schema: TargetSchema) -> str:
     """A column that is not there, because an empty list is not one."""
-    return unused_name([c.name for c in table.columns])
+    return unused_name(list(schema.names))

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import json
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.delta.features import (
     CONSTRAINT,
     READABLE,
@@ -45,11 +45,11 @@ def missing_files_error(table: str, uri: str, missing: list[str], count: int) ->
     )
 
 
-def refuse_other_columns(view: TableView, table: Capture) -> None:
+def refuse_other_columns(view: TableView, state: TableState) -> None:
     """Another program dropped or changed a column of the target: appends would hide it, so this is
     checked before each commit."""
     found = {name: field["type"] for name, field in view.fields.items()}
-    needed = {field["name"]: field["type"] for field in json.loads(delta_schema(table))["fields"]}
+    needed = {field["name"]: field["type"] for field in json.loads(delta_schema(state.schema))["fields"]}
     changed = sorted(name for name, kind in needed.items() if found.get(name) != kind)
     if changed:
         raise fail(
@@ -57,20 +57,20 @@ def refuse_other_columns(view: TableView, table: Capture) -> None:
             f"the target's column {changed[0]!r} is missing or has another type",
             needed="the columns that the table was made with",
             remedy=f"{RESNAPSHOT}; or undo the change of the target table, {RUN_AGAIN}",
-            table=str(table.id),
+            table=state.identity.table,
         )
-    _refuse_not_null(view, table)
+    _refuse_not_null(view, state)
 
 
-def _refuse_not_null(view: TableView, table: Capture) -> None:
-    full = sorted(name for name in not_null_columns(view) if name not in table.key)
+def _refuse_not_null(view: TableView, state: TableState) -> None:
+    full = sorted(name for name in not_null_columns(view) if name not in state.schema.key)
     if full:
         raise fail(
             Reason.SINK_CONFLICT,
             f"the target's column {full[0]!r} was made NOT NULL",
             needed="columns that take NULL, except for the key: a zero date of the source is one, whatever it declares",
             remedy=f"{RESNAPSHOT}; or ALTER COLUMN {full[0]} DROP NOT NULL there, {RUN_AGAIN}",
-            table=str(table.id),
+            table=state.identity.table,
         )
 
 
@@ -128,16 +128,16 @@ def refuse_files(table: str, view: TableView) -> None:
         )
 
 
-def refuse_hidden_keys(view: TableView, table: Capture) -> None:
+def refuse_hidden_keys(view: TableView, state: TableState) -> None:
     """Whether a key is there twice is looked up in the files."""
-    hidden = sorted(hidden_columns(view) & set(table.key))
+    hidden = sorted(hidden_columns(view) & set(state.schema.key))
     if hidden:
         raise fail(
             Reason.SINK_CONFLICT,
             f"the target's key column {hidden[0]!r} is not in its files: the table was partitioned by it, or maps its name",
             needed="key columns that are in the files under their names",
             remedy=f"undo that, or remove the table's folder, {RUN_AGAIN}",
-            table=str(table.id),
+            table=state.identity.table,
         )
 
 

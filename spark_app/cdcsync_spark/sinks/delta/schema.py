@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from deltalake import Schema
 
-from cdcsync_core.capture import Capture
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 
-def delta_schema(table: Capture) -> str:
-    return Schema.from_arrow(captured_schema(table)).to_json()
+def delta_schema(schema: TargetSchema) -> str:
+    return Schema.from_arrow(arrow_schema(schema)).to_json()

@@ -24,6 +24,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Build, Capabilities, Staged, refuse_other_identity
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
@@ -101,7 +102,7 @@ class DeltaTarget:
         self.path.store.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
 
     def _first_entry(self, state: TableState) -> list[Action]:
-        now, schema = time.time_ns() // 1_000_000, delta_schema(state.capture)
+        now, schema = time.time_ns() // 1_000_000, delta_schema(state.schema)
         vectors = {VECTORS_ENABLED: "true"} if self.path.vectors else {}
         metadata = {
             "id": str(uuid.uuid4()),
@@ -109,7 +110,7 @@ class DeltaTarget:
             "schemaString": schema,
             "partitionColumns": [],
             "createdTime": now,
-            "configuration": {**delta_properties.new_table(state.capture), **vectors},
+            "configuration": {**delta_properties.new_table(state.schema), **vectors},
         }
         protocol = protocol_for(schema, vectors=self.path.vectors)
         return [*head(state, "CREATE TABLE", now), protocol, {"metaData": metadata}]
@@ -120,7 +121,7 @@ class DeltaTarget:
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         with self.path.translating_errors("staging rows"):
             root = self.path.lake.below(self.path.root)
-            files = stage(root, self.path.staged, table, batches, name, self.path.stamp)
+            files = stage(root, self.path.staged, TargetSchema.of(table), batches, name, self.path.stamp)
         gate("staged")
         return tuple(file.as_part() for file in files)
 

@@ -25,7 +25,7 @@ from pyroaring import BitMap
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, ReadRange, load
 from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _FOOTERS_AT_ONCE = 8
 
@@ -44,7 +44,7 @@ class DeltaSnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        return self.columns or captured_schema(self.state.capture)
+        return self.columns or arrow_schema(self.state.schema)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None
@@ -58,9 +58,9 @@ class DeltaSnapshot:
         needed = [
             f
             for f in self.schema
-            if f.name in schema.names or (key_filter is not None and f.name in self.state.capture.key)
+            if f.name in schema.names or (key_filter is not None and f.name in self.state.schema.key)
         ]
-        with self.store.translating_errors(str(self.state.capture.id), "reading rows"):
+        with self.store.translating_errors(self.state.identity.table, "reading rows"):
             for part in self._parts(key_filter):
                 for typed in part.batches(self.schema, needed):
                     kept = typed if key_filter is None else typed.filter(key_filter)
@@ -81,7 +81,7 @@ class DeltaSnapshot:
 
     @cached_property
     def _groups(self) -> dict[tuple[str, int], _Part]:
-        files, key = self.store.files(), self.schema.field(self.state.capture.key[0])
+        files, key = self.store.files(), self.schema.field(self.state.schema.key[0])
         read = partial(read_range, files)
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
             found = pool.map(

@@ -54,7 +54,7 @@ class TableIndex:
         """The index at the version of `view`, which has a state."""
         assert view.state is not None
         table = view.state.capture
-        if self.current is None or self.current.table != table:
+        if self.current is None or not self.current.serves(table):
             self.current = KeyIndex(table, self._scratch, secrets.randbits(64))
         read_keys = partial(file_batches, log.files, table=captured_schema(table), columns=table.key)
         begun = time.monotonic()

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.lake.key_index import KeyIndex, row_set
 from cdcsync_spark.sinks.lake.staging import DataFile
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: rows that are sorted by key first, in bytes: a column of more could not be one array
 _SORTED_BYTES = 256 * 2**20
@@ -40,16 +40,20 @@ class AddedFile:
 @dataclass(frozen=True)
 class FileChanges:
     """`removed` are paths of files; `deleted_rows` has all deleted rows, previous ones included, of
-    each file that stays and loses some."""
+    each file that stays and loses some; `rewritten` has the new path of each file that is replaced
+    by one with the same keys in the same order, the same of them deleted."""
 
     added: tuple[AddedFile, ...] = ()
     removed: tuple[str, ...] = ()
     deleted_rows: Mapping[str, BitMap] = field(default_factory=dict)
+    rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def apply_to(self, index: KeyIndex, versions: Mapping[str, str]) -> None:
         """The table has the commit; `versions` identifies the deletions of each file that stays."""
         for path in self.removed:
             index.remove(path)
+        for path, now in self.rewritten.items():
+            index.rename(path, now)
         for path, rows in self.deleted_rows.items():
             index.delete(path, versions[path], rows)
         for new in self.added:
@@ -84,17 +88,17 @@ def added_files(
     return tuple(added)
 
 
-def checked(table: Capture, change: Upsert) -> tuple[pa.Table, pa.Table]:
+def checked(target: TargetSchema, change: Upsert) -> tuple[pa.Table, pa.Table]:
     """Upserts in the table's schema and deleted keys in the key's; raises `InternalError` for other
     columns or a NULL key."""
-    schema = captured_schema(table)
-    key_schema = pa.schema([schema.field(k) for k in table.key])
+    schema = arrow_schema(target)
+    key_schema = pa.schema([schema.field(k) for k in target.key])
     for rows, needed in ((change.upserts, schema), (change.deletes, key_schema)):
         if set(rows.schema.names) != set(needed.names) or any(rows.schema.field(f.name).type != f.type for f in needed):
             raise _internal(
                 f"a batch with the columns {rows.schema.names} of types {[str(t) for t in rows.schema.types]}"
             )
-        if any(rows[k].null_count for k in table.key):
+        if any(rows[k].null_count for k in target.key):
             raise _internal("a change with a NULL in its key")
     return (
         change.upserts.select(schema.names).cast(schema),

@@ -35,6 +35,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
 from cdcsync_spark.sinks.lake.key_runs import Hits, Rows, Run, Scratch, joined, merged, run_of_file
+from cdcsync_spark.wire.columns.typemap import arrow_type
 
 #: so many small runs of one size class are merged into one
 FANOUT = 8
@@ -85,6 +86,10 @@ class KeyIndex:
         self._files: dict[str, _Entry] = {}
         self._paths: list[str] = []
         self._runs: list[Run] = []
+
+    def serves(self, table: Capture) -> bool:
+        """Whether its entries hold for `table`, too: the same key of the same types."""
+        return KeyCodec.of(table, 0) == KeyCodec.of(self.table, 0) and _types(table) == _types(self.table)
 
     # -- following the table
 
@@ -143,6 +148,12 @@ class KeyIndex:
     def remove(self, path: str) -> None:
         """A file that is live no more; its number stays used, its path need not be remembered."""
         self._paths[self._files.pop(path).number] = ""
+
+    def rename(self, path: str, now: str) -> None:
+        """A live file has another path; the one it had is known no more."""
+        entry = self._files.pop(path)
+        self._files[now] = entry
+        self._paths[entry.number] = now
 
     def deleted(self, path: str) -> BitMap:
         """A live file's deleted rows."""
@@ -246,6 +257,10 @@ class StoredKeys:
             stored = batch.take(pa.array(rows[at] - (self._ends[number] - batch.num_rows)))
             same[at] = same_keys(stored, keys.take(pa.array(at)))
         return same
+
+
+def _types(table: Capture) -> list[pa.DataType]:
+    return [arrow_type(column.type) for column in table.key_columns]
 
 
 def row_set(rows: Rows) -> BitMap:

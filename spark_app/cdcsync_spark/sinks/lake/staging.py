@@ -10,6 +10,7 @@ refused.
 from __future__ import annotations
 
 import json
+import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -20,12 +21,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.statistics import FileStatistics
 from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _KIND = "parquet"
 
@@ -75,7 +76,12 @@ Stamp = Callable[[pa.Table], pa.Table]
 
 
 def stage(
-    store: Store, folder: str, table: Capture, batches: Iterable[pa.RecordBatch], name: str, stamp: Stamp | None = None
+    store: Store,
+    folder: str,
+    schema: TargetSchema,
+    batches: Iterable[pa.RecordBatch],
+    name: str,
+    stamp: Stamp | None = None,
 ) -> list[DataFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
     them durable, with the columns that `stamp` adds.
@@ -83,8 +89,8 @@ def stage(
     A file ends after the row group with which it passes `FILE_BYTES`. Without rows there is no
     file.
     """
-    groups = row_groups(table, batches)
-    return stage_groups(store, folder, map(stamp, groups) if stamp else groups, table.key, name)
+    groups = row_groups(schema, batches)
+    return stage_groups(store, folder, map(stamp, groups) if stamp else groups, schema.key, name)
 
 
 def stage_groups(
@@ -98,16 +104,33 @@ def stage_groups(
         path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
         statistics = FileStatistics(group.schema, bounded)
         with store.new_file(path) as local:
-            group, rows = _write(local, group, groups, statistics)
+            group, rows = _write(local, group, groups, statistics, FILE_BYTES)
             size = local.stat().st_size
         files.append(DataFile(path, size, rows, statistics.to_json()))
     return files
 
 
+def write_one(
+    store: Store, folder: str, schema: TargetSchema, batches: Iterable[pa.RecordBatch], name: str
+) -> DataFile | None:
+    """All rows of `batches` in one file, however large; None where there are none."""
+    groups = row_groups(schema, batches)
+    path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
+    group = next(groups, None)
+    if group is None:
+        return None
+    statistics = FileStatistics(group.schema, schema.key)
+    with store.new_file(path) as local:
+        _, rows = _write(local, group, groups, statistics, math.inf)
+        size = local.stat().st_size
+    return DataFile(path, size, rows, statistics.to_json())
+
+
 def _write(
-    path: Path, group: pa.Table, groups: Iterator[pa.Table], statistics: FileStatistics
+    path: Path, group: pa.Table, groups: Iterator[pa.Table], statistics: FileStatistics, most: float
 ) -> tuple[pa.Table | None, int]:
-    """One file from `group` on; the group that begins the next file, and this file's rows."""
+    """One file from `group` on, of about `most` bytes; the group that begins the next file, and
+    this file's rows."""
     rows = 0
     with ExitStack() as stack:
         sink = stack.enter_context(path.open("xb"))
@@ -118,7 +141,7 @@ def _write(
             pq.ParquetWriter(sink, group.schema, dictionary_pagesize_limit=group.num_rows, **_FORMAT)
         )
         following: pa.Table | None = group
-        while following is not None and (rows == 0 or sink.tell() < FILE_BYTES):
+        while following is not None and (rows == 0 or sink.tell() < most):
             writer.write_table(following, row_group_size=following.num_rows)
             statistics.add(following)
             rows += following.num_rows
@@ -129,15 +152,15 @@ def _write(
 _FORMAT = {"compression": "zstd", "compression_level": 1, "coerce_timestamps": "us", "version": "2.6"}
 
 
-def row_groups(table: Capture, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Batches gathered to tables of about `GROUP_ROWS` rows or `GROUP_BYTES`; raises
     `InternalError` for another schema."""
-    schema = captured_schema(table)
+    schema = arrow_schema(target)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if not batch.schema.equals(schema):
-            raise _other_schema(table, batch.schema, schema)
+            raise _other_schema(batch.schema, schema)
         if batch.num_rows == 0:
             continue
         waiting.append(batch)
@@ -156,13 +179,12 @@ def _file_name(name: str) -> str:
     return f"{re.sub('[^A-Za-z0-9_-]', '-', name).lstrip('_')[:80]}-{uuid.uuid4().hex}.zstd.parquet"
 
 
-def _other_schema(table: Capture, found: pa.Schema, needed: pa.Schema) -> Exception:
+def _other_schema(found: pa.Schema, needed: pa.Schema) -> Exception:
     return fail(
         Reason.INTERNAL_ERROR,
         f"rows with the schema [{_one_line(found)}]",
         needed=f"[{_one_line(needed)}]",
-        remedy="report this with the log",
-        table=str(table.id),
+        remedy="report this with the driver log",
     )
 
 
