@@ -1,4 +1,4 @@
-"""Sinks: the code that writes targets. One file each, unaware of each other; a new one is one row
+"""Sinks: the code that writes targets. One folder each, unaware of each other; a new one is one row
 in `_SINKS`."""
 
 from __future__ import annotations
