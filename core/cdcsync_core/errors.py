@@ -41,6 +41,7 @@ class Reason(StrEnum):
     TYPE_UNSUPPORTED = "TypeUnsupported"
     XA_UNSUPPORTED = "XaUnsupported"
     SCHEMA_CHANGE_REFUSED = "SchemaChangeRefused"
+    SCHEMA_CHANGE_PENDING = "SchemaChangePending"
     TRANSACTION_TOO_LARGE = "TransactionTooLarge"
     SINK_CONFLICT = "SinkConflict"
     NO_SUCH_BUCKET = "NoSuchBucket"

@@ -19,6 +19,17 @@ OffsetJson = dict[str, Any]
 IntervalsJson = list[dict[str, Any]]
 
 
+class SchemaJson(TypedDict, total=False):
+    """The last change of a table's definition that was met: `version` counts the definitions of its
+    content, `at` is when the statement was committed (RFC 3339), `step` the `Kind` of what it
+    meant, `statement` its text, shortened."""
+
+    version: int
+    at: str
+    statement: str
+    step: str
+
+
 class TableParts(TypedDict, total=False):
     """Parts of an entry of `status.tableStatus`, by their public names."""
 
@@ -33,7 +44,9 @@ class TableParts(TypedDict, total=False):
     rows: int
     nulledDates: int
     nonce: int
+    generation: int
     rewriting: str
+    schema: SchemaJson
 
 
 class TableReport(TableParts, total=False):

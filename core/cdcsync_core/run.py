@@ -63,18 +63,19 @@ class TablePhase(StrEnum):
 
 @dataclass(frozen=True)
 class TableAssignment:
-    """One table of a run: its definition as planned, and the resnapshot nonce that its content must
-    honour (0: none asked)."""
+    """One table of a run: its definition as planned, the resnapshot nonce that its content must
+    honour (0: none asked), and the least generation that it must have."""
 
     table: Capture
     nonce: int = 0
+    generation: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {"table": self.table.to_dict(), "nonce": self.nonce}
+        return {"table": self.table.to_dict(), "nonce": self.nonce, "generation": self.generation}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableAssignment:
-        return cls(Capture.from_dict(data["table"]), data["nonce"])
+        return cls(Capture.from_dict(data["table"]), data["nonce"], data.get("generation", data["nonce"]))
 
 
 @dataclass(frozen=True)

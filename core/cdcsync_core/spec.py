@@ -33,7 +33,7 @@ from cdcsync_core.spec_part import (
     Text,
     Whole,
 )
-from cdcsync_core.table_selection import TableSelection, check_pattern
+from cdcsync_core.table_selection import TableSelection, check_pattern, matches
 
 GROUP = "cdcsync.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -122,6 +122,37 @@ def _once_a_table(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     return entries
 
 
+class SchemaChange(Part):
+    """What becomes of a table whose definition changes on the source.
+
+    `resnapshot`: whether a table that cannot be followed is resnapshotted by itself, up to
+    `resnapshot_max_rows` rows; a larger one asks, because a resnapshot loads the source.
+    """
+
+    behavior: Literal["evolve", "fail"] = "fail"
+    dropped_columns: Literal["keep", "drop"] = "keep"
+    emptied: Literal["follow", "fail"] = "follow"
+    resnapshot: Literal["automatic", "ask"] = "automatic"
+    resnapshot_max_rows: Annotated[Whole, Field(ge=0, le=2**53)] = 100_000_000
+
+    @property
+    def resnapshots(self) -> bool:
+        return self.behavior == "evolve" and self.resnapshot == "automatic"
+
+
+class OverrideSchemaChange(Part):
+    """What one table has otherwise than the sync; None: as the sync."""
+
+    behavior: Literal["evolve", "fail"] | None = None
+    dropped_columns: Literal["keep", "drop"] | None = None
+    emptied: Literal["follow", "fail"] | None = None
+    resnapshot: Literal["automatic", "ask"] | None = None
+    resnapshot_max_rows: Annotated[Whole, Field(ge=0, le=2**53)] | None = None
+
+    def over(self, base: SchemaChange) -> SchemaChange:
+        return base.model_copy(update=self.model_dump(exclude_none=True))
+
+
 class OverrideColumns(Part):
     exclude: tuple[Text, ...] = ()
 
@@ -132,6 +163,7 @@ class Override(Part):
     table: TableName
     columns: OverrideColumns = OverrideColumns()
     accept_unlogged_cascades: Flag = False
+    schema_change: OverrideSchemaChange | None = None
 
 
 class Tables(Part):
@@ -182,10 +214,6 @@ class Stream(Part):
     max_batch_bytes: Annotated[Size, Field(ge=4096, le=2**34)] = 64 * 2**20
 
 
-class SchemaChange(Part):
-    behavior: Literal["fail"] = "fail"
-
-
 class Driver(Part):
     cores: Annotated[Whole, Field(ge=1, le=256)] = 1
     memory: Annotated[Size, Field(ge=512 * 2**20, le=2**44)] = 2 * 2**30
@@ -220,8 +248,28 @@ class AutoRestart(Part):
 
 
 class Resnapshot(Part):
-    table: TableName
+    """Of one table by its literal name, or of all whose names match the pattern `tables`; an API
+    server fills the other field with an empty text."""
+
+    table: Annotated[str, Field(strict=True, pattern=r"(?s)^(.+\..+)?$", max_length=129)] = ""
+    tables: Annotated[str, Field(strict=True, max_length=MAX_PATTERN), AfterValidator(check_pattern)] = ""
     nonce: Annotated[Whole, Field(ge=0, le=2**53)]
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Resnapshot:
+        if bool(self.table) == bool(self.tables):
+            raise ValueError("table (a literal name) or tables (a pattern), one of both")
+        return self
+
+
+def _once_each(entries: tuple[Resnapshot, ...]) -> tuple[Resnapshot, ...]:
+    """Each name once, and each pattern."""
+    _once_a_table(tuple(e for e in entries if e.table))
+    counts = Counter(e.tables for e in entries if e.tables)
+    repeated = sorted(pattern for pattern, count in counts.items() if count > 1)
+    if repeated:
+        raise ValueError(f"each pattern once, found again: {', '.join(repeated[:5])}")
+    return entries
 
 
 #: what a manifest may not set, because it would run code, move pods or carry a credential
@@ -253,18 +301,25 @@ class Spec(Part):
     stream: Stream = Stream()
     sink: Sink
     schema_change: SchemaChange = SchemaChange()
-    on_position_lost: Literal["fail"] = "fail"
+    on_position_lost: Literal["fail", "resnapshot"] = "fail"
     driver: Driver = Driver()
     executors: Executors = Executors()
     spark_conf: SparkConf = Field(default_factory=dict)
     image: Text = ""
     auto_restart: AutoRestart = AutoRestart()
     restart_nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
-    resnapshot: Annotated[tuple[Resnapshot, ...], Field(max_length=10_000), AfterValidator(_once_a_table)] = ()
+    resnapshot: Annotated[tuple[Resnapshot, ...], Field(max_length=10_000), AfterValidator(_once_each)] = ()
 
     def nonce(self, table: str) -> int:
-        """The resnapshot nonce asked for `database.table`; 0 where none is."""
-        return self._nonces.get(table, 0)
+        """The resnapshot nonce asked for `database.table`: the largest of the entries that name or
+        match it; 0 where none does."""
+        by_name = self._nonces.get(table, 0)
+        return max([by_name, *(r.nonce for r in self._patterns if matches(r.tables, table))])
+
+    def schema_change_of(self, table: str) -> SchemaChange:
+        """The policy for `database.table`."""
+        own = self.tables.override(table).schema_change
+        return self.schema_change if own is None else own.over(self.schema_change)
 
     def snapshot_executors(self) -> int:
         """Executors that a snapshot asks for: no more than read at once."""
@@ -276,7 +331,11 @@ class Spec(Part):
 
     @cached_property
     def _nonces(self) -> dict[str, int]:
-        return {r.table: r.nonce for r in self.resnapshot}
+        return {r.table: r.nonce for r in self.resnapshot if r.table}
+
+    @cached_property
+    def _patterns(self) -> tuple[Resnapshot, ...]:
+        return tuple(r for r in self.resnapshot if r.tables)
 
 
 class Metadata(Part):

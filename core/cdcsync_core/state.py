@@ -54,11 +54,12 @@ class TableState:
     (`schema`), and how far it is.
 
     `commit_number` counts own commits (the transaction version); `epoch` is the writing run's;
-    `resnapshot_nonce` the one that this content honours. While `position` is None the snapshot is
-    not complete. `low` is the meet of all waves' low watermarks, `high` the furthest of their high
-    watermarks. `splits` counts the finished splits, `rows` their rows, `nulled_dates` the dates
-    that became NULL because they were zero or partial; `events` the
-    events that a target has which takes them: the ordinal of the last one.
+    `generation` is the number of the content: a resnapshot makes the next one, whether the user or
+    the controller asked for it. `resnapshot_nonce` is the user's request that this content honours.
+    While `position` is None the snapshot is not complete. `low` is the meet of all waves' low
+    watermarks, `high` the furthest of their high watermarks. `splits` counts the finished splits,
+    `rows` their rows, `nulled_dates` the dates that became NULL because they were zero or partial;
+    `events` the events that a target has which takes them: the ordinal of the last one.
     """
 
     identity: Identity
@@ -67,6 +68,7 @@ class TableState:
     epoch: int
     commit_number: int = 0
     resnapshot_nonce: int = 0
+    generation: int = 0
     finished: Intervals = field(default_factory=Intervals)
     low: Position | None = None
     high: Watermark | None = None
@@ -123,6 +125,7 @@ class TableState:
             "epoch": self.epoch,
             "number": self.commit_number,
             "nonce": self.resnapshot_nonce,
+            "generation": self.generation,
             "finished": self.finished.to_list(),
             "low": self.low.to_dict() if self.low else None,
             "high": watermark_to_dict(self.high) if self.high else None,
@@ -140,6 +143,7 @@ class TableState:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableState:
+        """A state without a generation is of a version whose contents were numbered by nonces."""
         if data["v"] not in READABLE_VERSIONS:
             raise ValueError(f"state version {data['v']}; this program reads up to {STATE_VERSION}")
         capture = Capture.from_dict(data["table"])
@@ -150,6 +154,7 @@ class TableState:
             epoch=data["epoch"],
             commit_number=data["number"],
             resnapshot_nonce=data["nonce"],
+            generation=data.get("generation", data["nonce"]),
             finished=Intervals.from_list(data["finished"]),
             low=position_from_dict(data["low"]) if data["low"] else None,
             high=watermark_from_dict(data["high"]) if data["high"] else None,

@@ -165,12 +165,35 @@ class SnapshotProgress(StatusPart):
         return f"{100 * self.splits_finished // self.splits_total} %" if self.splits_total else ""
 
 
+class SchemaStatus(StatusPart):
+    """The last change of the table's definition: `version` counts the definitions of its content,
+    `step` is what the statement meant for the rows."""
+
+    version: int = 0
+    at: str = ""
+    statement: str = ""
+    step: str = ""
+
+
+class ResnapshotStatus(StatusPart):
+    """What the controller decided by itself: `generation` is the least that the content must have
+    (0: nothing is decided), `reason` and `message` are those of the stop that it cures, `at` when
+    this was decided, the last hour's decisions, the newest last."""
+
+    generation: int = 0
+    reason: str = ""
+    message: str = ""
+    at: tuple[str, ...] = ()
+
+
 class TableStatus(StatusPart):
     """One table.
 
-    `finished`, `low`, `high`, `position` are as the target's state has them; `nonce` is what its
-    content honours. `rewriting` is why its commits rewrite files, which costs what the table costs;
-    empty where they need not. `run` is the run that spoke of it last.
+    `finished`, `low`, `high`, `position` are as the target's state has them; `generation` is the
+    number of its content, or of that which is being staged beside it; `nonce` is the user's request
+    that this honours. `schema_` is the last change of its definition, `resnapshot` what was decided
+    by itself (None: nothing yet). `rewriting` is why its commits rewrite files, which costs what
+    the table costs; empty where they need not. `run` is the run that spoke of it last.
     """
 
     name: str
@@ -183,11 +206,29 @@ class TableStatus(StatusPart):
     rows: int = 0
     nulled_dates: int = 0
     nonce: int = 0
+    generation: int = 0
     position: dict[str, Any] | None = None
     rewriting: str = ""
     run: str = ""
     reason: str = ""
     message: str = ""
+    schema_: SchemaStatus | None = Field(default=None, alias="schema")
+    resnapshot: ResnapshotStatus | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number_by_nonce(cls, data: Any) -> Any:
+        """The version before numbered contents by nonces."""
+        if isinstance(data, dict) and "nonce" in data and "generation" not in data:
+            return data | {"generation": data["nonce"]}
+        return data
+
+    @property
+    def is_resnapshotted(self) -> bool:
+        """By a decision of the controller, from that on until its new content is consistent."""
+        if self.resnapshot is None or not self.resnapshot.generation or self.failed:
+            return False
+        return self.phase not in CONSISTENT and self.phase is not TablePhase.UNASSIGNED
 
     @property
     def positioned(self) -> bool:
@@ -326,8 +367,13 @@ def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: fro
         _with_entry(table, entry, report.run)
         for entry in report.tables
         if (table := known.get(entry["name"]))
-        and (kind is RunKind.SNAPSHOT or entry.get("nonce", table.nonce) >= table.nonce)
+        and (kind is RunKind.SNAPSHOT or _generation(entry, table) >= table.generation)
     ]
+
+
+def _generation(entry: TableReport, table: TableStatus) -> int:
+    """Of what was reported; a driver of the version before reports the nonce alone."""
+    return entry.get("generation", entry.get("nonce", table.generation))
 
 
 def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:
@@ -405,7 +451,7 @@ def _significant_fields(status: Status) -> tuple[Any, ...]:
         tuple((c.type, c.status, c.reason) for c in status.conditions),
         tuple((ref.id, ref.epoch) for k in RunKind if (ref := status.runs.get(k))),
         status.restarts,
-        tuple((t.name, t.phase, t.nonce, t.reason) for t in status.table_status),
+        tuple((t.name, t.phase, t.generation, t.reason, t.resnapshot) for t in status.table_status),
     )
 
 

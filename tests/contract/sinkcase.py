@@ -43,7 +43,12 @@ def first_state(
     table: Capture = ORDERS, epoch: int = 1, sync: str = SYNC, log: str = "mysql:uuid", nonce: int = 0
 ) -> TableState:
     return TableState(
-        Identity(sync, Lineage.of(log), str(table.id)), table, TargetSchema.of(table), epoch, resnapshot_nonce=nonce
+        Identity(sync, Lineage.of(log), str(table.id)),
+        table,
+        TargetSchema.of(table),
+        epoch,
+        resnapshot_nonce=nonce,
+        generation=nonce,
     )
 
 

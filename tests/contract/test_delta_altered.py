@@ -75,7 +75,8 @@ def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 
     target.commit(
         1,
         lambda found: Commit(
-            replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=nonce), Replace(files)
+            replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=nonce, generation=nonce),
+            Replace(files),
         ),
     )
 

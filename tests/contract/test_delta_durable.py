@@ -68,7 +68,9 @@ def test_what_delta_rs_commits_is_durable(sink: DeltaSink, orders: DeltaTarget, 
     fresh, files = whole_snapshot(side, [(4, "d")]), side.staged()
     orders.commit(
         1,
-        lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1), Replace(files)),
+        lambda found: Commit(
+            replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1, generation=1), Replace(files)
+        ),
     )
     entries = set(log_of(orders).iterdir()) - known
     assert len(entries) == 4

@@ -95,7 +95,9 @@ def test_a_table_is_replaced_in_one_commit(sink: SparkSink) -> None:
     files = side.staged()
     main.commit(
         1,
-        lambda found: Commit(replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1), Replace(files)),
+        lambda found: Commit(
+            replace(fresh, commit_number=found.commit_number + 1, resnapshot_nonce=1, generation=1), Replace(files)
+        ),
     )
     sink.discard(ORDERS.id, 1)
     assert content(main) == [(2, "new"), (3, "new")]

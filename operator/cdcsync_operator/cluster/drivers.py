@@ -234,7 +234,7 @@ class KubeDrivers:
         return status
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
-        assignments, unknown = self._assignments(action)
+        assignments, unknown = self._assignments(resource, action)
         reports = [self._calls.create("configmaps", r) for r in run_objects.reports(resource, action, unknown)]
         gate("report-made")
         account = self._make_access(resource, action, reports[0])
@@ -267,14 +267,16 @@ class KubeDrivers:
             self._calls.create(path, run_objects.network_policy(resource, action.id))
         return account
 
-    def _assignments(self, action: StartRun) -> tuple[tuple[TableAssignment, ...], list[TableReport]]:
+    def _assignments(
+        self, resource: CdcSync, action: StartRun
+    ) -> tuple[tuple[TableAssignment, ...], list[TableReport]]:
         """The tables with their definitions, and entries, in the driver's stead, of those without
         one."""
         known: list[TableAssignment] = []
         unknown: list[TableReport] = []
-        for name, nonce in action.tables:
+        for name, generation in action.tables:
             try:
-                known.append(TableAssignment(self.table(name), nonce))
+                known.append(TableAssignment(self.table(name), resource.spec.nonce(name), generation))
             except CdcError as error:
                 unknown.append(failed_table(name, error))
         return tuple(known), unknown

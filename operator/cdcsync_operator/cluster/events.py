@@ -37,6 +37,7 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
         if new is not None and (old is None or old.id != new.id):
             yield ("Normal", "RunStarted", f"{kind.value} driver {new.pod}")
     yield from _tables(before, after)
+    yield from _changed_tables(before, after)
     if before.phase is not after.phase:
         yield ("Normal", after.phase.value, after.condition("Ready").message or f"was {before.phase.value}")
     stalled = after.condition("Stalled")
@@ -92,6 +93,22 @@ def _tables(before: Status, after: Status) -> Iterator[EventText]:
     messages = [t.message for t in left if reasons.get(t.name) != t.reason]
     if messages:
         yield ("Warning", "TablesNotCaptured", "\n".join(messages))
+
+
+def _changed_tables(before: Status, after: Status) -> Iterator[EventText]:
+    """Definitions that changed and were followed, and resnapshots that were decided without the
+    user; those of a status that was lost are not reported."""
+    known = {t.name: t for t in before.table_status}
+    for table in after.table_status:
+        was = known.get(table.name)
+        if was is None or (table.schema_, table.resnapshot) == (was.schema_, was.resnapshot):
+            continue
+        schema, decided = table.schema_, table.resnapshot
+        if schema is not None and schema != was.schema_:
+            yield ("Normal", "SchemaChanged", f"{table.name}: {schema.step}: {schema.statement}")
+        begun = was.resnapshot.generation if was.resnapshot else 0
+        if decided is not None and decided.generation > begun:
+            yield ("Normal", "Resnapshotting", f"as generation {decided.generation}: {decided.message}")
 
 
 @dataclass

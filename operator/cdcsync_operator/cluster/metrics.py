@@ -32,6 +32,10 @@ OF_SYNC = (
     Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),
     Metric("cdcsync_tables_failed", "gauge", "tables that were stopped", lambda s: s.tables.failed),
     Metric("cdcsync_tables_unassigned", "gauge", "tables that match and are not captured", lambda s: s.tables.unassigned),
+    Metric(
+        "cdcsync_tables_resnapshotting", "gauge", "tables that are resnapshotted without a request of the user",
+        lambda s: sum(t.is_resnapshotted for t in s.table_status),
+    ),
     Metric("cdcsync_snapshot_splits", "gauge", "splits of the snapshot", lambda s: s.snapshot.splits_total),
     Metric("cdcsync_snapshot_splits_finished", "gauge", "splits read", lambda s: s.snapshot.splits_finished),
     Metric("cdcsync_snapshot_rows", "gauge", "rows read by the snapshot", lambda s: s.snapshot.rows),

@@ -106,7 +106,7 @@ class FoundRun:
         return ObservedRun(
             self.kind,
             self.id,
-            tuple((name, nonce) for name, nonce in about.get("tables", [])),
+            tuple((name, generation) for name, generation in about.get("tables", [])),
             about.get("fingerprint", ""),
             state,
             unix_time(created) or now,

@@ -15,6 +15,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import Status, TableStatus, only_tables
+from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
 
 
@@ -107,12 +108,12 @@ def reset_failure(spec: Spec, table: TableStatus) -> TableStatus:
     """A failed table after the resource changed, or in a run that a person started again. Where it
     can go on, it does; else the snapshot run asks its target.
 
-    What is known of a table with a nonce may be of content that was staged beside it and never
+    What is known of a table with a generation may be of content that was staged beside it and never
     published.
     """
     if not table.failed:
         return table
-    goes_on = table.position is not None and table.nonce == spec.nonce(table.name) == 0
+    goes_on = table.position is not None and table.generation == generation_asked(spec, table) == 0
     phase = TablePhase.CATCHING_UP if goes_on else TablePhase.PENDING
     return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
 
@@ -128,8 +129,8 @@ def owned_tables(runs: Iterable[ObservedRun]) -> dict[str, frozenset[str]]:
     runs = sorted(runs, key=lambda r: r.number)
     owner: dict[str, tuple[ObservedRun, int]] = {}
     for run in runs:
-        for name, nonce in run.tables:
-            before, its = owner.get(name, (run, nonce))
-            if before.kind is RunKind.STREAM or its <= nonce:
-                owner[name] = (run, nonce)
+        for name, generation in run.tables:
+            before, its = owner.get(name, (run, generation))
+            if before.kind is RunKind.STREAM or its <= generation:
+                owner[name] = (run, generation)
     return {run.id: frozenset(name for name in run.names if owner[name][0] is run) for run in runs}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdcsync_core.errors import Reason
+from cdcsync_core.errors import Reason, message_parts
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, unix_time, utc, with_condition
 from cdcsync_operator.decision.data_flow import obstacle
@@ -24,6 +24,8 @@ _SHOWN_FAILURES = 5
 TABLES_FAILED = "TablesFailed"
 #: a change of the spec has not reached all runs yet
 ROLLING_OUT = "RollingOut"
+#: tables are resnapshotted without the user's request
+RESNAPSHOTTING = "Resnapshotting"
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,16 @@ def _snapshot_complete(s: Situation) -> ConditionValue:
     return ("SnapshotComplete", True, "Complete", "")
 
 
+def _resnapshotted(tables: list[TableStatus]) -> str:
+    shown = [f"{t.name} is resnapshotted, its content of before serves: {_why(t)}" for t in tables[:_SHOWN_FAILURES]]
+    more = len(tables) - len(shown)
+    return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
+
+
+def _why(table: TableStatus) -> str:
+    return message_parts(table.resnapshot.message)["found"] if table.resnapshot else ""
+
+
 def _consistent(s: Situation) -> ConditionValue:
     tables = s.assigned
     if not tables:
@@ -220,6 +232,9 @@ def _consistent(s: Situation) -> ConditionValue:
             f"accepted by the spec, never consistent: {named}",
         )
     behind = [t.name for t in tables if t.phase not in CONSISTENT]
+    again = [t for t in tables if t.is_resnapshotted]
+    if again:
+        return ("Consistent", False, RESNAPSHOTTING, _resnapshotted(again))
     if behind:
         named = ", ".join(behind[:_SHOWN_FAILURES])
         return ("Consistent", False, "CatchingUp", f"{len(behind)} of {len(tables)} tables are not consistent: {named}")

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from cdcsync_core.run import RunKind
-from cdcsync_core.spec import Spec
+from cdcsync_core.spec import Override, Spec
 from cdcsync_operator.decision.runs import RUNS
 
 #: what the controller alone acts upon
@@ -29,6 +29,9 @@ _OF_NO_RUN = (
     "tables.exclude",
     "tables.newTables",
     "snapshot.only",
+    "onPositionLost",
+    "schemaChange.resnapshot",
+    "schemaChange.resnapshotMaxRows",
 )
 
 
@@ -36,8 +39,29 @@ def fingerprint(spec: Spec, kind: RunKind) -> str:
     """Changes when a running driver of this kind must be replaced: `field=digest` of each field
     that counts, separated by spaces."""
     left_out = (*_OF_NO_RUN, *RUNS[kind].unread_fields)
-    fields = _fields(spec, spec.model_dump(by_alias=True, mode="json"))
-    return " ".join(f"{path}={_digest(value)}" for path, value in sorted(fields) if not _is_below(path, left_out))
+    fields = dict(_fields(spec, spec.model_dump(by_alias=True, mode="json")))
+    read = [_override(dumped, left_out) for dumped in fields.pop(_OVERRIDES, [])]
+    overrides = [own for own in read if own != _override_of(own["table"])]
+    counted = fields | ({_OVERRIDES: overrides} if overrides else {})
+    return " ".join(
+        f"{path}={_digest(value)}" for path, value in sorted(counted.items()) if not _is_below(path, left_out)
+    )
+
+
+_OVERRIDES = "tables.overrides"
+
+
+def _override(dumped: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
+    """One table's settings without those of its policy that the kind of run does not read."""
+    own = dumped.get("schemaChange") or {}
+    policy = {k: v for k, v in own.items() if v is not None and not _is_below(f"schemaChange.{k}", left_out)}
+    rest = {k: v for k, v in dumped.items() if k != "schemaChange"}
+    return rest | ({"schemaChange": policy} if policy else {})
+
+
+def _override_of(table: str) -> dict[str, Any]:
+    """That of a table for which nothing is set."""
+    return _override(Override.model_validate({"table": table}).model_dump(by_alias=True, mode="json"), ())
 
 
 def changed_fields(before: str, after: str) -> tuple[str, ...]:

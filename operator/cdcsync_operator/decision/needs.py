@@ -18,8 +18,8 @@ from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import CONSISTENT, Status, TableStatus
 
-#: names of tables, each with the resnapshot nonce of its content
-TableNonces = tuple[tuple[str, int], ...]
+#: names of tables, each with the generation of its content
+Generations = tuple[tuple[str, int], ...]
 
 _WHOLE = (WHOLE.to_dict(),)
 
@@ -34,7 +34,7 @@ class Need(StrEnum):
 class Content(IntEnum):
     """The content of a target, as the resource and the live stream see it.
 
-    OUTDATED: of an older nonce than the resource asks for. BEHIND: as it is asked for, but the live
+    OUTDATED: of an older generation than is asked for. BEHIND: as it is asked for, but the live
     stream does not have it. CURRENT: as it is asked for, and in the stream, or no stream lives.
     """
 
@@ -59,12 +59,27 @@ NEEDS: Mapping[TablePhase, tuple[Need, Need, Need]] = {
 }
 
 
+def asked(spec: Spec, table: TableStatus) -> int:
+    """The least generation that the content is to have: the one that it has, or that is being
+    staged; or the one that a stop has made necessary; or, where the user has asked for a new
+    content since this one was begun, the next.
+
+    At least the nonce, because the version before numbered its staged copies by it. Where the user
+    has taken the request back, any content will do that the target has.
+    """
+    decided = table.resnapshot.generation if table.resnapshot else 0
+    nonce = spec.nonce(table.name)
+    if nonce > table.nonce:
+        return max(decided, nonce, table.generation + 1)
+    return max(decided, table.generation if nonce == table.nonce else 0)
+
+
 def content(table: TableStatus, asked: int, streamed: Mapping[str, int] | None) -> Content:
-    """`asked` is the nonce that the resource asks for, `streamed` the tables of the live stream
+    """`asked` is the generation that is asked for, `streamed` the tables of the live stream
     (None: there is none)."""
-    if table.nonce < asked:
+    if table.generation < asked:
         return Content.OUTDATED
-    behind = streamed is not None and streamed.get(table.name, -1) < table.nonce
+    behind = streamed is not None and streamed.get(table.name, -1) < table.generation
     return Content.BEHIND if behind else Content.CURRENT
 
 
@@ -74,27 +89,25 @@ def need(table: TableStatus, asked: int, streamed: Mapping[str, int] | None) -> 
 
 @dataclass(frozen=True)
 class Needs:
-    """The tables of a sync by their need, in order of names, as (name, nonce).
+    """The tables of a sync by their need, in order of names, as (name, generation).
 
-    `unread` have the nonce that their snapshot is to honour; `behind` and `streamable` that of
-    their content, which may be higher than what is asked for: an entry of `spec.resnapshot` that
-    was removed changes nothing. `behind` are those of `streamable` that the live stream does not
-    have.
+    `unread` have the generation that their snapshot is to make; `behind` and `streamable` that of
+    their content. `behind` are those of `streamable` that the live stream does not have.
     """
 
-    unread: TableNonces
-    behind: TableNonces
-    streamable: TableNonces
+    unread: Generations
+    behind: Generations
+    streamable: Generations
 
 
 def needs(spec: Spec, status: Status, streamed: Mapping[str, int] | None) -> Needs:
     """One pass over the tables."""
-    found = [(t, need(t, spec.nonce(t.name), streamed)) for t in status.table_status]
+    found = [(t, need(t, asked(spec, t), streamed)) for t in status.table_status]
     positioned = (Need.CATCH_UP, Need.STREAM)
     return Needs(
-        unread=tuple((t.name, spec.nonce(t.name)) for t, n in found if n is Need.SNAPSHOT),
-        behind=tuple((t.name, t.nonce) for t, n in found if n is Need.CATCH_UP),
-        streamable=tuple((t.name, t.nonce) for t, n in found if n in positioned),
+        unread=tuple((t.name, asked(spec, t)) for t, n in found if n is Need.SNAPSHOT),
+        behind=tuple((t.name, t.generation) for t, n in found if n is Need.CATCH_UP),
+        streamable=tuple((t.name, t.generation) for t, n in found if n in positioned),
     )
 
 
@@ -104,10 +117,10 @@ def assigned(status: Status) -> tuple[TableStatus, ...]:
 
 
 def is_read(spec: Spec, table: TableStatus) -> bool:
-    """Whether the snapshot is complete, with the nonce that is asked for. Of a failed table its
+    """Whether the snapshot is complete, of the generation that is asked for. Of a failed table its
     content decides, not its phase."""
     whole = table.finished == _WHOLE and table.position is not None if table.failed else table.positioned
-    return whole and table.nonce >= spec.nonce(table.name)
+    return whole and table.generation >= asked(spec, table)
 
 
 def has_streamed(tables: Iterable[TableStatus]) -> bool:

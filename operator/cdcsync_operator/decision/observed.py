@@ -37,7 +37,7 @@ class Exit:
 class ObservedRun:
     """A driver as it is found; times are unix seconds.
 
-    `tables` are (name, resnapshot nonce); `stop_asked`: we drained it; `reported_at` None: it has
+    `tables` are (name, least generation); `stop_asked`: we drained it; `reported_at` None: it has
     not reported anything yet; `exit` is set once it ended. `waiting` are reason and words where
     pods of it wait for a node. `flow` is how data flows through a stream, as of its last report
     (None: an older driver, which does not report it). `appeared` counts the matching tables that it
@@ -75,11 +75,12 @@ class ObservedRun:
 @dataclass(frozen=True)
 class ObservedTable:
     """A table that the patterns match: what forbids to capture it (None: nothing), and whether its
-    log has gaps that the user accepted."""
+    log has gaps that the user accepted; `rows` is the source's estimate."""
 
     name: str
     error: CdcError | None = None
     unlogged_cascades: bool = False
+    rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,18 @@ from cdcsync_core.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.status import Restarts, unix_time
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.observed import Exit, ObservedRun
-from cdcsync_operator.decision.runs import is_complete, unfinished
+from cdcsync_operator.decision.runs import is_complete, is_superseded, unfinished
 from cdcsync_operator.decision.situation import Situation
 
 
 def drop_superseded_failures(s: Situation) -> Situation:
-    """What a stream reports of content that is to be replaced keeps no table from its
+    """What a run reports of content that is to be replaced keeps no table from its
     resnapshot."""
-    stream = s.named(RunKind.STREAM)
-    if stream is None or s.changed:
+    if s.changed:
         return s
-    has = dict(stream.tables)
-    failed = [t for t in s.assigned if t.failed and t.run == stream.id]
-    old = [t for t in failed if s.spec.nonce(t.name) > has.get(t.name, -1)]
+    runs = {run.id: run for kind in RunKind if (run := s.named(kind))}
+    failed = [t for t in s.assigned if t.failed and t.run in runs]
+    old = [t for t in failed if is_superseded(s, runs[t.run], t)]
     return s.with_tables([t.model_copy(update=_PENDING) for t in old])
 
 
@@ -68,7 +67,7 @@ def _record_exit(s: Situation, run: ObservedRun, outcome: Exit, lasted: float) -
     if run.stop_asked:
         return s.with_(drained=s.drained | {run.kind})
     if outcome.code in (ExitCode.USER_MUST_ACT, ExitCode.USAGE) and not s.may_regain(outcome.reason):
-        return _record_permanent_failure(s, run, outcome)
+        return _record_permanent_failure(s, run, outcome, lasted)
     if (outcome.code == ExitCode.DONE or run.kind is RunKind.SNAPSHOT) and is_complete(s, run):
         return s  # a snapshot that has read all may be lost while it ends
     reason = outcome.reason or Reason.DRIVER_LOST.value
@@ -76,12 +75,15 @@ def _record_exit(s: Situation, run: ObservedRun, outcome: Exit, lasted: float) -
     return s.failing_transiently(reason, outcome.message or unexplained, lasted)
 
 
-def _record_permanent_failure(s: Situation, run: ObservedRun, outcome: Exit) -> Situation:
+def _record_permanent_failure(s: Situation, run: ObservedRun, outcome: Exit, lasted: float) -> Situation:
     """Stops the tables that the run had not finished; with the stream, or where nothing else is
     streamed, the sync."""
     stopped = unfinished(s, run)
     if not stopped and any(t.name in run.names for t in s.status.table_status):
         return s
+    if outcome.reason == Reason.POSITION_LOST.value and s.spec.on_position_lost == "resnapshot":
+        # the next run finds for each table whether its position is lost
+        return s.failing_transiently(outcome.reason, outcome.message, lasted)
     others_stream = s.stream is not None or s.streamed_without(frozenset(t.name for t in stopped))
     if run.kind is RunKind.STREAM or not others_stream:
         return s.with_(permanent_failure=(outcome.reason or Reason.INTERNAL_ERROR.value, outcome.message))

@@ -12,7 +12,9 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, only_tables, unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
+from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
+from cdcsync_operator.decision.resnapshots import prompt_of, refuse_large
 from cdcsync_operator.decision.situation import Situation, is_revocable
 
 #: seconds between two preflights of a source that is ready (new tables, changed settings) and of
@@ -35,13 +37,14 @@ def apply_preflight(s: Situation) -> Situation:
     if any(omits_a_table(s, run) for run in s.live):
         return s
     recovered = s.status.phase is Phase.FAILED and s.was_unready and not s.is_exhausted
-    asked = s.changed or recovered or not s.assigned
+    everything = s.changed or recovered or not s.assigned
     after = _reset_failures(s) if s.changed else s
     if s.changed or recovered:
         after = after.with_status(phase=Phase.PENDING)
     status = after.status.with_(source=s.preflight.source, observed_generation=s.generation)
     appeared = _may_capture_new_tables(after)
-    return s.with_(status=resolve(s.spec, status, s.preflight.tables, asked=asked, appeared=appeared))
+    resolved = resolve(s.spec, status, s.preflight.tables, asked=everything, appeared=appeared)
+    return refuse_large(s.with_(status=resolved))
 
 
 def _may_capture_new_tables(s: Situation) -> bool:
@@ -72,7 +75,7 @@ def omits_a_table(s: Situation, run: ObservedRun) -> bool:
     has, omitted = dict(run.tables), {TablePhase.PENDING, TablePhase.SNAPSHOTTING}
     if s.changed:
         omitted.add(TablePhase.FAILED)
-    return any(t.phase in omitted and s.spec.nonce(t.name) <= has.get(t.name, -1) for t in s.assigned)
+    return any(t.phase in omitted and asked(s.spec, t) <= has.get(t.name, -1) for t in s.assigned)
 
 
 def _apply_failures(s: Situation, preflight: PreflightResult) -> Situation:
@@ -107,14 +110,22 @@ def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
 
 
 def _prompt(s: Situation) -> str:
-    """Changes when the stream has met tables that appeared, or may be gone; empty where it has met
-    neither."""
+    """Changes when the stream has met tables that appeared, or may be gone, and when a resnapshot
+    waits for a definition; empty where nothing of this has happened."""
+    seen, waiting = _seen_by_stream(s), prompt_of(s.spec, s.assigned)
+    return f"{seen}\n{waiting}" if seen or waiting else ""
+
+
+def _seen_by_stream(s: Situation) -> str:
     stream = s.named(RunKind.STREAM)
     if stream is None:
         return ""
     appeared = stream.appeared if s.spec.tables.new_tables == "capture" else 0
-    stopped = sum(t.failed and t.reason == Reason.SCHEMA_CHANGE_REFUSED.value for t in s.assigned)
+    stopped = sum(t.failed and t.reason in _MAY_BE_GONE for t in s.assigned)
     return f"{stream.id}:{appeared}:{stopped}" if appeared or stopped else ""
+
+
+_MAY_BE_GONE = (Reason.SCHEMA_CHANGE_REFUSED.value, Reason.SCHEMA_CHANGE_PENDING.value)
 
 
 def _interval(s: Situation, preflight: PreflightResult) -> float:

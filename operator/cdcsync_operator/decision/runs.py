@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import TableStatus
-from cdcsync_operator.decision.needs import Need, TableNonces
+from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState
+from cdcsync_operator.decision.resnapshots import waiting_for_definition
 from cdcsync_operator.decision.situation import Situation
 
 
@@ -25,7 +26,7 @@ class WantedRun:
     """A run that should exist: `id` is that of the one which is to go on, empty for a new one."""
 
     kind: RunKind
-    tables: TableNonces
+    tables: Generations
     stop_at: str = ""
     id: str = ""
 
@@ -48,7 +49,7 @@ class RunRule:
     during: TablePhase
     after: TablePhase
     unread_fields: tuple[str, ...]
-    wanted: Callable[[Situation], tuple[TableNonces, str]]
+    wanted: Callable[[Situation], tuple[Generations, str]]
     finished: Callable[[ObservedRun, TableStatus], bool]
     gives_way: Callable[[Situation, ObservedRun], str] = lambda _, __: ""
     begins: bool = False
@@ -59,7 +60,14 @@ class RunRule:
 def is_complete(s: Situation, run: ObservedRun) -> bool:
     """Whether a run that ended has done all that such a run can do."""
     names, finished = run.names, RUNS[run.kind].finished
-    return all(t.failed or finished(run, t) for t in s.assigned if t.name in names)
+    tables = [t for t in s.assigned if t.name in names]
+    return all(t.failed or is_superseded(s, run, t) or finished(run, t) for t in tables)
+
+
+def is_superseded(s: Situation, run: ObservedRun, table: TableStatus) -> bool:
+    """Whether another content than the run's is asked for by now: the table is another run's to
+    make."""
+    return asked(s.spec, table) > dict(run.tables).get(table.name, -1)
 
 
 def unfinished(s: Situation, run: ObservedRun) -> list[TableStatus]:
@@ -69,24 +77,26 @@ def unfinished(s: Situation, run: ObservedRun) -> list[TableStatus]:
     tables = [t for t in s.assigned if t.name in run.names and not t.failed]
     if RUNS[run.kind].serves is not Need.SNAPSHOT:
         return [t for t in tables if t.name not in unread]
-    return [t for t in tables if t.name in unread and not has_read(run, t)]
+    return [t for t in tables if t.name in unread and not has_read(run, t) and not is_superseded(s, run, t)]
 
 
 # ---- snapshot
 
 
-def _snapshot(s: Situation) -> tuple[TableNonces, str]:
-    return s.needs.unread, ""
+def _snapshot(s: Situation) -> tuple[Generations, str]:
+    """Not of a table whose definition is still to be read."""
+    waiting = waiting_for_definition(s)
+    return tuple((name, generation) for name, generation in s.needs.unread if name not in waiting), ""
 
 
 def has_read(run: ObservedRun, table: TableStatus) -> bool:
-    return table.positioned and table.nonce >= dict(run.tables)[table.name]
+    return table.positioned and table.generation >= dict(run.tables)[table.name]
 
 
 # ---- stream
 
 
-def _stream(s: Situation) -> tuple[TableNonces, str]:
+def _stream(s: Situation) -> tuple[Generations, str]:
     """Not while a catch-up lives, which it would overtake."""
     catch_up = s.named(RunKind.CATCH_UP)
     alone = catch_up is None or not catch_up.live
@@ -95,7 +105,7 @@ def _stream(s: Situation) -> tuple[TableNonces, str]:
 
 def _stopped_or_taken_over(run: ObservedRun, table: TableStatus) -> bool:
     """A stream ends by itself only when this holds for all its tables."""
-    return not table.positioned or table.nonce > dict(run.tables)[table.name]
+    return not table.positioned or table.generation > dict(run.tables)[table.name]
 
 
 def _is_joined(s: Situation, stream: ObservedRun) -> str:
@@ -108,7 +118,7 @@ def _is_joined(s: Situation, stream: ObservedRun) -> str:
 # ---- catch-up
 
 
-def _catch_up(s: Situation) -> tuple[TableNonces, str]:
+def _catch_up(s: Situation) -> tuple[Generations, str]:
     """Tables that have a position and are not in the stream, to where that is now."""
     stream, position = s.stream, s.status.position
     if stream is None or stream.state is not RunState.RUNNING or not position or not position.get("file"):
@@ -125,7 +135,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.SNAPSHOT,
         during=TablePhase.SNAPSHOTTING,
         after=TablePhase.CATCHING_UP,
-        unread_fields=("stream", "source.serverId", "source.heartbeatInterval"),
+        unread_fields=("stream", "source.serverId", "source.heartbeatInterval", "schemaChange"),
         wanted=_snapshot,
         finished=has_read,
         begins=True,

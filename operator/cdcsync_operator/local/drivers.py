@@ -130,7 +130,7 @@ class LocalDrivers:
         files = self._files(action.id)
         files.plan.mkdir(parents=True, exist_ok=True)
         inbox = _Inbox(self.clock)
-        assignments = tuple(self._assignments(action, inbox))
+        assignments = tuple(self._assignments(resource, action, inbox))
         self._drop_old_logs()
 
         def write_config(report_fd: int) -> None:
@@ -183,12 +183,12 @@ class LocalDrivers:
     def _files(self, run: str) -> RunFiles:
         return RunFiles(self.folder.runs / run, self.log_of(run))
 
-    def _assignments(self, action: StartRun, inbox: _Inbox) -> Iterator[TableAssignment]:
+    def _assignments(self, resource: CdcSync, action: StartRun, inbox: _Inbox) -> Iterator[TableAssignment]:
         """The tables with their definitions; one whose definition is not known is reported
         in the driver's stead."""
-        for name, nonce in action.tables:
+        for name, generation in action.tables:
             try:
-                yield TableAssignment(self.table(name), nonce)
+                yield TableAssignment(self.table(name), resource.spec.nonce(name), generation)
             except CdcError as error:
                 inbox.put(Report(action.id, tables=[failed_table(name, error)]))
 

@@ -165,7 +165,7 @@ def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[Tabl
 def _frontier(status: Status, assignment: TableAssignment) -> Bound:
     """The plan of a resnapshot begins at the table's first key."""
     entry = status.table(str(assignment.table.id))
-    if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.nonce != assignment.nonce:
+    if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.generation != assignment.generation:
         return None
     finished = Intervals.from_list(list(entry.finished))
     return None if finished.complete else finished.frontier

@@ -51,8 +51,11 @@ class Reconciler:
             self._current = self._written = stored
         observed = self._observe(self._current, closing=closing)
         decision = decide(resource, observed, self.clock())
+        decided = bool(_resnapshots(decision.status) - _resnapshots(self._current))
         self._current = decision.status
-        self._write(urgent=any(isinstance(a, StartRun) for a in decision.actions))
+        self._write(urgent=decided or any(isinstance(a, StartRun) for a in decision.actions))
+        if decided:
+            gate("resnapshot-decided")
         self._act_on_all(resource, decision)
         return decision
 
@@ -105,3 +108,8 @@ class Reconciler:
             self.drivers.stop(action)
         elif isinstance(action, ForgetRun):
             self.drivers.forget(action)
+
+
+def _resnapshots(status: Status) -> frozenset[tuple[str, int]]:
+    """The resnapshots that were decided without the user, by table and generation."""
+    return frozenset((t.name, t.resnapshot.generation) for t in status.table_status if t.resnapshot)

@@ -66,7 +66,7 @@ def outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOu
         resource.metadata.generation,
         time.time(),
         found.failures,
-        tuple(ObservedTable(str(t.id), t.error, t.unlogged_cascades) for t in found.tables),
+        tuple(ObservedTable(str(t.id), t.error, t.unlogged_cascades, t.rows) for t in found.tables),
         found.warnings,
         found.facts.to_dict() if found.facts else {},
         sink.errors,

@@ -39,7 +39,7 @@ SHARD_BYTES = 2**19
 LEAST_TABLES = 62
 _TOO_LARGE = (http.client.REQUEST_ENTITY_TOO_LARGE, http.client.UNPROCESSABLE_ENTITY)
 #: what of a table's entry is more than progress
-_SIGNIFICANT = ("phase", "reason", "nonce")
+_SIGNIFICANT = ("phase", "reason", "generation")
 
 
 class PodReporter:

@@ -68,6 +68,7 @@ def _parts_of(state: TableState) -> TableParts:
         "rows": state.rows,
         "nulledDates": state.nulled_dates,
         "nonce": state.resnapshot_nonce,
+        "generation": state.generation,
         "position": state.position.to_dict() if state.position else None,
     }
 

@@ -314,7 +314,7 @@ class Sink(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def target(self, table: TableId, *, generation: int = 0) -> Target:
-        """A table's target, or (`generation`, a resnapshot nonce above 0) the staged copy that a
+        """A table's target, or (`generation` above 0) the staged copy of that generation, which a
         resnapshot fills."""
         ...
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cdcsync_core.chunk import Split
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.lineage import Lineage
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
@@ -32,6 +34,8 @@ class SnapshotTable:
     state: TableState
     feed: PlanFeed
     published: bool
+    #: generations that were begun and given up since that which is published
+    abandoned: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,14 +57,15 @@ class SnapshotTable:
         epoch = max(epoch, found.epoch + 1) if found else epoch
 
         def build(found: TableState) -> Commit | None:
-            if found.resnapshot_nonce >= fresh.resnapshot_nonce:
+            if found.generation >= fresh.generation:
                 return None
             return Commit(replace(fresh, epoch=epoch, commit_number=found.commit_number + 1), Replace(staged))
 
         gate("before-publish")
         self.state = self.main.commit(epoch, build)
         gate("published")
-        self.sink.discard(self.assignment.table.id, self.assignment.nonce)
+        for generation in (*self.abandoned, fresh.generation):
+            self.sink.discard(self.assignment.table.id, generation)
         self.published = True
 
 
@@ -74,15 +79,62 @@ def open_table(
     """
     table = assignment.table
     first = TableState(
-        Identity(sync, lineage, str(table.id)), table, TargetSchema.of(table), epoch, resnapshot_nonce=assignment.nonce
+        Identity(sync, lineage, str(table.id)),
+        table,
+        TargetSchema.of(table),
+        epoch,
+        resnapshot_nonce=assignment.nonce,
+        generation=max(assignment.generation, assignment.nonce),
     )
     main = sink.target(table.id)
     found = main.last_commit()
-    again = found is not None and assignment.nonce > found.resnapshot_nonce
-    if found is not None and 0 < assignment.nonce == found.resnapshot_nonce:
-        sink.discard(table.id, assignment.nonce)  # a run that died after the publication left its log
-    target = sink.target(table.id, generation=assignment.nonce) if again else main
-    state = target.prepare(first)
+    if found is None or _satisfies(found, assignment):
+        if found is not None and found.generation > 0:
+            sink.discard(table.id, found.generation)  # of a run that died after the publication
+        if found is not None:
+            _refuse_other_lineage(found, first)
+        target, state, published = main, main.prepare(first), True
+    else:
+        target, state = _staged_copy(sink, first, found)
+        published = False
     feed.table, feed.planned_before, feed.frontier = state.capture, state.splits, state.finished.frontier
     gate("table-prepared")
-    return SnapshotTable(assignment, sink, main, target, state, feed, published=not again)
+    abandoned = () if published or found is None else tuple(range(found.generation + 1, state.generation))
+    return SnapshotTable(assignment, sink, main, target, state, feed, published, abandoned)
+
+
+def _refuse_other_lineage(found: TableState, wanted: TableState) -> None:
+    """Content of this very copy from another server's binlog: its position is lost (R6)."""
+    mine, theirs = found.identity, wanted.identity
+    if mine != theirs and replace(mine, lineage=theirs.lineage) == theirs:
+        raise fail(
+            Reason.POSITION_LOST,
+            f"the target is of the binlog {mine.lineage.newest}, and the server's is {theirs.lineage.newest}",
+            needed="the server that the target was copied from",
+            remedy=resnapshot(theirs.table),
+            table=theirs.table,
+        )
+
+
+def _satisfies(found: TableState, assignment: TableAssignment) -> bool:
+    return found.resnapshot_nonce >= assignment.nonce and found.generation >= assignment.generation
+
+
+def _staged_copy(sink: Sink, first: TableState, found: TableState) -> tuple[Target, TableState]:
+    """The staged copy that is to be filled: one that was begun goes on, unless it was begun before
+    the user asked again.
+
+    The number of one that is given up is never used again, because the run that filled it may live
+    yet. It follows from what is in the sink, so every later run finds the same copy.
+    """
+    nonce = max(first.resnapshot_nonce, found.resnapshot_nonce)
+    generation = max(first.generation, found.generation + 1)
+    while True:
+        fresh = replace(first, resnapshot_nonce=nonce, generation=generation)
+        target = sink.target(first.capture.id, generation=generation)
+        begun = target.last_commit()
+        if begun is None or begun.resnapshot_nonce >= nonce:
+            if begun is not None:
+                _refuse_other_lineage(begun, fresh)
+            return target, target.prepare(fresh)
+        generation += 1

@@ -264,7 +264,7 @@ class Applier:
         committed long ago: an idle table's position is committed only now and then.
         """
         known, position = table.state.position, state.position
-        if state.resnapshot_nonce != table.state.resnapshot_nonce:
+        if state.generation != table.state.generation:
             table.handed_over = True
         elif position is None or known is None or not position.includes(known):
             raise fail(
@@ -288,4 +288,4 @@ def _was_resnapshot(table: StreamTable) -> bool:
         found = table.target.last_commit()
     except PermanentError:
         return False
-    return found is not None and found.resnapshot_nonce > table.state.resnapshot_nonce
+    return found is not None and found.generation > table.state.generation

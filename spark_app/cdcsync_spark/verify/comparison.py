@@ -128,7 +128,7 @@ class Comparison:
         subject.candidates = found
         subject.position = str(opened.position)
         subject.suspect = Suspect(
-            table, self.sink.target(subject.id), state.resnapshot_nonce, digesters, found.keys, found.digests
+            table, self.sink.target(subject.id), state.generation, digesters, found.keys, found.digests
         )
 
     def _open(self, subject: _Subject) -> Opened | None:

@@ -46,7 +46,7 @@ class Suspect:
 
     table: Capture
     target: Target
-    nonce: int
+    generation: int
     digesters: Digesters
     keys: pa.Table
     digests: Digests
@@ -224,7 +224,7 @@ def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:
 def refuse_replaced(suspect: Suspect, snapshot: TargetSnapshot) -> None:
     """A target that was resnapshot meanwhile is another table."""
     state = snapshot.state
-    if state.resnapshot_nonce != suspect.nonce or state.capture != suspect.table or state.position is None:
+    if state.generation != suspect.generation or state.capture != suspect.table or state.position is None:
         raise fail(
             Reason.INTERNAL_ERROR,
             "the table was resnapshot while it was compared",

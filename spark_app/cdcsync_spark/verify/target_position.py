@@ -69,7 +69,7 @@ def position_of(state: TableState, status: Status, name: str) -> Position:
     since."""
     position, entry = state.position, status.table(name)
     assert position is not None
-    if entry is None or entry.phase not in CONSISTENT or entry.nonce != state.resnapshot_nonce:
+    if entry is None or entry.phase not in CONSISTENT or entry.generation != state.generation:
         return position
     for passed in status.covered_positions(entry):
         position = position.join(position_from_dict(passed))

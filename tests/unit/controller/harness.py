@@ -64,6 +64,7 @@ class ControllerHarness:
     sink_errors: tuple[Any, ...] = ()
     sink_unchecked: str = ""
     table_errors: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
     closing: bool = False
     log: list[Action] = field(default_factory=list)
 
@@ -83,7 +84,7 @@ class ControllerHarness:
 
     def _do(self, action: Action) -> None:
         if isinstance(action, RunPreflight):
-            found = tuple(ObservedTable(t, self.table_errors.get(t)) for t in self.tables)
+            found = tuple(ObservedTable(t, self.table_errors.get(t), rows=self.rows.get(t, 0)) for t in self.tables)
             self.preflight = PreflightResult(
                 action.generation,
                 self.now,

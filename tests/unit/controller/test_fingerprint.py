@@ -62,8 +62,12 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.delta.historyColumns.seq": ("n", ALL),
     "sink.delta.historyColumns.position": ("place", ALL),
     "sink.delta.historyColumns.gtid": ("gtid", ALL),
-    "schemaChange.behavior": None,
-    "onPositionLost": None,
+    "schemaChange.behavior": ("evolve", FLOWING),
+    "schemaChange.droppedColumns": ("drop", FLOWING),
+    "schemaChange.emptied": ("fail", FLOWING),
+    "schemaChange.resnapshot": ("ask", NOTHING),
+    "schemaChange.resnapshotMaxRows": (7, NOTHING),
+    "onPositionLost": ("resnapshot", NOTHING),
     "driver.cores": (2, ALL),
     "driver.memory": ("4Gi", ALL),
     "driver.serviceAccountName": ("cloud", ALL),
@@ -116,6 +120,24 @@ def test_a_run_of_an_older_version_is_not_replaced_for_a_field_that_it_did_not_k
     assert "restartNonce" not in fingerprint(spec, RunKind.STREAM)
     assert fingerprint(spec, RunKind.STREAM) == fingerprint(_changed("restartNonce", 0), RunKind.STREAM)
     assert "" in changed_fields("0123456789abcdef", fingerprint(spec, RunKind.STREAM))
+
+
+@pytest.mark.parametrize(
+    ("policy", "kinds"),
+    [
+        ({"resnapshot": "ask", "resnapshotMaxRows": 7}, NOTHING),
+        ({"behavior": "evolve"}, FLOWING),
+        ({"droppedColumns": "drop"}, FLOWING),
+    ],
+)
+def test_the_policy_of_one_table_starts_those_runs_again_that_read_it(
+    policy: dict[str, Any], kinds: frozenset[RunKind]
+) -> None:
+    before = resource().spec
+    after = _changed("tables.overrides", [{"table": "shop.a", "schemaChange": policy}])
+    assert {k for k in RunKind if fingerprint(before, k) != fingerprint(after, k)} == kinds
+    assert after.schema_change_of("shop.a") != before.schema_change_of("shop.a")
+    assert after.schema_change_of("shop.b") == before.schema_change_of("shop.b")
 
 
 def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:

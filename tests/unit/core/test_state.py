@@ -114,6 +114,7 @@ def test_a_state_comes_back_from_its_commit(position: Position | None) -> None:
         low=position,
         position=position,
         resnapshot_nonce=2,
+        generation=2,
     )
     assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 

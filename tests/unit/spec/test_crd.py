@@ -29,7 +29,7 @@ REQUIRED_BY_THE_MODEL_ONLY = {
 #: left to the model, so that an empty reference stays empty
 DEFAULT_BY_THE_MODEL_ONLY = {"source.tls.caSecretRef.key"}
 #: the same language of table names; `(?s)` is not a pattern of JSON schema
-SAME_PATTERN = {r"(?s)^.+\..+$": r"^[\s\S]+\.[\s\S]+$"}
+SAME_PATTERN = {r"(?s)^.+\..+$": r"^[\s\S]+\.[\s\S]+$", r"(?s)^(.+\..+)?$": r"^([\s\S]+\.[\s\S]+)?$"}
 
 
 def version() -> dict[str, Any]:

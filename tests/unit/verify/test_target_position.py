@@ -28,6 +28,7 @@ STATE = TableState(
     TargetSchema.of(TABLE),
     1,
     resnapshot_nonce=1,
+    generation=1,
     finished=Intervals().add(WHOLE),
     low=at(100),
     position=at(100),
@@ -44,7 +45,7 @@ RUNNING = Status(runs=Runs(stream=RunRef(id="t-2", epoch=2)), position=at(300).t
         ({"run": "c-3"}, 200),
         ({"phase": TablePhase.FAILED}, 100),
         # it was read again since
-        ({"nonce": 0}, 100),
+        ({"nonce": 0, "generation": 0}, 100),
     ],
 )
 def test_a_target_has_what_its_stream_has_passed(change: dict[str, object], offset: int) -> None:

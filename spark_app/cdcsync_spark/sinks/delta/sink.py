@@ -5,8 +5,8 @@ How a commit is made is in `sinks.delta.commit`; here is where tables lie, how t
 how they are read. A table's first entry, with its first state, is written like any other: only if
 there is none yet.
 
-A staged copy lies in `_resnapshot-<nonce>/` below its table and is a Delta table of its own; its
-publication is one commit of the main table that names the copy's files where they lie.
+A staged copy lies in `_resnapshot-<generation>/` below its table and is a Delta table of its own;
+its publication is one commit of the main table that names the copy's files where they lie.
 """
 
 from __future__ import annotations

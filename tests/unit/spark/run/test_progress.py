@@ -29,6 +29,7 @@ STATE = TableState(
     rows=7,
     nulled_dates=2,
     resnapshot_nonce=3,
+    generation=3,
 )
 
 

@@ -475,7 +475,7 @@ def test_the_content_of_another_servers_log_is_not_continued(world: World) -> No
     world.run({"orders": 3})
     world.lineage = world.source.lineage = Lineage.of("mariadb:2")
     refused = world.run({"orders": 3}).failed["shop.orders"]
-    assert refused.reason is Reason.SINK_CONFLICT
+    assert refused.reason is Reason.POSITION_LOST
     assert "spec.resnapshot: [{table: shop.orders" in refused.remedy
 
 

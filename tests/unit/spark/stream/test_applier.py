@@ -133,7 +133,13 @@ def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoc
         epoch,
         lambda found: Commit(
             replace(
-                found, epoch=epoch, commit_number=found.commit_number + 1, resnapshot_nonce=5, low=older, position=older
+                found,
+                epoch=epoch,
+                commit_number=found.commit_number + 1,
+                resnapshot_nonce=5,
+                generation=5,
+                low=older,
+                position=older,
             ),
             Replace(()),
         ),

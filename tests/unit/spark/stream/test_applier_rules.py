@@ -58,6 +58,7 @@ def state(name: str, position: Position, *, epoch: int = 1, nonce: int = 0, high
         TargetSchema.of(definition(name)),
         epoch,
         resnapshot_nonce=nonce,
+        generation=nonce,
         finished=done,
         low=position,
         high=at(high),

@@ -1,0 +1,148 @@
+"""Resnapshots that follow without the user's request: of tables that stopped at a change of their
+definition which cannot be followed, and of tables whose position is lost.
+
+Theory of operation. A stop that a resnapshot cures becomes a decision in the table's status: the
+next generation, and why. The table waits (`Pending`) until a preflight that was asked for after the
+decision has read its definition; then a snapshot run stages the new generation beside the old
+content, and from there on it is a resnapshot like one that the user asked for.
+
+Why it is right: the decision is written before anything is done for it, so an operator that dies
+finds it again; a status that is lost loses it, and the run that meets the same stop brings it back.
+The number of the generation is above all that the status knows, so what was staged under another
+definition is never continued. It is bounded: at most three decisions an hour for each table, and
+none for a table that is larger than its policy allows; then the user is asked. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+
+from cdcsync_core.errors import Reason, message_parts
+from cdcsync_core.remedies import resnapshot
+from cdcsync_core.run import TablePhase
+from cdcsync_core.spec import Spec
+from cdcsync_core.status import ResnapshotStatus, TableStatus, unix_time, utc
+from cdcsync_operator.decision.needs import asked
+from cdcsync_operator.decision.observed import PreflightResult
+from cdcsync_operator.decision.situation import Situation
+
+#: decisions for one table within `PERIOD` seconds
+MAX_DECISIONS = 3
+PERIOD = 3600.0
+
+_CHANGED, _LOST = Reason.SCHEMA_CHANGE_REFUSED.value, Reason.POSITION_LOST.value
+
+
+def cures(spec: Spec, table: str, reason: str) -> bool:
+    """Whether a stop for this reason is cured by a resnapshot without the user."""
+    if reason == _LOST:
+        return spec.on_position_lost == "resnapshot"
+    return reason == _CHANGED and spec.schema_change_of(table).resnapshots
+
+
+def awaits(spec: Spec, table: TableStatus) -> bool:
+    """Whether a resnapshot was decided that no run has begun yet."""
+    decided = table.resnapshot
+    if table.phase is not TablePhase.PENDING or decided is None or spec.nonce(table.name) > table.nonce:
+        return False
+    return decided.generation == asked(spec, table) > table.generation
+
+
+# ---- what a stop becomes
+
+
+def decide_resnapshots(s: Situation) -> Situation:
+    """With the tables that runs have stopped, and that a resnapshot cures, waiting for one."""
+    stopped = [t for t in s.assigned if t.failed and t.run and cures(s.spec, t.name, t.reason)]
+    asking = [t for t in s.assigned if t.failed and t.run and _is_to_ask(s.spec, t)]
+    return s.with_tables([*(_decided(s, t) for t in stopped), *(_asking(t, _BY_POLICY) for t in asking)])
+
+
+_BY_POLICY = "spec.schemaChange.resnapshot is ask"
+
+
+def _is_to_ask(spec: Spec, table: TableStatus) -> bool:
+    policy = spec.schema_change_of(table.name)
+    return table.reason == _CHANGED and policy.behavior == "evolve" and policy.resnapshot == "ask"
+
+
+def _decided(s: Situation, table: TableStatus) -> TableStatus:
+    recent = tuple(t for t in (table.resnapshot.at if table.resnapshot else ()) if _is_recent(t, s.now))
+    if len(recent) >= MAX_DECISIONS:
+        return _asking(table, f"it was resnapshotted {len(recent)} times within an hour")
+    decided = ResnapshotStatus(
+        generation=max(asked(s.spec, table), table.generation) + 1,
+        reason=table.reason,
+        message=table.message,
+        at=(*recent, utc(s.now)),
+    )
+    waiting = {"phase": TablePhase.PENDING, "reason": "", "message": ""}
+    return table.model_copy(update=waiting | {"resnapshot": decided})
+
+
+def _is_recent(stamp: str, now: float) -> bool:
+    at = unix_time(stamp)
+    return at is not None and now - at < PERIOD
+
+
+def _asking(table: TableStatus, why: str) -> TableStatus:
+    """Stopped until the user acts: the remedy is the one of a sync that resnapshots nothing by
+    itself. A table whose position is lost keeps that reason.
+
+    No decision is left, so that a change of the resource begins with what the target has: the run
+    that meets the stop again brings the question up under the policy that there is by then.
+    """
+    decided = table.resnapshot or ResnapshotStatus()
+    reason, message = (table.reason, table.message) if table.failed else (decided.reason, decided.message)
+    asking = Reason.POSITION_LOST if reason == _LOST else Reason.SCHEMA_CHANGE_PENDING
+    found = message_parts(message)["found"]
+    update = {
+        "phase": TablePhase.FAILED,
+        "reason": asking.value,
+        "message": f"{found}; needed: a resnapshot, which waits for you because {why}; remedy: {resnapshot(table.name)}",
+        "resnapshot": ResnapshotStatus(at=decided.at),
+    }
+    return table.model_copy(update=update)
+
+
+# ---- what a preflight says of them
+
+
+def prompt_of(spec: Spec, tables: tuple[TableStatus, ...]) -> str:
+    """The resnapshots that wait for a definition, as the last line of what a preflight is asked
+    with; empty where none does."""
+    waiting = sorted((t.name, t.resnapshot.generation) for t in tables if t.resnapshot and awaits(spec, t))
+    return json.dumps(waiting) if waiting else ""
+
+
+def is_read_since(table: TableStatus, preflight: PreflightResult | None) -> bool:
+    """Whether the preflight was asked for after the table's resnapshot was decided, and passed."""
+    if preflight is None or preflight.failures:
+        return False
+    _, _, waiting = preflight.prompt.rpartition("\n")
+    assert table.resnapshot is not None
+    return [table.name, table.resnapshot.generation] in (json.loads(waiting) if waiting else [])
+
+
+def waiting_for_definition(s: Situation) -> frozenset[str]:
+    """The tables that no snapshot run may begin yet."""
+    return frozenset(t.name for t in s.assigned if awaits(s.spec, t) and not is_read_since(t, s.preflight))
+
+
+def refuse_large(s: Situation) -> Situation:
+    """With the tables asking that are larger than their policy allows. A position that is lost has
+    no such bound: the sync's user has decided for all tables."""
+    rows = {t.name: t.rows for t in s.preflight.tables} if s.preflight else {}
+    large = [t for t in s.assigned if awaits(s.spec, t) and is_read_since(t, s.preflight) and _is_large(s, t, rows)]
+    return s.with_tables([_too_large(s, t, rows[t.name]) for t in large])
+
+
+def _is_large(s: Situation, table: TableStatus, rows: dict[str, int]) -> bool:
+    assert table.resnapshot is not None
+    bounded = table.resnapshot.reason == _CHANGED
+    return bounded and rows.get(table.name, 0) > s.spec.schema_change_of(table.name).resnapshot_max_rows
+
+
+def _too_large(s: Situation, table: TableStatus, rows: int) -> TableStatus:
+    most = s.spec.schema_change_of(table.name).resnapshot_max_rows
+    return _asking(table, f"it has about {rows} rows and spec.schemaChange.resnapshotMaxRows is {most}")

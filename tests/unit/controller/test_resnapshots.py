@@ -1,0 +1,298 @@
+"""Resnapshots that the controller decides by itself: of tables whose change cannot be followed, and
+of tables whose position is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status import Phase, Status, TableStatus
+from unit.controller.harness import WHOLE, ControllerHarness, place, resource
+
+SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
+EVOLVE = {"schemaChange": {"behavior": "evolve"}}
+MESSAGE = "shop.b: a statement that may change the table: ALTER; needed: no DDL; remedy: resnapshot"
+
+
+def stopped(generation: int = 0, reason: str = "SchemaChangeRefused") -> dict[str, Any]:
+    return {"name": "shop.b", "phase": "Failed", "reason": reason, "message": MESSAGE, "generation": generation}
+
+
+def flowing(*, names: tuple[str, ...] = ("shop.a", "shop.b"), rows: int = 10, **spec: Any) -> ControllerHarness:
+    world = ControllerHarness(names, resource(**spec), rows=dict.fromkeys(names, rows))
+    world.to_streaming()
+    return world
+
+
+def entry(world: ControllerHarness, name: str = "shop.b") -> TableStatus:
+    found = world.status.table(name)
+    assert found is not None
+    return found
+
+
+def read(world: ControllerHarness, generation: int, *names: str) -> None:
+    """The snapshot run has published that generation."""
+    whole = {"finished": WHOLE, "low": place(300), "high": {"file": place(0)["file"], "offset": 310}}
+    more = {"phase": "CatchingUp", "position": place(300), "generation": generation, "nonce": 0}
+    world.say(SNAPSHOT, tables=[{"name": name, **whole, **more} for name in names or ("shop.b",)])
+
+
+def wait_for_definition(world: ControllerHarness) -> None:
+    """At most as long as two preflights are apart."""
+    world.steps(12)
+
+
+def test_a_table_that_cannot_be_followed_is_resnapshotted_beside_the_stream() -> None:
+    world = flowing(**EVOLVE)
+    stream = world.live(STREAM).id
+    world.say(STREAM, tables=[stopped()])
+    world.step()
+    assert entry(world).phase is TablePhase.PENDING
+    assert world.condition("Consistent") == ("False", "Resnapshotting")
+    assert world.status.condition("Stalled").status == "False"
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+    assert (world.live(STREAM).id, world.live(STREAM).stop_asked) == (stream, False)
+    read(world, 1)
+    world.end(SNAPSHOT)
+    world.steps()
+    assert world.live(CATCH_UP).tables == (("shop.b", 1),)
+    world.end(CATCH_UP)
+    world.step()
+    world.end(STREAM)
+    world.steps()
+    assert dict(world.live(STREAM).tables) == {"shop.a": 0, "shop.b": 1}
+    world.flow("shop.a", "shop.b", offset=400)
+    world.steps()
+    assert world.condition("Consistent") == ("True", "Consistent")
+    assert not entry(world).is_resnapshotted
+
+
+def test_nothing_is_read_before_a_preflight_that_was_asked_for_after_the_stop() -> None:
+    """What an earlier one found of the table is its definition before the statement."""
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    world.step()
+    asked = world.preflight
+    assert asked is not None
+    world.preflight = replace(asked, prompt="")
+    world.steps()
+    assert SNAPSHOT.value not in world.kinds()
+    wait_for_definition(world)
+    assert SNAPSHOT.value in world.kinds()
+
+
+def test_a_sync_of_one_table_goes_on_too() -> None:
+    """Its stream has ended with all its tables."""
+    world = flowing(names=("shop.b",), **EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    world.step()
+    world.end(STREAM, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(world)
+    assert world.status.phase is not Phase.FAILED
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+    read(world, 1)
+    world.end(SNAPSHOT)
+    world.steps()
+    assert world.live(STREAM).tables == (("shop.b", 1),)
+
+
+def test_a_first_snapshot_begins_again_under_the_new_definition() -> None:
+    world = ControllerHarness(("shop.b",), resource(**EVOLVE))
+    world.steps()
+    world.say(SNAPSHOT, tables=[stopped()])
+    world.step()
+    world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+    assert entry(world).resnapshot.at == (entry(world).resnapshot.at[0],), "one stop is one decision"  # type: ignore[union-attr]
+
+
+def test_a_second_statement_meanwhile_makes_the_next_generation() -> None:
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "generation": 1, "nonce": 0}])
+    world.step()
+    world.say(SNAPSHOT, tables=[stopped(1)])
+    world.step()
+    world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 2),)
+
+
+def test_a_report_of_the_same_stop_decides_nothing_more() -> None:
+    """A stream reports all its tables when it ends."""
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    world.steps()
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    world.say(STREAM, tables=[stopped()])
+    world.steps()
+    assert entry(world).resnapshot.generation == 1  # type: ignore[union-attr]
+    assert len(entry(world).resnapshot.at) == 1  # type: ignore[union-attr]
+
+
+def stop_again(world: ControllerHarness, generation: int) -> None:
+    world.say(SNAPSHOT, tables=[stopped(generation)])
+    world.step()
+    world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(world)
+
+
+def test_after_three_decisions_within_an_hour_the_user_is_asked() -> None:
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    stop_again(world, 1)
+    stop_again(world, 2)
+    stop_again(world, 3)
+    assert SNAPSHOT.value not in world.kinds()
+    assert world.condition("Stalled") == ("True", "SchemaChangePending")
+    assert "spec.resnapshot: [{table: shop.b" in entry(world).message
+    world.change(**EVOLVE, resnapshot=[{"table": "shop.b", "nonce": 1}])
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 4),)
+
+
+def test_an_hour_later_it_is_decided_again() -> None:
+    world = flowing(**EVOLVE)
+    for generation in range(4):
+        if generation:
+            world.say(SNAPSHOT, tables=[stopped(generation)])
+            world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+        else:
+            world.say(STREAM, tables=[stopped()])
+        wait_for_definition(world)
+        world.step(1300)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 4),)
+
+
+def test_a_table_above_the_row_limit_asks() -> None:
+    world = flowing(rows=101, schemaChange={"behavior": "evolve", "resnapshotMaxRows": 100})
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    assert SNAPSHOT.value not in world.kinds()
+    assert world.condition("Stalled") == ("True", "SchemaChangePending")
+    assert "about 101 rows" in entry(world).message
+    world.change(schemaChange={"behavior": "evolve", "resnapshotMaxRows": 100}, resnapshot=[
+        {"tables": r"shop\..*", "nonce": 3},
+    ])  # fmt: skip
+    wait_for_definition(world)
+    assert dict(world.live(SNAPSHOT).tables)["shop.b"] == 3, "the user is not bound by the limit"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({}, "SchemaChangeRefused"),
+        ({"schemaChange": {"behavior": "evolve", "resnapshot": "ask"}}, "SchemaChangePending"),
+        (
+            EVOLVE | {"tables": {"include": [r"shop\..*"], "overrides": [
+                {"table": "shop.b", "schemaChange": {"behavior": "fail"}}]}},
+            "SchemaChangeRefused",
+        ),
+    ],
+)  # fmt: skip
+def test_a_policy_that_does_not_resnapshot_leaves_the_table_stopped(spec: dict[str, Any], reason: str) -> None:
+    world = flowing(**spec)
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    assert (entry(world).phase, entry(world).reason) == (TablePhase.FAILED, reason)
+    assert world.kinds() == {"stream"}
+    world.change(**EVOLVE)
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),), "the policy may change while it runs"
+
+
+@pytest.mark.parametrize("reason", ["LogIncomplete", "TypeUnsupported", "SinkConflict", "PositionLost"])
+def test_only_what_a_resnapshot_cures_is_resnapshotted(reason: str) -> None:
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped(reason=reason)])
+    wait_for_definition(world)
+    assert (entry(world).reason, world.kinds()) == (reason, {"stream"})
+
+
+def test_a_table_that_can_no_longer_be_captured_says_so_and_keeps_its_content() -> None:
+    world = flowing(**EVOLVE)
+    world.table_errors["shop.b"] = fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.b")
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    assert (entry(world).reason, world.kinds()) == ("NoPrimaryKey", {"stream"})
+    assert entry(world).position == place(300)
+
+
+def test_an_operator_that_dies_at_any_step_goes_on() -> None:
+    """It has the status that it wrote last, and no preflight."""
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    world.step()
+    world.status = Status.model_validate(world.status.to_dict())
+    world.preflight = None
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+    run = world.live(SNAPSHOT)
+    world.status = Status.model_validate(world.status.to_dict())
+    world.preflight = None
+    world.steps()
+    assert world.live(SNAPSHOT).id == run.id
+    assert len(entry(world).resnapshot.at) == 1  # type: ignore[union-attr]
+
+
+# ---- a position that is lost
+
+
+LOST = {"onPositionLost": "resnapshot"}
+
+
+def test_all_tables_whose_position_is_lost_are_resnapshotted() -> None:
+    world = flowing(**LOST)
+    lost = [stopped(reason="PositionLost") | {"name": name} for name in world.tables]
+    world.say(STREAM, tables=lost)
+    world.end(STREAM, 3, "PositionLost", "purged")
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.a", 1), ("shop.b", 1))
+    read(world, 1, "shop.a", "shop.b")
+    world.end(SNAPSHOT)
+    world.steps()
+    assert dict(world.live(STREAM).tables) == {"shop.a": 1, "shop.b": 1}
+
+
+def test_a_run_that_loses_its_place_is_begun_again_to_find_the_tables_concerned() -> None:
+    world = flowing(**LOST)
+    world.end(STREAM, 3, "PositionLost", "purged")
+    world.step()
+    assert world.status.phase is not Phase.FAILED
+    world.steps(20)
+    assert STREAM.value in world.kinds()
+
+
+def test_a_position_that_is_lost_again_and_again_asks_under_its_own_reason() -> None:
+    world = flowing(names=("shop.b",), **LOST)
+    world.say(STREAM, tables=[stopped(reason="PositionLost")])
+    world.end(STREAM, 3, "PositionLost", "purged")
+    wait_for_definition(world)
+    for generation in (1, 2, 3):
+        world.say(SNAPSHOT, tables=[stopped(generation, "PositionLost")])
+        world.end(SNAPSHOT, 3, "PositionLost", "purged")
+        wait_for_definition(world)
+    assert world.condition("Stalled") == ("True", "PositionLost")
+
+
+# ---- many tables in one line
+
+
+def test_one_pattern_resnapshots_all_tables_that_match() -> None:
+    world = flowing(names=("shop.a", "shop.b", "shop.c"))
+    world.change(resnapshot=[{"tables": r"shop\.[ab]", "nonce": 1}, {"table": "shop.b", "nonce": 4}])
+    world.steps()
+    assert world.live(SNAPSHOT).tables == (("shop.a", 1), ("shop.b", 4))
