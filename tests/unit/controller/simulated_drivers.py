@@ -21,6 +21,7 @@ STREAM, CATCH_UP = RunKind.STREAM, RunKind.CATCH_UP
 #: splits of a table
 SPLITS = 2
 CONFLICT, LOST, GONE = Reason.SINK_CONFLICT.value, Reason.POSITION_LOST.value, Reason.NO_SUCH_TABLE.value
+CHANGED = Reason.SCHEMA_CHANGE_REFUSED.value
 
 
 # ---- targets
@@ -31,8 +32,10 @@ class Target:
     """What the newest commit of a table, or of the place beside it, carries; offsets are numbers of
     the log's transactions."""
 
-    nonce: int
+    generation: int
     epoch: int
+    nonce: int = 0
+    definition: int = 0
     splits: int = 0
     low: int | None = None
     high: int | None = None
@@ -49,6 +52,7 @@ class Target:
             "low": None if self.low is None else place(self.low),
             "high": None if self.high is None else {"file": place(0)["file"], "offset": self.high},
             "nonce": self.nonce,
+            "generation": self.generation,
             "position": None if self.position is None else place(self.position),
         }
 
@@ -63,10 +67,11 @@ class Ended(Exception):
 
 @dataclass
 class Lake:
-    """The log and the targets, those beside a table under its name and nonce. The log begins with
-    its header's four bytes.
+    """The log and the targets, those beside a table under its name and generation. The log begins
+    with its header's four bytes.
 
-    `absent` are the tables that the source does not have.
+    `absent` are the tables that the source does not have; `recorded` the definitions that the last
+    preflight has found, as numbers.
     """
 
     log: list[tuple[str, str]] = field(default_factory=lambda: [("", "header")] * 4)
@@ -74,6 +79,10 @@ class Lake:
     mains: dict[str, Target] = field(default_factory=dict)
     sides: dict[tuple[str, int], Target] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
+    recorded: dict[str, int] = field(default_factory=dict)
+
+    def definition(self, name: str) -> int:
+        return self.log.count((name, "ddl"))
 
     @property
     def end(self) -> int:
@@ -283,7 +292,7 @@ class Reader(Driver):
                 if at < offset:
                     self._commit(name, held, offset)
                 if held.flowing:
-                    held.stop = Reason.SCHEMA_CHANGE_REFUSED.value
+                    held.stop = CHANGED
                 return
             at = offset + 1 if table == name else at
         if at > self._position(held):
@@ -292,7 +301,7 @@ class Reader(Driver):
     def _commit(self, name: str, held: Held, position: int) -> None:
         try:
             found = self.lake.found(self.lake.mains, name, self.epoch)
-            if found.nonce != held.known.nonce:
+            if found.generation != held.known.generation:
                 held.released = True
             elif found.position is None or found.position < self._position(held):
                 raise Ended(ExitCode.RETRY, Reason.INTERNAL_ERROR.value)
@@ -303,7 +312,7 @@ class Reader(Driver):
             if error.code == ExitCode.RETRY:
                 raise
             main = self.lake.mains.get(name)
-            if main is not None and main.nonce > held.known.nonce:
+            if main is not None and main.generation > held.known.generation:
                 held.released = True
             else:
                 held.stop = error.reason
@@ -348,6 +357,7 @@ class Snapshot(Driver):
     """As `snapshot`, `snapshot.table` and `snapshot.progress` have it; a wave is one split of each
     of two tables."""
 
+    nonces: dict[str, int] = field(default_factory=dict)
     low: int | None = None
     wave: list[str] = field(default_factory=list)
     publishing: bool = False
@@ -366,17 +376,26 @@ class Snapshot(Driver):
 
     def _open(self) -> None:
         self.opened = True
-        for name, nonce in self.action.tables:
-            main = self.lake.mains.get(name)
-            again = main is not None and nonce > main.nonce
-            where, key = self._place(name, nonce, again=again)
-            known = where.setdefault(key, Target(nonce, self.action.epoch))
-            self.held[name] = Held(replace(known), published=not again)
+        for name, generation in self.action.tables:
+            main, nonce = self.lake.mains.get(name), self.nonces.get(name, 0)
+            again = main is not None and (main.nonce < nonce or main.generation < generation)
+            nonce = max(nonce, main.nonce) if main else nonce
+            wanted = self._free(name, generation, nonce, main) if again and main else max(generation, nonce)
+            where, key = self._place(name, wanted, again=again)
+            fresh = Target(wanted, self.action.epoch, nonce, self.lake.recorded.get(name, 0))
+            self.held[name] = Held(replace(where.setdefault(key, fresh)), published=not again)
         self.epoch = max([self.action.epoch, *(h.known.epoch + 1 for h in self.held.values())])
         self.say(epoch=self.epoch, tables=self._entries())
 
-    def _place(self, name: str, nonce: int, *, again: bool) -> tuple[dict[Any, Target], Any]:
-        return (self.lake.sides, (name, nonce)) if again else (self.lake.mains, name)
+    def _free(self, name: str, generation: int, nonce: int, main: Target) -> int:
+        """Not one that was begun before the user asked again."""
+        wanted = max(generation, nonce, main.generation + 1)
+        while (begun := self.lake.sides.get((name, wanted))) is not None and begun.nonce < nonce:
+            wanted += 1
+        return wanted
+
+    def _place(self, name: str, generation: int, *, again: bool) -> tuple[dict[Any, Target], Any]:
+        return (self.lake.sides, (name, generation)) if again else (self.lake.mains, name)
 
     def _unread(self) -> list[str]:
         return [n for n, h in self.held.items() if not h.known.complete and n not in self.failed]
@@ -388,13 +407,15 @@ class Snapshot(Driver):
                 self.refuse(name, known, LOST)
             elif name in self.lake.absent:
                 self.refuse(name, known, GONE)
+            elif known.definition != self.lake.definition(name):
+                self.refuse(name, known, CHANGED)
         self.low, self.wave = self.lake.end, self._unread()[:2]
         self.say(tables=[e for e in self._entries() if e["name"] in self.wave])
 
     def _commit_wave(self, low: int) -> None:
         for name in self.wave:
             held = self.held[name]
-            where, key = self._place(name, held.known.nonce, again=not held.published)
+            where, key = self._place(name, held.known.generation, again=not held.published)
             found = self.lake.found(where, key, self.epoch)
             if found.splits == held.known.splits + 1:
                 held.known = replace(found)
@@ -426,10 +447,10 @@ class Snapshot(Driver):
         if fresh.low is not None and fresh.low < self.lake.purged:
             self.refuse(name, fresh, LOST)
             return
-        if main.nonce < fresh.nonce:
+        if main.generation < fresh.generation:
             epoch = max(self.epoch, main.epoch + 1)
             self.lake.mains[name] = main = replace(fresh, epoch=epoch, number=main.number + 1)
-        self.lake.sides.pop((name, fresh.nonce), None)
+        self.lake.sides.pop((name, fresh.generation), None)
         held.known, held.published = replace(main), True
 
     def _entries(self) -> list[dict[str, Any]]:
