@@ -127,23 +127,31 @@ class World:
     epoch: int = 1
     lineage: Lineage = LINEAGE
 
-    def run(self, tables: dict[str, int], *, nonces: dict[str, int] | None = None, parallelism: int = 2) -> RunContext:
+    def run(
+        self,
+        tables: dict[str, int],
+        *,
+        nonces: dict[str, int] | None = None,
+        generations: dict[str, int] | None = None,
+        parallelism: int = 2,
+    ) -> RunContext:
         """One run over tables with that many splits each; the planner's shards continue what the
         targets have."""
         plans = self.folder / f"plan-{self.epoch}"
         plans.mkdir()
-        assignments = tuple(TableAssignment(definition(n), (nonces or {}).get(n, 0)) for n in tables)
+        asked, least = nonces or {}, generations or nonces or {}
+        assignments = tuple(TableAssignment(definition(n), asked.get(n, 0), least.get(n, 0)) for n in tables)
         for index, (name, count) in enumerate(tables.items()):
-            self._write_plan(plans, index, name, count, (nonces or {}).get(name, 0))
+            self._write_plan(plans, index, name, count, least.get(name, 0))
         context = self._context(assignments, plans, parallelism)
         self.epoch += 1
         run_snapshot(context, self.source, self.source.read_wave)
         return context
 
-    def _write_plan(self, plans: Path, index: int, name: str, count: int, nonce: int) -> None:
+    def _write_plan(self, plans: Path, index: int, name: str, count: int, generation: int) -> None:
         found = self.sink.target(definition(name).id).state
-        if found and nonce > found.resnapshot_nonce:
-            found = self.sink.target(definition(name).id, generation=nonce).state
+        if found and generation > found.generation:
+            found = self.sink.target(definition(name).id, generation=generation).state
         frontier = found.finished.frontier if found and not found.snapshot_complete else None
         left = plan(count)[[s.start for s in plan(count)].index(frontier) :]
         left = left[:-1] if name in self.source.unplanned else left
@@ -454,6 +462,45 @@ def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: Wo
     world.run({"orders": 6}, nonces={"orders": 1})
     assert world.source.read() == [("orders", s) for s in plan(6)[4:]]
     assert len(world.target("orders").parts) == 6
+
+
+def test_a_resnapshot_without_a_request_makes_the_next_generation_and_keeps_the_nonce(world: World) -> None:
+    world.run({"orders": 2}, nonces={"orders": 3})
+    world.run({"orders": 4}, generations={"orders": 4})
+    main = world.target("orders")
+    assert main.state is not None
+    assert (main.state.generation, main.state.resnapshot_nonce, len(main.parts)) == (4, 3, 4)
+    world.source.waves.clear()
+    world.run({"orders": 4}, nonces={"orders": 3}, generations={"orders": 1})
+    assert world.source.read() == [], "what is there satisfies an older request"
+
+
+def test_a_first_snapshot_that_is_not_complete_is_replaced_by_the_next_generation(world: World) -> None:
+    split = plan(6)[5]
+    world.source.errors[("orders", split)] = PermanentError(Reason.SCHEMA_CHANGE_REFUSED, "changed")
+    world.run({"orders": 6})
+    main, first = world.target("orders"), world.target("orders").parts
+    assert main.state is not None
+    assert (main.state.position, len(first)) == (None, 4)
+    world.source.errors.clear()
+    world.run({"orders": 6}, generations={"orders": 1})
+    assert main.state.snapshot_complete
+    assert (main.state.generation, len(main.parts)) == (1, 6)
+    assert set(main.parts).isdisjoint(first)
+
+
+def test_what_was_begun_before_the_user_asked_again_is_not_continued(world: World) -> None:
+    """Its number is not used again either: the run that fills it may live."""
+    world.run({"orders": 2})
+    world.source.errors[("orders", plan(4)[3])] = PermanentError(Reason.SCHEMA_CHANGE_REFUSED, "changed")
+    world.run({"orders": 4}, nonces={"orders": 1}, generations={"orders": 6})
+    world.source.errors.clear()
+    world.source.waves.clear()
+    world.run({"orders": 4}, nonces={"orders": 2}, generations={"orders": 6})
+    main = world.target("orders")
+    assert main.state is not None
+    assert (main.state.generation, main.state.resnapshot_nonce, len(world.source.read())) == (7, 2, 4)
+    assert {g for _, g in world.sink.targets} == {0}, "what was begun is removed"
 
 
 def test_a_table_is_read_again_from_another_server(world: World) -> None:
