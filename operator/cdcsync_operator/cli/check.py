@@ -19,13 +19,14 @@ from cdcsync_operator.cli.plan import opened_manifest
 def check(output: Output, files: tuple[str, ...]) -> ExitCode:
     """Check connection, privileges, settings, tables, keys, types and what they lose on their way,
     and the sink."""
-    from cdcsync_operator.cli.check_view import as_data, render
+    from cdcsync_operator.cli.check_view import as_data, policy_of, render
     from cdcsync_operator.reconcile.sink_calls import check_sink
     from cdcsync_operator.reconcile.source_calls import check_source
 
     with opened_manifest(files) as (resource, secrets):
         found, sink = check_source(resource, secrets), check_sink(resource, secrets)
-    output.data(as_data(found, sink), lambda console: render(console, found, sink))
+    policy = policy_of(resource.spec)
+    output.data(as_data(found, sink, policy), lambda console: render(console, found, sink, policy))
     failures = [*found.failures, *sink.errors, *(t.error for t in found.tables if t.error)]
     for warning in found.warnings:
         output.warn(warning)

@@ -3,13 +3,14 @@ types and what they lose."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as Grid
 
 from cdcsync_core.quantity import show_seconds
+from cdcsync_core.spec import SchemaChange, Spec
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused
 from cdcsync_mysql.preflight import Preflight
@@ -19,13 +20,30 @@ from cdcsync_operator.cli.output import shown
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-def as_data(found: Preflight, sink: SinkCheck) -> dict[str, Any]:
+#: what becomes of a table after a change of its definition that cannot be followed
+Policy = Callable[[TableCheck], str]
+
+
+def policy_of(spec: Spec) -> Policy:
+    return lambda table: _if_not_followed(spec.schema_change_of(str(table.id)), table.rows)
+
+
+def _if_not_followed(policy: SchemaChange, rows: int) -> str:
+    if policy.behavior == "fail":
+        return "stops"
+    if policy.resnapshot == "ask":
+        return "asks"
+    large = rows > policy.resnapshot_max_rows
+    return f"asks: more than {policy.resnapshot_max_rows:,} rows" if large else "resnapshot"
+
+
+def as_data(found: Preflight, sink: SinkCheck, policy: Policy) -> dict[str, Any]:
     """The preflight for programs."""
     return {
         "source": found.facts.to_dict() if found.facts else None,
         "checks": [_check_data(c) for c in found.checks],
         "sink": {"uri": sink.uri, "checks": [_check_data(c) for c in _sink_checks(sink)]},
-        "tables": [_table_data(t) for t in found.tables],
+        "tables": [_table_data(t, policy) for t in found.tables],
         "estimatedSeconds": round(found.estimated_seconds, 1),
     }
 
@@ -42,12 +60,13 @@ def _check_data(check: Check) -> dict[str, Any]:
     return data | reason | {"needed": check.needed, "remedy": check.remedy}
 
 
-def _table_data(table: TableCheck) -> dict[str, Any]:
+def _table_data(table: TableCheck, policy: Policy) -> dict[str, Any]:
     return {
         "name": str(table.id),
         "key": list(table.table.key) if table.table else [],
         "rows": table.rows,
         "splits": table.splits,
+        "schemaChangeNotFollowed": policy(table),
         "columns": [
             {"name": c.name, "source": c.source_type, "target": c.target_type, "lossy": c.lossy} for c in table.columns
         ],
@@ -55,13 +74,13 @@ def _table_data(table: TableCheck) -> dict[str, Any]:
     }
 
 
-def render(console: Console, found: Preflight, sink: SinkCheck) -> None:
+def render(console: Console, found: Preflight, sink: SinkCheck, policy: Policy) -> None:
     """The preflight for people; failures in full follow on stderr."""
     if found.facts:
         console.print(f"[bold]{found.facts.flavor} {found.facts.version}[/], server id {found.facts.server_id}")
     console.print(_checks((*found.checks, *_sink_checks(sink))))
     if found.tables:
-        console.print(_tables(found.tables))
+        console.print(_tables(found.tables, policy))
         console.print(_columns(found.tables))
         splits = sum(t.splits for t in found.tables if t.error is None)
         console.print(f"about {splits} splits, {show_seconds(found.estimated_seconds)} by a careful estimate")
@@ -77,15 +96,15 @@ def _checks(checks: Iterable[Check]) -> Grid:
     return grid
 
 
-def _tables(tables: Iterable[TableCheck]) -> Grid:
+def _tables(tables: Iterable[TableCheck], policy: Policy) -> Grid:
     grid = Grid(box=None, pad_edge=False)
-    for title in ("TABLE", "", "KEY", "ROWS", "SPLITS"):
+    for title in ("TABLE", "", "KEY", "ROWS", "SPLITS", "CHANGE NOT FOLLOWED"):
         grid.add_column(title)
     for t in tables:
         level = Level.FAIL if t.error else Level.WARN if t.warnings else Level.OK
         key = shown(", ".join(t.table.key)) if t.table else ""
         about = (f"~{t.rows:,}", f"~{t.splits:,}") if t.table else ("", "")
-        grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about)
+        grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about, policy(t))
     return grid
 
 

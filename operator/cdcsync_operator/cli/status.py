@@ -23,7 +23,7 @@ from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.quantity import parse_seconds
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import API_VERSION
-from cdcsync_core.status import Status, effective_lag
+from cdcsync_core.status import Status, TableStatus, effective_lag
 from cdcsync_kube.access import connect_api, has_cluster
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cli.command import reporting, state_dir_option
@@ -167,11 +167,22 @@ def _failure(reason: str, message: str) -> Grid:
 
 def _tables(known: Status) -> Grid:
     grid = Grid(box=None, pad_edge=False)
-    for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON"):
+    for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON", "DEFINITION"):
         grid.add_column(title)
     for t in known.table_status:
         *_, at = ({}, *known.covered_positions(t))
         place = f"{at['file']}:{at['offset']}" if at.get("file") else ""
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
-        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason)
+        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason or _why(t), _schema(t))
     return grid
+
+
+def _why(table: TableStatus) -> str:
+    """Of a resnapshot that goes on without the user's request."""
+    return f"resnapshot: {table.resnapshot.reason}" if table.resnapshot and table.is_resnapshotted else ""
+
+
+def _schema(table: TableStatus) -> str:
+    """The last change of the definition that was met."""
+    found = table.schema_
+    return shown(f"{found.version}: {found.step}: {found.statement}") if found else ""

@@ -4,7 +4,16 @@ to know is left out."""
 from __future__ import annotations
 
 from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Restarts, RunRef, Status, TableStatus, with_condition
+from cdcsync_core.status import (
+    Phase,
+    ResnapshotStatus,
+    Restarts,
+    RunRef,
+    SchemaStatus,
+    Status,
+    TableStatus,
+    with_condition,
+)
 from cdcsync_operator.cluster.events import events_between
 
 BEFORE = Status(phase=Phase.STREAMING)
@@ -38,6 +47,23 @@ def test_tables_that_come_and_go_by_themselves_are_posted_once() -> None:
     assert list(events_between(after, after)) == []
     assert list(events_between(Status(observed_generation=1), after)) == [("Normal", "Streaming", "was Pending")]
     assert list(events_between(before, after.with_(observed_generation=2))) == []
+
+
+def test_a_followed_change_and_a_resnapshot_without_a_request_are_posted_once() -> None:
+    flowing = TableStatus(name="s.a", phase=TablePhase.STREAMING)
+    before = BEFORE.with_(table_status=(flowing,))
+    schema = SchemaStatus(version=1, statement="ALTER TABLE a ADD b INT", step="reshape")
+    decided = ResnapshotStatus(generation=4, reason="SchemaChangeRefused", message="s.a: ALTER", at=("now",))
+    followed = before.with_(table_status=(flowing.model_copy(update={"schema_": schema}),))
+    assert list(events_between(before, followed)) == [
+        ("Normal", "SchemaChanged", "s.a: reshape: ALTER TABLE a ADD b INT")
+    ]
+    again = before.with_(table_status=(flowing.model_copy(update={"resnapshot": decided}),))
+    assert list(events_between(before, again)) == [("Normal", "Resnapshotting", "as generation 4: s.a: ALTER")]
+    assert list(events_between(again, again)) == []
+    given_up = decided.model_copy(update={"generation": 0})
+    after = before.with_(table_status=(flowing.model_copy(update={"resnapshot": given_up}),))
+    assert list(events_between(again, after)) == []
 
 
 def turned(kind: str, reason: str, message: str = "", *, value: bool = False) -> list[tuple[str, str, str]]:
