@@ -33,7 +33,7 @@ from cdcsync_operator.decision.observed import (
 )
 from cdcsync_operator.decision.outcomes import drop_superseded_failures, record_ended_runs, reset_backoff
 from cdcsync_operator.decision.preflights import apply_preflight, due_preflight
-from cdcsync_operator.decision.resnapshots import decide_resnapshots
+from cdcsync_operator.decision.resnapshots import decide_resnapshots, refuse_large
 from cdcsync_operator.decision.runs import RUNS, WantedRun
 from cdcsync_operator.decision.schedule import Permit, permit, replaced_because, wanted_runs
 from cdcsync_operator.decision.situation import Situation
@@ -44,7 +44,8 @@ _REQUEUE_SECONDS = 10.0
 def decide(resource: CdcSync, observed: Observed, now: float) -> Decision:
     """The new status and the actions that follow from it."""
     before = Situation(resource, observed, now, observed.status)
-    recorded = apply_preflight(decide_resnapshots(record_ended_runs(drop_superseded_failures(before))))
+    ended = decide_resnapshots(record_ended_runs(drop_superseded_failures(before)))
+    recorded = refuse_large(apply_preflight(ended))
     allowed = permit(recorded)
     wanted = wanted_runs(recorded, allowed)
     named, starts = _name_new_runs(recorded, wanted)

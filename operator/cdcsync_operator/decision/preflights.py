@@ -14,7 +14,7 @@ from cdcsync_core.status import Phase, Restarts, only_tables, unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
-from cdcsync_operator.decision.resnapshots import prompt_of, refuse_large
+from cdcsync_operator.decision.resnapshots import prompt_of
 from cdcsync_operator.decision.situation import Situation, is_revocable
 
 #: seconds between two preflights of a source that is ready (new tables, changed settings) and of
@@ -43,8 +43,7 @@ def apply_preflight(s: Situation) -> Situation:
         after = after.with_status(phase=Phase.PENDING)
     status = after.status.with_(source=s.preflight.source, observed_generation=s.generation)
     appeared = _may_capture_new_tables(after)
-    resolved = resolve(s.spec, status, s.preflight.tables, asked=everything, appeared=appeared)
-    return refuse_large(s.with_(status=resolved))
+    return s.with_(status=resolve(s.spec, status, s.preflight.tables, asked=everything, appeared=appeared))
 
 
 def _may_capture_new_tables(s: Situation) -> bool:
