@@ -125,7 +125,7 @@ class TableState:
             "epoch": self.epoch,
             "number": self.commit_number,
             "nonce": self.resnapshot_nonce,
-            "generation": self.generation,
+            **({"generation": self.generation} if self.generation != self.resnapshot_nonce else {}),
             "finished": self.finished.to_list(),
             "low": self.low.to_dict() if self.low else None,
             "high": watermark_to_dict(self.high) if self.high else None,

@@ -25,13 +25,14 @@ Policy = Callable[[TableCheck], str]
 
 
 def policy_of(spec: Spec) -> Policy:
-    return lambda table: _if_not_followed(spec.schema_change_of(str(table.id)), table.rows)
+    history = spec.sink.kind.event_columns() is not None
+    return lambda table: _if_not_followed(spec.schema_change_of(str(table.id)), table.rows, history=history)
 
 
-def _if_not_followed(policy: SchemaChange, rows: int) -> str:
+def _if_not_followed(policy: SchemaChange, rows: int, *, history: bool) -> str:
     if policy.behavior == "fail":
         return "stops"
-    if policy.resnapshot == "ask":
+    if policy.resnapshot == "ask" or history:
         return "asks"
     large = rows > policy.resnapshot_max_rows
     return f"asks: more than {policy.resnapshot_max_rows:,} rows" if large else "resnapshot"

@@ -37,7 +37,12 @@ def cures(spec: Spec, table: str, reason: str) -> bool:
     """Whether a stop for this reason is cured by a resnapshot without the user."""
     if reason == _LOST:
         return spec.on_position_lost == "resnapshot"
-    return reason == _CHANGED and spec.schema_change_of(table).resnapshots
+    return reason == _CHANGED and spec.schema_change_of(table).resnapshots and not _keeps_events(spec)
+
+
+def _keeps_events(spec: Spec) -> bool:
+    """A target whose rows are events would lose those of before."""
+    return spec.sink.kind.event_columns() is not None
 
 
 def awaits(spec: Spec, table: TableStatus) -> bool:
@@ -55,15 +60,18 @@ def decide_resnapshots(s: Situation) -> Situation:
     """With the tables that runs have stopped, and that a resnapshot cures, waiting for one."""
     stopped = [t for t in s.assigned if t.failed and t.run and cures(s.spec, t.name, t.reason)]
     asking = [t for t in s.assigned if t.failed and t.run and _is_to_ask(s.spec, t)]
-    return s.with_tables([*(_decided(s, t) for t in stopped), *(_asking(t, _BY_POLICY) for t in asking)])
+    why = _HISTORY if _keeps_events(s.spec) else _BY_POLICY
+    return s.with_tables([*(_decided(s, t) for t in stopped), *(_asking(t, why) for t in asking)])
 
 
 _BY_POLICY = "spec.schemaChange.resnapshot is ask"
+_HISTORY = "it begins the history again"
 
 
 def _is_to_ask(spec: Spec, table: TableStatus) -> bool:
     policy = spec.schema_change_of(table.name)
-    return table.reason == _CHANGED and policy.behavior == "evolve" and policy.resnapshot == "ask"
+    asks = policy.resnapshot == "ask" or _keeps_events(spec)
+    return table.reason == _CHANGED and policy.behavior == "evolve" and asks
 
 
 def _decided(s: Situation, table: TableStatus) -> TableStatus:

@@ -248,6 +248,14 @@ def test_an_operator_that_dies_at_any_step_goes_on() -> None:
     assert len(entry(world).resnapshot.at) == 1  # type: ignore[union-attr]
 
 
+def test_a_history_is_not_begun_again_without_the_user() -> None:
+    world = flowing(sink={"delta": {"path": "s3://lake/tables", "mode": "history"}}, **EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    assert (entry(world).reason, world.kinds()) == ("SchemaChangePending", {"stream"})
+    assert "begins the history again" in entry(world).message
+
+
 # ---- a position that is lost
 
 

@@ -1,16 +1,17 @@
 """History tables: append-only targets that hold every change, from a snapshot without a false row.
 
-A table's snapshot goes through a staged copy, a keyed table in `_resnapshot-<nonce>/` below the
-history: waves are appended to it and the changes since LOW are folded in, as in a replica. When its
-state is consistent, one commit of the history names the copy's files. From then on the history
+A table's snapshot goes through a staged copy, a keyed table in `_resnapshot-<generation>/` below
+the history: waves are appended to it and the changes since LOW are folded in, as in a replica. When
+its state is consistent, one commit of the history names the copy's files. From then on the history
 itself takes events.
 
 Why it is right: whose turn it is follows from the history's own state, the first that is read. A
-consistent one was published, and the history goes on by itself; else the copy of the state's nonce
-is the truth (R4). A resnapshot's `Replace` only writes the new state, which is not consistent: it
-claims the copy, and ends the streams before (R8), while the rows of the history stay. A copy that
-was written by a run that another one has overtaken is of no effect: the publication is a commit of
-the history, which refuses a lower epoch, and takes the copy's state and files from one version.
+consistent one was published, and the history goes on by itself; else the copy of the state's
+generation is the truth (R4). A resnapshot's `Replace` only writes the new state, which is not
+consistent: it claims the copy, and ends the streams before (R8), while the rows of the history
+stay. A copy that was written by a run that another one has overtaken is of no effect: the
+publication is a commit of the history, which refuses a lower epoch, and takes the copy's state and
+files from one version.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class HistorySink:
         with self.store.translating_errors(str(table), "removing a staged copy"):
             view = main.path.view()
             waiting = view is not None and view.state is not None and not view.state.consistent
-            if not (waiting and view is not None and view.state.resnapshot_nonce == generation):  # type: ignore[union-attr]
+            if not (waiting and view is not None and view.state.generation == generation):  # type: ignore[union-attr]
                 remove_copy(main.path, main.copy(generation).path)
 
 
@@ -128,8 +129,8 @@ class HistoryTarget:
     def uri(self) -> str:
         return self.path.store.uri
 
-    def copy(self, nonce: int) -> DeltaTarget:
-        return DeltaTarget(replace(self.path, staged=f"{STAGED_PREFIX}{nonce}"), self.policy, self.limits)
+    def copy(self, generation: int) -> DeltaTarget:
+        return DeltaTarget(replace(self.path, staged=f"{STAGED_PREFIX}{generation}"), self.policy, self.limits)
 
     def prepare(self, state: TableState) -> TableState:
         taken = columns_of(self.path).taken(c.name for c in state.capture.captured)
@@ -147,7 +148,7 @@ class HistoryTarget:
         refuse_other_identity(view.state, state)
         if view.state.consistent:
             return view.state
-        return self.copy(view.state.resnapshot_nonce).prepare(state)
+        return self.copy(view.state.generation).prepare(state)
 
     def _create(self, state: TableState) -> None:
         """The second of two runs finds the table made."""
@@ -180,7 +181,7 @@ class HistoryTarget:
             view = self.path.view()
         if view is None or view.state is None:
             raise self.path.foreign_table_error()
-        return view.state.resnapshot_nonce
+        return view.state.generation
 
     def commit(self, epoch: int, build: Build) -> TableState:
         writer = self.writer()
@@ -198,7 +199,7 @@ class HistoryTarget:
             if view is None or view.state is None:
                 raise self.path.foreign_table_error()
             if not view.state.consistent:
-                return self.copy(view.state.resnapshot_nonce).open_snapshot()
+                return self.copy(view.state.generation).open_snapshot()
             return HistorySnapshot.of(self.path, view)
 
 
@@ -215,16 +216,16 @@ class PublishingWriter:
     def __post_init__(self) -> None:
         self._main = HistoryWriter(self.target.path, self.scratch, self.target.policy, self.target.limits)
 
-    def _copy(self, nonce: int) -> DeltaWriter:
-        if nonce not in self._copies:
-            self._copies[nonce] = self.target.copy(nonce).writer(self.scratch)
-        return self._copies[nonce]
+    def _copy(self, generation: int) -> DeltaWriter:
+        if generation not in self._copies:
+            self._copies[generation] = self.target.copy(generation).writer(self.scratch)
+        return self._copies[generation]
 
     def last_commit(self) -> TableState | None:
         main = self._main.last_commit()
         if main is None or main.consistent:
             return main
-        copy = self._copy(main.resnapshot_nonce).last_commit()
+        copy = self._copy(main.generation).last_commit()
         if copy is None:
             if main.position is not None:
                 raise self._lost_copy(main)
@@ -248,7 +249,7 @@ class PublishingWriter:
         history whose state is consistent has its content."""
         if commit is None or not isinstance(commit.change, Replace) or not commit.state.consistent:
             return commit
-        path = self.target.copy(commit.state.resnapshot_nonce).path
+        path = self.target.copy(commit.state.generation).path
         view = path.view()
         if view is None:
             raise self._lost_copy(commit.state)
@@ -257,7 +258,7 @@ class PublishingWriter:
     def _written_to_copy(self, main: TableState, epoch: int, build: Build) -> TableState | None:
         """The copy's state, or that of its publication; None where the commit is the history's: the
         copy was complete, or another one is to be claimed."""
-        copy, claims = self._copy(main.resnapshot_nonce), list[Commit]()
+        copy, claims = self._copy(main.generation), list[Commit]()
         found = copy.last_commit()
         if found is None:
             raise self._lost_copy(main)
@@ -281,7 +282,7 @@ class PublishingWriter:
         """Of a newer copy, while an older one is not published."""
 
         def build(found: TableState) -> Commit | None:
-            if found.resnapshot_nonce >= commit.state.resnapshot_nonce:
+            if found.generation >= commit.state.generation:
                 return None
             claimed = replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
             return self._as_publication(claimed)
@@ -290,7 +291,7 @@ class PublishingWriter:
 
     def _publish(self, main: TableState, epoch: int) -> TableState:
         """The copy's state and files are of one version of it."""
-        path = self.target.copy(main.resnapshot_nonce).path
+        path = self.target.copy(main.generation).path
         with path.translating_errors("publishing the snapshot"):
             view = path.view()
             if view is None or view.state is None:
@@ -301,22 +302,22 @@ class PublishingWriter:
     def maintain(self) -> str:
         main = self._main.last_known
         if main is None or not main.consistent:
-            nonce = main.resnapshot_nonce if main else -1
-            return self._copies[nonce].maintain() if nonce in self._copies else ""
+            generation = main.generation if main else -1
+            return self._copies[generation].maintain() if generation in self._copies else ""
         if not self._cleaned:
             self._cleaned = True
-            if self._remove_copies(main.resnapshot_nonce):
+            if self._remove_copies(main.generation):
                 return "remove staged copies"
         return self._main.maintain()
 
-    def _remove_copies(self, nonce: int) -> bool:
+    def _remove_copies(self, generation: int) -> bool:
         """Those up to the published one, once per run; what fails is tried by the next run."""
         main, found = self.target.path, False
         try:
             with main.translating_errors("removing staged copies"):
                 for name in main.lake.listed(main.folder):
                     number = name.removeprefix(STAGED_PREFIX)
-                    if name != number and number.isdecimal() and int(number) <= nonce:
+                    if name != number and number.isdecimal() and int(number) <= generation:
                         found = remove_copy(main, self.target.copy(int(number)).path) or found
         except HARMLESS as error:
             _log.warning("staged copies are removed later", table=str(main.table), error=str(error))
@@ -337,7 +338,7 @@ class PublishingWriter:
     def _lost_copy(self, main: TableState) -> Exception:
         return fail(
             Reason.SINK_CONFLICT,
-            f"the staged copy {STAGED_PREFIX}{main.resnapshot_nonce} of the snapshot is gone",
+            f"the staged copy {STAGED_PREFIX}{main.generation} of the snapshot is gone",
             needed="the copy until it is published",
             remedy=resnapshot(main.identity.table),
             table=main.identity.table,

@@ -68,7 +68,7 @@ class HistoryWriter(DeltaWriter):
         already."""
 
         def build(found: TableState) -> Commit | None:
-            if found.consistent or found.resnapshot_nonce != staged.resnapshot_nonce:
+            if found.consistent or found.generation != staged.generation:
                 return None
             state = replace(staged, epoch=epoch, commit_number=found.commit_number + 1)
             return Commit(state, Publication((), files, folder))
