@@ -96,7 +96,7 @@ class TableResult:
     `changing` keys differed when they were read first and are right: they changed meanwhile, which
     is also why the row counts of both sides may differ.
 
-    `unconfirmed` keys differed when they were read first and were not looked at again (`why`), so
+    `unconfirmed` keys differed when they were read first and were not compared again (`why`), so
     nothing is proven. `ranges` are the key ranges that were read; `position` is what the target was
     as of when it was read last. `skipped` says why the table could not be compared yet; `error`
     ended its verification (a `CdcError` as a dictionary).

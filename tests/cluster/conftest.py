@@ -20,7 +20,7 @@ PACE = Pace(rows=20_000, writers=4, per_second=40)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure comes with what the operator said."""
+    """A failure comes with the operator's log."""
     report = yield
     node = getattr(item, "funcargs", {}).get("node")
     if report.failed and node is not None:

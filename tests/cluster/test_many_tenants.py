@@ -3,7 +3,7 @@
 The hostile ones stall, flood or invent, each way ten times, in one namespace or spread over five of
 which each has all ways; those that get as far as a plan ask for a node that does not exist, so that
 nothing of theirs runs but what the operator does for them. An honest sync that flows goes on as it
-was, one that is made or changed meanwhile is looked after, and the operator lives.
+was, one that is made or changed meanwhile is served, and the operator lives.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def test_fifty_hostile_syncs_are_not_noticed_by_ten_honest_ones(
             assert sum(_planned(node).values()) <= most
             return late.flows() and [s.status.observed_generation for s in flowing] == generations
 
-        wait_until(all_are_served, 600, "what is made and changed meanwhile is looked after", late.describe)
+        wait_until(all_are_served, 600, "what is made and changed meanwhile is served", late.describe)
         assert [sync.standing() for sync in flowing] == standing, "none was restarted, or less than ready"
         for sync in flowing:
             expected = {int(r[0]) for r in source.query("SELECT id FROM t", db=sync.database)}

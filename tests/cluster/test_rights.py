@@ -92,19 +92,19 @@ def test_an_image_of_a_tenants_own_creates_executors_of_its_run_and_nothing_else
     asked: list[tuple[str, Object, int, str]] = [
         (path, _object(kind, "x"), 403, "cannot create resource") for path, kind in _creatable(node, tenant)
     ]
-    for change, said in FORBIDDEN.values():
+    for change, expected in FORBIDDEN.values():
         pod = json.loads(template)
         pod["metadata"]["name"] = "forbidden"
         pod["spec"]["containers"][0]["image"] = f"localhost/cdcsync-tenant:{node.images}"
         change(pod)
-        asked.append((f"{core}/pods", pod, 422, said))
+        asked.append((f"{core}/pods", pod, 422, expected))
     own = json.loads(template)
     own["metadata"]["name"] = f"{run}-exec-9"
     asked.append((f"{core}/pods", own, 201, ""))
     ends = _in_pod(node, tenant, [{"path": path, "body": body} for path, body, _, _ in asked])
     assert len(asked) > 80
-    for (path, _, status, said), (found, words) in zip(asked, ends, strict=True):
-        assert (found, said in words) == (status, True), f"{path}: {found} {words}"
+    for (path, _, status, expected), (found, words) in zip(asked, ends, strict=True):
+        assert (found, expected in words) == (status, True), f"{path}: {found} {words}"
     others = {p["metadata"]["name"] for p in node.api.items(f"{core}/pods")}
     assert others == {tenant["metadata"]["name"], f"{run}-exec-9"}
 

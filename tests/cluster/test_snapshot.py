@@ -70,9 +70,9 @@ def test_deleting_a_sync_leaves_its_tables_and_nothing_else(mysql_shop: NodeSync
 
 
 def _is_in_the_middle(sync: NodeSync) -> bool:
-    said = sync.numbers()
-    finished = said.get("cdcsync_driver_snapshot_splits_finished", 0)
-    return bool(sync.pods(EXECUTORS)) and 0 < finished < said["cdcsync_driver_snapshot_splits"]
+    numbers = sync.numbers()
+    finished = numbers.get("cdcsync_driver_snapshot_splits_finished", 0)
+    return bool(sync.pods(EXECUTORS)) and 0 < finished < numbers["cdcsync_driver_snapshot_splits"]
 
 
 def _kill_an_executor(sync: NodeSync) -> None:

@@ -1,4 +1,4 @@
-"""A lake and a status of the version with state 1 go on on the node (R4): nothing is read again,
+"""A lake and a status of the version with state 1 go on on the node (R4): nothing is reread,
 and the rows are the source's.
 
 The sync is created paused, gets the recorded status as its own, and is set to run: as an operator
@@ -116,7 +116,7 @@ def test_a_sync_of_the_version_before_goes_on(node: Node, recorded_source: Serve
 
         def is_equal() -> bool:
             status = _status(node)
-            assert status.runs.snapshot is None, "nothing is read again"
+            assert status.runs.snapshot is None, "nothing is reread"
             for table, names in COLUMNS.items():
                 uri = f"s3://lake/state-v1/shop/{table}"
                 target = rows_of(DeltaTable(uri, storage_options=storage_options(store))).select(names)

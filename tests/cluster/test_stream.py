@@ -53,7 +53,7 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
     with pytest.raises(ApiError, match="path"):
         shop.change(sink={"delta": {"path": "s3://lake/elsewhere"}})
     shop.change(driver={"podTemplate": {"spec": {"hostNetwork": True}}})
-    shop.until(lambda s: s.condition("Stalled").status == "True", 180, "what the policy refuses is said")
+    shop.until(lambda s: s.condition("Stalled").status == "True", 180, "what the policy refuses is reported")
     shop.change(driver={"podTemplate": {"spec": {"hostNetwork": None}}})
     shop.observed()
     shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)
@@ -107,7 +107,7 @@ def test_a_table_is_added_and_removed_and_another_one_read_again(shop: NodeSync)
         entries = [t for n in names if (t := status.table(n))]
         return len(entries) == 2 and all(t.phase == "Streaming" and t.nonce >= names[t.name] for t in entries)
 
-    shop.until(taken_in, 400, "the added table and the one read again flow")
+    shop.until(taken_in, 400, "the added and the resnapshotted table flow")
     shop.server.run("INSERT INTO added VALUES (2, 'b')", db=shop.database)
     wait_until(lambda: shop.target("added").num_rows == 2, 60, "the added table flows", shop.describe)
     shop.arrives()

@@ -126,10 +126,10 @@ def test_a_runs_account_creates_and_deletes_its_executors(
 
 def test_with_a_runs_token_nothing_else_is_created(run: Api, namespace: str, resource: Any, action: StartRun) -> None:
     core = f"/api/v1/namespaces/{namespace}"
-    for name, (change, said) in FORBIDDEN.items():
+    for name, (change, expected) in FORBIDDEN.items():
         pod = executor(resource, action)
         change(pod)
-        assert said in _outcome(run, core, pod), name
+        assert expected in _outcome(run, core, pod), name
 
 
 def test_a_runs_token_takes_no_pod_away_but_its_own(

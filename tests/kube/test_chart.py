@@ -127,12 +127,12 @@ def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "expected"),
     [({}, "watchNamespaces is empty"), ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other")],
 )
-def test_the_watched_namespaces_must_be_given(values: dict[str, Any], said: str) -> None:
+def test_the_watched_namespaces_must_be_given(values: dict[str, Any], expected: str) -> None:
     """All namespaces are as good as the whole cluster, so they are not the default."""
-    assert said in helm("template", "cdcsync", str(CHART), values=values).stderr
+    assert expected in helm("template", "cdcsync", str(CHART), values=values).stderr
 
 
 def test_a_drivers_metrics_cannot_be_forged() -> None:

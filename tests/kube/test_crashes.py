@@ -23,7 +23,7 @@ POINTS = {
     "report-made": kube_drivers,
     "rights-made": kube_drivers,
     "pod-made": kube_drivers,
-    "looked": kube_controller,
+    "observed": kube_controller,
 }
 
 

@@ -88,22 +88,22 @@ def path_of(namespace: str, name: str = "") -> str:
     return f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs" + (f"/{name}" if name else "")
 
 
-@pytest.mark.parametrize(("path", "value", "said"), BROKEN, ids=[f"{p}={str(v)[:30]}" for p, v, _ in BROKEN])
-def test_a_broken_manifest_is_refused_in_words(api: Api, namespace: str, path: str, value: Any, said: str) -> None:
+@pytest.mark.parametrize(("path", "value", "expected"), BROKEN, ids=[f"{p}={str(v)[:30]}" for p, v, _ in BROKEN])
+def test_a_broken_manifest_is_refused_in_words(api: Api, namespace: str, path: str, value: Any, expected: str) -> None:
     with pytest.raises(ApiError) as caught:
         api.create(path_of(namespace) + "?fieldValidation=Strict", changed(path, value))
     assert caught.value.status in (400, 422)
-    assert said in caught.value.message
+    assert expected in caught.value.message
 
 
-@pytest.mark.parametrize(("path", "before", "after", "said"), FROZEN, ids=[f[0] for f in FROZEN])
+@pytest.mark.parametrize(("path", "before", "after", "expected"), FROZEN, ids=[f[0] for f in FROZEN])
 def test_what_cannot_be_changed_is_refused_in_words(
-    api: Api, namespace: str, path: str, before: Any, after: Any, said: str
+    api: Api, namespace: str, path: str, before: Any, after: Any, expected: str
 ) -> None:
     api.create(path_of(namespace), changed(path, before))
     with pytest.raises(ApiError) as caught:
         api.merge(path_of(namespace, "shop"), {"spec": changed(path, after)["spec"]})
-    assert said in caught.value.message
+    assert expected in caught.value.message
 
 
 def test_every_rule_is_broken_by_a_test() -> None:
@@ -113,8 +113,8 @@ def test_every_rule_is_broken_by_a_test() -> None:
         for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
             yield from messages(child)
 
-    said = [s for *_, s in BROKEN] + [s for *_, s in FROZEN]
-    untested = [m for m in messages(yaml.safe_load(CRD.read_text())) if not any(m.startswith(s) for s in said)]
+    expected = [s for *_, s in BROKEN] + [s for *_, s in FROZEN]
+    untested = [m for m in messages(yaml.safe_load(CRD.read_text())) if not any(m.startswith(s) for s in expected)]
     assert untested == []
 
 

@@ -1,4 +1,4 @@
-"""`cdcsync demo` tells its whole story, twice in one folder, and leaves nothing running however it
+"""`cdcsync demo` prints its whole story, twice in one folder, and leaves nothing running however it
 ends."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A lake and a state folder of the version with state 1 go on where they were (R4): nothing is read
-again, and the rows are the source's."""
+"""A lake and a state folder of the version with state 1 go on where they were (R4): nothing is
+reread, and the rows are the source's."""
 
 from __future__ import annotations
 

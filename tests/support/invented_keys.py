@@ -2,7 +2,7 @@
 questions by itself.
 
 Why it is right: a plan of uneven keys asks for the key at an offset from the one before it, by an
-index that it names; that statement is known by its words. The real server hears of all others, so a
+index that it names; that statement is known by its words. The real server gets all others, so a
 preflight finds a server that is fit and a table that can be captured.
 """
 

@@ -2,7 +2,7 @@
 test's process.
 
 It copies tables by splits between watermarks, follows the log by `BinlogReader` and `Applier` when
-it is told to, and keeps a status file and a lock as a controller does. Tests of what stands beside
+it is asked to, and keeps a status file and a lock as a controller does. Tests of what stands beside
 a sync (verify) need its effects at chosen moments, not its processes.
 """
 

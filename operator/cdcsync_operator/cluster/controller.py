@@ -132,7 +132,7 @@ class KubeController:
             return None
         before = self.status if self._reconciler else stored
         decision = self._current(resource, stored).reconcile()
-        gate("looked")
+        gate("observed")
         self.status = decision.status
         self._events.post_changes(resource, before, decision)
         return _pause(decision, refused=bool(self.store.refusal()))

@@ -19,13 +19,13 @@ _BURNED = 0.6
 _DAEMON = f"""
 import os, signal, sys, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-done, told = os.pipe()
+done, ready = os.pipe()
 if os.fork() == 0:
     ballast = bytearray(64 << 20)
     while time.process_time() < {_BURNED}:
         pass
     time.sleep(0.6)  # long enough for a sample
-    os.write(told, b"x")
+    os.write(ready, b"x")
     os._exit(0)
 os.read(done, 1)
 sys.exit(3)

@@ -209,10 +209,10 @@ def test_a_run_ends_with_each_failed_table_under_its_own_reason(
     message = "s.a: none; remedy: add one\ns.b: a zero date" if stalled == "NoPrimaryKey" else "the binlog is purged"
     status = with_condition(only_tables(Status(), failed), "Stalled", True, stalled, message, 0)
     _print_end(Output(as_json=True), status, ExitCode.USER_MUST_ACT)
-    said = [json.loads(line)["error"] for line in capsys.readouterr().err.splitlines()]
+    printed = [json.loads(line)["error"] for line in capsys.readouterr().err.splitlines()]
     of_tables = [
         {"reason": "NoPrimaryKey", "found": "s.a: none", "remedy": "add one"},
         {"reason": "TypeUnsupported", "found": "s.b: a zero date"},
     ]
     own = [{"reason": "PositionLost", "found": "the binlog is purged"}]
-    assert said == (of_tables if stalled == "NoPrimaryKey" else own + of_tables)
+    assert printed == (of_tables if stalled == "NoPrimaryKey" else own + of_tables)

@@ -21,7 +21,7 @@ class FakeApi(Api):
     def __init__(self) -> None:
         super().__init__("http://nowhere", None, lambda: "")
         self.objects: dict[str, Object] = {}
-        self.said: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.bodies: list[Object | None] = []
         self.refuse: Callable[[str, str], ApiError | None] = lambda method, path: None
         self._version = 0
@@ -47,7 +47,7 @@ class FakeApi(Api):
         kind: str = "",
         accept: str = "",
     ) -> Object:
-        self.said.append((method, path))
+        self.requests.append((method, path))
         self.bodies.append(body)
         if error := self.refuse(method, path):
             raise error

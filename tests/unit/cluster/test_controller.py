@@ -237,7 +237,7 @@ def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
     cluster: Cluster, start: Start, status: int
 ) -> None:
     """`shop.b` is gone from the source, and this operator never saw it: the stream goes without it,
-    and that must be said."""
+    and that must be reported."""
     cluster.names = ("shop.a",)
     cluster.create(status=streaming())
     controller = start()

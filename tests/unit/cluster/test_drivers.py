@@ -88,7 +88,7 @@ def refusing(method: str, part: str, status: int) -> Callable[[str, str], ApiErr
 
 @pytest.mark.parametrize("same_operator", [True, False])
 @pytest.mark.parametrize("status", [429, 500, 0])
-def test_a_stop_whose_deletion_was_refused_is_finished_at_the_next_look(
+def test_a_stop_whose_deletion_was_refused_is_finished_at_the_next_reconcile(
     pods: Pods, status: int, same_operator: bool
 ) -> None:
     pods.start(RunKind.STREAM)
@@ -102,9 +102,9 @@ def test_a_stop_whose_deletion_was_refused_is_finished_at_the_next_look(
     seen = pods.seen()
     assert (seen.state, seen.stop_asked) == (RunState.DRAINING, True)
     assert pods.asked_to_go
-    calls = len(pods.api.said)
+    calls = len(pods.api.requests)
     pods.seen()
-    assert {method for method, _ in pods.api.said[calls:]} == {"GET"}, "it is asked once"
+    assert {method for method, _ in pods.api.requests[calls:]} == {"GET"}, "it is asked once"
 
 
 def test_a_run_whose_plan_failed_has_ended_only_when_its_pod_has(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_driver_whose_clock_is_ahead_does_not_look_fresh_for_as_long(
         pods.report(number, pods.now + step)
         pods.seen()
     pods.now = NOW + 60
-    assert pods.seen().reported_at == reported_at, "it has said nothing since"
+    assert pods.seen().reported_at == reported_at, "it has reported nothing since"
 
 
 def _labelled(name: str, run: str, part: str, **about: Any) -> dict[str, Any]:

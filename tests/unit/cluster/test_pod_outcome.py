@@ -46,11 +46,11 @@ def disrupted(by: str, why: str, **status: Any) -> dict[str, Any]:
 
 
 def drained(code: int = 0) -> list[dict[str, Any]]:
-    """The driver had its grace: it said that it is done."""
-    return [{"name": "driver", "state": {"terminated": {"exitCode": code, "message": said(0, "")}}}]
+    """The driver had its grace: it reported that it is done."""
+    return [{"name": "driver", "state": {"terminated": {"exitCode": code, "message": termination_message(0, "")}}}]
 
 
-def said(code: int, reason: str) -> str:
+def termination_message(code: int, reason: str) -> str:
     return json.dumps({"code": code, "reason": reason, "message": "m"})
 
 
@@ -59,13 +59,17 @@ def said(code: int, reason: str) -> str:
     [
         (ended("Succeeded", exitCode=0, reason="Completed"), 0, ""),
         (ended(exitCode=137, reason="OOMKilled"), 1, "OutOfMemory"),
-        (ended(exitCode=1, reason="OOMKilled", message=said(1, "InternalError")), 1, "OutOfMemory"),
-        (ended(exitCode=1, reason="OOMKilled", message=said(1, "SinkUnreachable")), 1, "SinkUnreachable"),
+        (ended(exitCode=1, reason="OOMKilled", message=termination_message(1, "InternalError")), 1, "OutOfMemory"),
+        (
+            ended(exitCode=1, reason="OOMKilled", message=termination_message(1, "SinkUnreachable")),
+            1,
+            "SinkUnreachable",
+        ),
         (ended(exitCode=137, reason="Error"), 1, "DriverLost"),
         (ended(exitCode=1, reason="Error", message="Traceback ..."), 1, "DriverLost"),
-        (ended(exitCode=3, message=said(3, "PositionLost")), 3, "PositionLost"),
+        (ended(exitCode=3, message=termination_message(3, "PositionLost")), 3, "PositionLost"),
         (ended(exitCode=137, reason="ContainerStatusUnknown", message="could not be located"), 1, "DriverLost"),
-        (ended("Succeeded", exitCode=0, message=said(0, "")), 0, ""),
+        (ended("Succeeded", exitCode=0, message=termination_message(0, "")), 0, ""),
     ],
 )
 def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str) -> None:
@@ -155,8 +159,8 @@ def test_a_pod_that_never_starts_says_what_it_waits_for() -> None:
     ("terminated", "code", "reason"),
     [
         ({"exitCode": 0}, 0, ""),
-        ({"exitCode": 0, "message": said(0, "")}, 0, ""),
-        ({"exitCode": 3, "message": said(3, "PositionLost")}, 3, "PositionLost"),
+        ({"exitCode": 0, "message": termination_message(0, "")}, 0, ""),
+        ({"exitCode": 3, "message": termination_message(3, "PositionLost")}, 3, "PositionLost"),
         ({"exitCode": 137, "reason": "OOMKilled"}, 1, "OutOfMemory"),
         ({"exitCode": 137, "reason": "Error"}, 1, "DriverLost"),
     ],

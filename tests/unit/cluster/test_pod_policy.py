@@ -114,34 +114,34 @@ CONTEXTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("pod", "said", "word"), PODS, ids=[said for _, said, _ in PODS])
+@pytest.mark.parametrize(("pod", "expected", "word"), PODS, ids=[expected for _, expected, _ in PODS])
 @pytest.mark.parametrize("part", PARTS)
-def test_a_template_may_say_only_what_is_on_the_list(part: str, pod: dict[str, Any], said: str, word: str) -> None:
+def test_a_template_may_have_only_what_is_on_the_list(part: str, pod: dict[str, Any], expected: str, word: str) -> None:
     (found,) = refused(**template(part, pod))
     assert found.startswith(f"spec.{part}.podTemplate: ")
-    assert said in found
+    assert expected in found
     if word:
         assert repr(word) in found
         assert refused(allowing(word), **template(part, pod)) == []
 
 
-@pytest.mark.parametrize(("fields", "said", "word"), CONTAINERS, ids=[said for _, said, _ in CONTAINERS])
+@pytest.mark.parametrize(("fields", "expected", "word"), CONTAINERS, ids=[expected for _, expected, _ in CONTAINERS])
 @pytest.mark.parametrize("part", PARTS)
 def test_a_container_of_ours_runs_its_own_code_without_more_rights(
-    part: str, fields: dict[str, Any], said: str, word: str
+    part: str, fields: dict[str, Any], expected: str, word: str
 ) -> None:
     """Nulls included: what a template removes from the operator's pod is missing in the merged
     one."""
     found = refused(**template(part, container(part, **fields)))
-    assert any(said in phrase for phrase in found)
+    assert any(expected in phrase for phrase in found)
     if word:
         assert refused(allowing(word), **template(part, container(part, **fields))) == []
 
 
-@pytest.mark.parametrize(("context", "said"), CONTEXTS, ids=[said for _, said in CONTEXTS])
-def test_the_merged_pod_is_never_weaker_than_the_restricted_standard(context: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("context", "expected"), CONTEXTS, ids=[expected for _, expected in CONTEXTS])
+def test_the_merged_pod_is_never_weaker_than_the_restricted_standard(context: dict[str, Any], expected: str) -> None:
     pod = {"securityContext": context}
-    assert any(said in phrase for phrase in refused(**template("driver", pod)))
+    assert any(expected in phrase for phrase in refused(**template("driver", pod)))
     assert refused(allowing("securityContext"), **template("driver", pod)) == []
 
 
@@ -254,7 +254,7 @@ def _mounting(part: str, path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("path", "mounted", "said"),
+    ("path", "mounted", "expected"),
     [
         ("s3://lake/tables", {}, ""),
         ("s3a://lake/tables", {}, ""),
@@ -267,10 +267,10 @@ def _mounting(part: str, path: str) -> dict[str, Any]:
         ("/lake/tables", {"driver": "/lake", "executors": "/lake"}, ""),
     ],
 )
-def test_tables_must_be_where_every_pod_finds_them(path: str, mounted: dict[str, str], said: str) -> None:
+def test_tables_must_be_where_every_pod_finds_them(path: str, mounted: dict[str, str], expected: str) -> None:
     parts = {part: _mounting(part, where) for part, where in mounted.items()}
     found = refused(sink={"delta": {"path": path}}, **parts)
-    assert [said in f for f in found] == ([True] if said else [])
+    assert [expected in f for f in found] == ([True] if expected else [])
 
 
 def test_a_service_account_must_be_an_allowed_one() -> None:

@@ -12,10 +12,10 @@ from cdcsync_operator.decision.observed import Exit
 
 
 def vanished(kind: RunKind, code: ExitCode) -> Exit | None:
-    """The driver drained and said so; then its pod was gone."""
+    """The driver drained and reported it; then its pod was gone."""
     data = {
         "run": json.dumps({"kind": kind}),
-        "head": json.dumps({"exit": {"code": code, "reason": "", "message": "said"}}),
+        "head": json.dumps({"exit": {"code": code, "reason": "", "message": "drained"}}),
     }
     return FoundRun("r", None, ({"metadata": {"name": "r-0"}, "data": data},)).seen(now=1.0).exit
 
@@ -35,7 +35,7 @@ def test_a_catch_up_that_was_taken_away_is_not_one_that_has_caught_up(kind: RunK
 def test_an_end_with_a_reason_keeps_it() -> None:
     found = vanished(RunKind.CATCH_UP, ExitCode.USER_MUST_ACT)
     assert found
-    assert (found.code, found.message) == (ExitCode.USER_MUST_ACT, "said")
+    assert (found.code, found.message) == (ExitCode.USER_MUST_ACT, "drained")
 
 
 def test_what_a_stream_has_met_of_other_tables_is_in_its_report() -> None:

@@ -93,9 +93,9 @@ def test_one_that_is_too_large_counts_as_missing_and_is_no_file(
         add(api, known, values if known == name else LOGIN)
     found = SecretReader(api, "lake", "shop").read(spec(sink="lake"))
     assert name not in found.values
-    (said,) = found.missing
-    assert said.startswith(f"Secret {name}: ")
-    assert "needed: at most" in said
+    (message,) = found.missing
+    assert message.startswith(f"Secret {name}: ")
+    assert "needed: at most" in message
 
 
 def test_one_without_its_label_is_not_read_and_told_from_none(api: ListingApi) -> None:

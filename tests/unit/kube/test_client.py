@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
-        self.close_connection = self.server.hang_up  # without having said so
+        self.close_connection = self.server.hang_up  # without a header that announces it
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 

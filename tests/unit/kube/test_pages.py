@@ -1,5 +1,5 @@
-"""The pages of a pod stay reachable, whoever else connects: deadlines for each connection, and
-never many."""
+"""The pages of a pod stay reachable, however many others connect: deadlines for each connection,
+and never many."""
 
 from __future__ import annotations
 

@@ -237,9 +237,9 @@ def test_secret_values_are_in_no_repr() -> None:
     assert manifest.secrets["shop-mysql"]["username"].get_secret_value() == "cdc"
 
 
-@pytest.mark.parametrize(("texts", "said"), [([], "0 documents"), ([SYNC, SYNC], "2 documents")])
-def test_exactly_one_resource(texts: list[str], said: str) -> None:
-    assert said in faults(SECRET, *texts)
+@pytest.mark.parametrize(("texts", "expected"), [([], "0 documents"), ([SYNC, SYNC], "2 documents")])
+def test_exactly_one_resource(texts: list[str], expected: str) -> None:
+    assert expected in faults(SECRET, *texts)
 
 
 def test_another_kind_is_refused() -> None:

@@ -71,13 +71,13 @@ def test_ten_thousand_tables_are_counted() -> None:
 
 
 def test_only_the_named_run_is_heard() -> None:
-    news = Report("s-0", tables=[{"name": "shop.a", "phase": "Snapshotting"}])
-    assert merge_report(RUNNING, news, BOTH) == RUNNING
+    report = Report("s-0", tables=[{"name": "shop.a", "phase": "Snapshotting"}])
+    assert merge_report(RUNNING, report, BOTH) == RUNNING
 
 
 def test_a_report_replaces_what_it_names_and_nothing_else() -> None:
-    news = Report("s-1", tables=[{"name": "shop.a", "phase": "Snapshotting", "rows": 7, "nulledDates": 1}], epoch=9)
-    after = merge_report(RUNNING, news, BOTH)
+    report = Report("s-1", tables=[{"name": "shop.a", "phase": "Snapshotting", "rows": 7, "nulledDates": 1}], epoch=9)
+    after = merge_report(RUNNING, report, BOTH)
     a, b = after.table_status
     assert (a.phase, a.rows, a.nulled_dates) == (TablePhase.SNAPSHOTTING, 7, 1)
     assert b == RUNNING.table_status[1]
@@ -91,8 +91,8 @@ def test_a_report_replaces_what_it_names_and_nothing_else() -> None:
 
 
 def test_a_run_speaks_of_its_own_tables_only() -> None:
-    news = Report("t-2", tables=[{"name": "shop.a", "phase": "Streaming"}, {"name": "shop.x", "phase": "Streaming"}])
-    after = merge_report(RUNNING, news, BOTH, foreign=frozenset({"shop.a"}))
+    report = Report("t-2", tables=[{"name": "shop.a", "phase": "Streaming"}, {"name": "shop.x", "phase": "Streaming"}])
+    after = merge_report(RUNNING, report, BOTH, foreign=frozenset({"shop.a"}))
     assert after.table_status == RUNNING.table_status
 
 
@@ -113,7 +113,7 @@ def test_a_dead_driver_does_not_look_fresh() -> None:
 
 
 def test_a_table_has_what_the_reader_of_its_stream_has_passed() -> None:
-    """Rule R5: as long as it flows there, and nobody else speaks of it."""
+    """Rule R5: as long as it flows there, and no other run reports it."""
 
     def place(offset: int) -> dict[str, object]:
         return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
@@ -136,7 +136,7 @@ STAMP = "2026-01-01T00:00:00.000+00:00"
 AT = 1767225600.0
 
 
-def said(status: Status, stamp: str, lag: float | None) -> Status:
+def reported(status: Status, stamp: str, lag: float | None) -> Status:
     """The stream reports a place as of `stamp`; its way is the pipe's or a ConfigMap's, which say
     nothing of None."""
     place = {"file": "binlog.000001", "offset": 5, "gtidSet": "", "timestamp": stamp}
@@ -145,9 +145,9 @@ def said(status: Status, stamp: str, lag: float | None) -> Status:
 
 def test_a_log_that_fell_silent_has_a_lag_of_none() -> None:
     """A driver that was down for three hours has caught up, and receives heartbeats alone."""
-    behind = said(RUNNING, STAMP, 10800.0)
+    behind = reported(RUNNING, STAMP, 10800.0)
     assert behind.lag_seconds == 10800.0
-    silent = said(behind, STAMP, 0.0)
+    silent = reported(behind, STAMP, 0.0)
     assert effective_lag(silent, reported_at=AT, interval=1.0, now=AT + 9) == 0.0, "its stream is live"
     assert effective_lag(silent, reported_at=AT, interval=1.0, now=AT + 3600) == 3600
     assert effective_lag(silent, reported_at=None, interval=1.0, now=AT + 3600) == 3600, "its run is gone"
@@ -156,14 +156,14 @@ def test_a_log_that_fell_silent_has_a_lag_of_none() -> None:
 def test_a_new_run_has_the_lag_of_the_position_and_not_its_own_age() -> None:
     """It has applied nothing yet, so it does not know the time of the place where it begins;
     drivers of an older version neither."""
-    again = said(said(RUNNING, STAMP, 0.5), "", None)
+    again = reported(reported(RUNNING, STAMP, 0.5), "", None)
     assert effective_lag(again, reported_at=AT + 890, interval=1.0, now=AT + 890) == 890
     assert effective_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000
-    assert said(again, "", 93.0).lag_seconds == 93.0, "an older version has waited in vain for the source"
+    assert reported(again, "", 93.0).lag_seconds == 93.0, "an older version has waited in vain for the source"
 
 
 def test_a_lag_ages_from_the_last_report_where_nothing_has_a_time() -> None:
-    begun = said(RUNNING, "", None)
+    begun = reported(RUNNING, "", None)
     assert effective_lag(begun, reported_at=AT, interval=1.0, now=AT + 3) is None
     assert effective_lag(begun, reported_at=AT, interval=1.0, now=AT + 60) == 60.0
     assert effective_lag(begun, reported_at=None, interval=1.0, now=AT + 60) is None

@@ -1,4 +1,4 @@
-"""What `python -m cdcsync_spark` is told by its arguments: the run's file, and in tests the
+"""The arguments of `python -m cdcsync_spark`: the run's file, and in tests the
 decoder."""
 
 from __future__ import annotations

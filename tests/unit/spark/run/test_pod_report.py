@@ -78,7 +78,7 @@ def test_progress_is_written_every_few_seconds_and_phases_at_once() -> None:
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[entry("s.t0", "Failed", rows=6)])
     assert server.writes == 3
-    assert server.found().head["at"] == WALL, "the time that is told is no measure of a pause"
+    assert server.found().head["at"] == WALL, "the time of a report is no measure of a pause"
 
 
 def test_what_is_new_since_a_number_is_found_and_nothing_else() -> None:
@@ -99,14 +99,14 @@ def test_a_log_that_fell_silent_leaves_no_lag() -> None:
     reporter, server, _ = made()
     reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=10800.0)
     reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=None)
-    news = server.found().report_since(0)
-    assert news is not None
-    assert news.lag_seconds is None
+    report = server.found().report_since(0)
+    assert report is not None
+    assert report.lag_seconds is None
     reporter.report(epoch=1, position={"file": "b.000001"}, lag_seconds=0.5)
     reporter.report(epoch=1, tables=[entry("s.t0")])
-    news = server.found().report_since(0)
-    assert news is not None
-    assert news.lag_seconds == 0.5, "a report without a place says nothing of it"
+    report = server.found().report_since(0)
+    assert report is not None
+    assert report.lag_seconds == 0.5, "a report without a place leaves it"
 
 
 def test_a_write_that_fails_is_made_good_by_the_next_one() -> None:
@@ -116,9 +116,9 @@ def test_a_write_that_fails_is_made_good_by_the_next_one() -> None:
     server.error = None
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[entry("s.t1")])
-    news = server.found().report_since(0)
-    assert news is not None
-    assert [t["name"] for t in news.tables] == ["s.t0", "s.t1", "s.t2"]
+    report = server.found().report_since(0)
+    assert report is not None
+    assert [t["name"] for t in report.tables] == ["s.t0", "s.t1", "s.t2"]
 
 
 def test_a_run_that_was_cleared_away_has_no_controller() -> None:
@@ -168,9 +168,9 @@ def test_a_report_is_cut_so_that_the_api_server_takes_it(tables: int, servers: i
     number = server.found().head["number"]
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[wide(n, servers) for n in names])
-    news = server.found().report_since(number)
-    assert news is not None
-    assert {t["name"]: t["position"] for t in news.tables} == {n: wide(n, servers)["position"] for n in names}
+    report = server.found().report_since(number)
+    assert report is not None
+    assert {t["name"]: t["position"] for t in report.tables} == {n: wide(n, servers)["position"] for n in names}
     assert server.maps.keys() <= set(report_names("r", tables)), "it may write into no other ones"
 
 
@@ -190,9 +190,9 @@ def test_no_news_are_missing_while_shards_are_cut_anew() -> None:
         clock.now += PROGRESS_SECONDS
         server.after = server.writes + after
         reporter.report(tables=[wide(n, 30, rows=2) for n in wanted])
-        news = server.found().report_since(0)
-        assert news is not None
-        rows = {t["name"]: t["rows"] for t in news.tables}
+        report = server.found().report_since(0)
+        assert report is not None
+        rows = {t["name"]: t["rows"] for t in report.tables}
         assert rows.keys() == wanted.keys()
         server.after = None
         clock.now += PROGRESS_SECONDS
@@ -214,9 +214,9 @@ def test_a_report_that_is_too_large_ends_the_run_with_a_reason_which_is_told() -
     assert server.found().head["exit"]["message"] == "m"
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, "SpecInvalid"), (1, "SourceUnreachable")])
-def test_a_last_report_that_is_too_large_still_says_how_the_run_ended(code: int, told: str) -> None:
+@pytest.mark.parametrize(("code", "reason"), [(0, "SpecInvalid"), (1, "SourceUnreachable")])
+def test_a_last_report_that_is_too_large_still_has_how_the_run_ended(code: int, reason: str) -> None:
     reporter, server, _ = made(100, REPORT_TABLES)
     reporter._take({"tables": [wide(f"s.t{i}", 400) for i in range(100)]})
     reporter.report(exit={"code": code, "reason": "SourceUnreachable" if code else "", "message": "", "remedy": ""})
-    assert server.found().head["exit"]["reason"] == told
+    assert server.found().head["exit"]["reason"] == reason

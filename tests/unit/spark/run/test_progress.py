@@ -1,5 +1,5 @@
 """Reports to the controller: whole lines from several threads, and a driver that notices when
-nobody reads them."""
+they are not read."""
 
 from __future__ import annotations
 

@@ -569,7 +569,7 @@ def test_a_publication_that_fails_for_good_concerns_its_table_only(world: World)
 
 
 def test_a_wave_that_a_target_refuses_for_good_stops_its_table_only(world: World) -> None:
-    """Somebody partitioned the target, or made a column of it NOT NULL, between two waves."""
+    """Another program partitioned the target, or made a column NOT NULL, between two waves."""
     world.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "a column was made NOT NULL")
     context = world.run({"orders": 6, "items": 2})
     assert set(context.failed) == {"shop.orders"}
