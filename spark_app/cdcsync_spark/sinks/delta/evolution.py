@@ -6,22 +6,27 @@ lacks, so some changes are the schema alone (`evolve.rewrites`). For all others 
 written again, row by row in the same order, and keeps its deletion vector: no row comes or goes,
 and the key index renames files. No feature is used that would keep readers out (column mapping,
 type widening). The files are durable before the entry that names them; without it they are orphans.
+
+A column that another program added stays while files stay as they are. It has no place in rewritten
+ones, and where the source adds one of its name they are rewritten: its values are not the source's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.evolve import rewrites
-from cdcsync_core.gates import gate
 from cdcsync_core.remedies import resnapshot
+from cdcsync_core.schema_change import Filled
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import Evolve
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta.batch import Batch
 from cdcsync_spark.sinks.delta.features import upgrade
-from cdcsync_spark.sinks.delta.schema import delta_schema
+from cdcsync_spark.sinks.delta.schema import evolved_schema
 from cdcsync_spark.sinks.delta.snapshot import file_batches
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, loosened, new_file
@@ -41,23 +46,44 @@ def write_evolution(
     than `most_bytes`, before it writes one. `now` in milliseconds."""
     before = view.state
     assert before is not None
-    schema, properties = delta_schema(after.schema), delta_properties.adapted(view.properties, after.schema)
-    actions = upgrade(view, schema, properties, vectors=False)
-    if not rewrites(before.schema, after.schema, change.origins):
+    theirs = _theirs(view, before)
+    rewriting = rewrites(before.schema, after.schema, change.origins) or _share_a_name(after, theirs)
+    schema = evolved_schema(view.fields, after.schema, change.origins, () if rewriting else theirs.values())
+    actions = upgrade(view, schema, delta_properties.adapted(view.properties, after.schema), vectors=False)
+    if not rewriting:
         return Batch(actions)
-    files = list(view.files.values())
-    size = sum(file.size for file in files)
+    size = sum(file.size for file in view.files.values())
     if size > most_bytes:
         raise _too_large(before, size, most_bytes)
+    return _rewrite(table_path, view, after, change, actions, now)
+
+
+def _rewrite(
+    table_path: TablePath, view: TableView, after: TableState, change: Evolve, actions: list[Action], now: int
+) -> Batch:
+    """Each live file is written again; `actions` come first."""
+    before, files = view.state, list(view.files.values())
+    assert before is not None
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         made = list(pool.map(lambda file: _rewritten(table_path, before, after, change, file), files))
-    gate("step-staged")
-    actions += [old.removed(now, data_change=False) for old in files]
+    filled = any(isinstance(o, Filled) for o in change.origins)
+    actions += [old.removed(now, data_change=filled) for old in files]
     kept = [(old, new) for old, new in zip(files, made, strict=True) if new is not None]
-    actions += [_added(old, new, table_path.prefix, now) for old, new in kept]
+    actions += [_added(old, new, table_path.prefix, now, data_change=filled) for old, new in kept]
     renamed = {old.log_path: new.path.removeprefix(table_path.prefix) for old, new in kept}
     empty = tuple(old.log_path for old, new in zip(files, made, strict=True) if new is None)
     return Batch(actions, FileChanges(removed=empty, rewritten=renamed), paths=tuple(renamed.values()))
+
+
+def _theirs(view: TableView, state: TableState) -> dict[str, Mapping[str, Any]]:
+    """The fields of columns that another program added."""
+    ours = set(state.schema.names)
+    return {name: field for name, field in view.fields.items() if name not in ours}
+
+
+def _share_a_name(after: TableState, theirs: Mapping[str, object]) -> bool:
+    """In any case: readers of lakes do not tell `A` from `a`."""
+    return not {name.casefold() for name in theirs}.isdisjoint(name.casefold() for name in after.schema.names)
 
 
 def _rewritten(
@@ -76,12 +102,13 @@ def _rewritten(
     return written
 
 
-def _added(old: LiveFile, new: DataFile, prefix: str, now: int) -> Action:
-    """With the deletions that the file had, whose bounds may be wide."""
+def _added(old: LiveFile, new: DataFile, prefix: str, now: int, *, data_change: bool) -> Action:
+    """With the deletions that the file had, whose bounds may be wide. A value that no previous file
+    had is a change of data."""
     path = new.path.removeprefix(prefix)
     if old.vector is None:
-        return {"add": dict(new_file(path, new.size, new.stats, now, data_change=False).add)}
-    file = new_file(path, new.size, loosened(new.stats, new.rows), now, data_change=False)
+        return {"add": dict(new_file(path, new.size, new.stats, now, data_change=data_change).add)}
+    file = new_file(path, new.size, loosened(new.stats, new.rows), now, data_change=data_change)
     return {"add": {**file.add, "deletionVector": old.add["deletionVector"]}}
 
 

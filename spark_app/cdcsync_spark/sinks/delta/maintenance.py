@@ -60,7 +60,7 @@ _MILLISECONDS = {
     "day": 86_400_000,
     "week": 604_800_000,
 }
-_OURS = re.compile(r"(stream|compacted)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
+_OURS = re.compile(r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 
 _log = structlog.get_logger()
 

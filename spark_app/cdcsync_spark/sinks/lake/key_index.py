@@ -146,14 +146,19 @@ class KeyIndex:
         entry.vector, entry.deleted = vector, deleted
 
     def remove(self, path: str) -> None:
-        """A file that is live no more; its number stays used, its path need not be remembered."""
-        self._paths[self._files.pop(path).number] = ""
+        """A file that is live no more; its number stays used, its path need not be remembered. One
+        that is not known, because another program brought it, needs nothing."""
+        entry = self._files.pop(path, None)
+        if entry is not None:
+            self._paths[entry.number] = ""
 
     def rename(self, path: str, now: str) -> None:
-        """A live file has another path; the one it had is known no more."""
-        entry = self._files.pop(path)
-        self._files[now] = entry
-        self._paths[entry.number] = now
+        """A live file has another path; the one it had is known no more. A file that is not known,
+        because another program brought it, is read by the next `sync`."""
+        entry = self._files.pop(path, None)
+        if entry is not None:
+            self._files[now] = entry
+            self._paths[entry.number] = now
 
     def deleted(self, path: str) -> BitMap:
         """A live file's deleted rows."""
