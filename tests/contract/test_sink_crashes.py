@@ -14,12 +14,13 @@ import sys
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from cdcsync_spark.sinks.base import Sink
 from cdcsync_spark.sinks.lake.store import Store
-from contract import crashing
+from contract import crashing, stepping
 from contract.sinkcase import ORDERS, content, in_order
 from contract.stores import STORES
 
@@ -37,6 +38,8 @@ CHAINS = {
     ("local", "committed"): 5,
     ("s3", "before-commit"): 5,
 }
+#: the same of the program whose schema changes; an undisturbed run passes them 6 times
+STEP_CHAINS = {("local", "step-staged"): 2, ("local", "step-committed"): 1, ("s3", "step-staged"): 2}
 
 
 @pytest.fixture(scope="session")
@@ -44,16 +47,16 @@ def processes() -> BaseContext:
     """Makes processes by forks of one that has imported the program, which takes longer than the
     program itself."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([crashing.__name__])
+    context.set_forkserver_preload([crashing.__name__, stepping.__name__])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests"), *sys.path]))
         forkserver.ensure_running()
     return context
 
 
-def run(processes: BaseContext, store: Store, epoch: int, gate: str) -> int | None:
+def run(processes: BaseContext, program: ModuleType, store: Store, epoch: int, gate: str) -> int | None:
     """The program's exit code; negative is the signal that ended it."""
-    process = processes.Process(target=crashing.run_armed, args=(store, epoch, gate))
+    process = processes.Process(target=program.run_armed, args=(store, epoch, gate))
     process.start()
     process.join(120)
     return process.exitcode
@@ -65,17 +68,35 @@ def run(processes: BaseContext, store: Store, epoch: int, gate: str) -> int | No
 def test_killed_at_a_gate_again_and_again(
     processes: BaseContext, gate: str, passing: int, store: Store, sink: Sink, tmp_path: Path
 ) -> None:
-    """Run after run is killed a little further than the one before, until one ends by itself."""
-    codes: list[int | None] = []
-    while len(codes) < 20 and 0 not in codes:
-        codes.append(run(processes, store, len(codes) + 1, f"{gate}:{passing}:kill:{tmp_path / f'once-{len(codes)}'}"))
-    assert codes[-1] == 0
-    assert codes[:-1] == [-signal.SIGKILL] * (len(codes) - 1)
-    assert len(codes) > 2
+    killed_until_it_ends(processes, crashing, store, f"{gate}:{passing}", tmp_path)
     assert content(sink.target(ORDERS.id)) == in_order(crashing.EXPECTED)
 
 
-def test_an_undisturbed_run_and_one_more(sink: Sink) -> None:
+@pytest.mark.parametrize(
+    ("store", "gate", "passing"), [(*c, n) for c, n in STEP_CHAINS.items() if c[0] in STORES], indirect=["store"]
+)
+def test_killed_in_a_step_again_and_again(
+    processes: BaseContext, gate: str, passing: int, store: Store, sink: Sink, tmp_path: Path
+) -> None:
+    """A step is made whole or not at all, and once."""
+    killed_until_it_ends(processes, stepping, store, f"{gate}:{passing}", tmp_path)
+    assert content(sink.target(ORDERS.id)) == in_order(stepping.EXPECTED)
+    assert content(sink.target(stepping.OTHER.id)) == []
+
+
+def killed_until_it_ends(processes: BaseContext, program: ModuleType, store: Store, gate: str, folder: Path) -> None:
+    """Run after run is killed a little further than the one before, until one ends by itself."""
+    codes: list[int | None] = []
+    while len(codes) < 20 and 0 not in codes:
+        once = folder / f"once-{len(codes)}"
+        codes.append(run(processes, program, store, len(codes) + 1, f"{gate}:kill:{once}"))
+    assert codes[-1] == 0
+    assert codes[:-1] == [-signal.SIGKILL] * (len(codes) - 1)
+    assert len(codes) > 2
+
+
+@pytest.mark.parametrize("program", [crashing, stepping], ids=["rows", "steps"])
+def test_an_undisturbed_run_and_one_more(sink: Sink, program: ModuleType) -> None:
     for epoch in (1, 2):
-        crashing.run(sink, epoch)
-        assert content(sink.target(ORDERS.id)) == in_order(crashing.EXPECTED)
+        program.run(sink, epoch)
+        assert content(sink.target(ORDERS.id)) == in_order(program.EXPECTED)
