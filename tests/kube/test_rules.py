@@ -48,6 +48,8 @@ BROKEN = [
     ("spec.sink.delta", {"path": "s3://a/b", "mode": "history", "options": {"deletionVectors": False}}, "sink.delta.mode history needs"),
     ("spec.sink.delta.historyColumns", {"op": "Change", "ts": "change"}, "historyColumns are different names"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
+    ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),
+    ("spec.resnapshot", [{"table": "a.b", "tables": ".*", "nonce": 1}], "an entry of resnapshot has table"),
     ("spec.sparkConf", {"hadoop.x": "1"}, "sparkConf has keys that begin with spark."),
     ("spec.sparkConf", {"spark.kubernetes.namespace": "x"}, "sparkConf may not set spark.kubernetes.*"),
     ("spec.sparkConf", {"spark.driver.extraJavaOptions": "x"}, "sparkConf may not set spark.kubernetes.*"),
