@@ -42,6 +42,8 @@ class Reason(StrEnum):
     XA_UNSUPPORTED = "XaUnsupported"
     SCHEMA_CHANGE_REFUSED = "SchemaChangeRefused"
     SCHEMA_CHANGE_PENDING = "SchemaChangePending"
+    TABLE_GONE = "TableGone"
+    TABLE_EMPTIED = "TableEmptied"
     TRANSACTION_TOO_LARGE = "TransactionTooLarge"
     SINK_CONFLICT = "SinkConflict"
     NO_SUCH_BUCKET = "NoSuchBucket"

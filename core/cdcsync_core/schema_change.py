@@ -15,6 +15,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.errors import Reason
 
 #: A value of an added column in existing rows, in the terms of the source's type: `bytes` for
 #: binary types, `int` for integers, YEAR and BIT, a naive `datetime` for DATETIME, one in UTC for
@@ -115,9 +116,10 @@ class Resnapshot:
 
 @dataclass(frozen=True)
 class Stop:
-    """No copy is possible any more; what was copied stays."""
+    """No copy is possible any more; what was copied stays. `cause` is its word for the user."""
 
     reason: str
+    cause: Reason
     kind = Kind.STOP
 
 

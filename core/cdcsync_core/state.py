@@ -14,6 +14,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position, Watermark, position_from_dict
+from cdcsync_core.schema_change import Kind
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
 
@@ -49,6 +50,35 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class LastChange:
+    """The last change of a table's definition that was followed.
+
+    `version` counts the definitions of the content from 0, `at` is when the statement was committed
+    (seconds since 1970), `statement` its beginning, `kind` what it meant. `unproved`: no row was
+    seen since that has the definition as it was predicted.
+    """
+
+    version: int = 0
+    at: float | None = None
+    statement: str = ""
+    kind: Kind = Kind.NOTHING
+    unproved: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "at": self.at,
+            "statement": self.statement,
+            "kind": self.kind.value,
+            "unproved": self.unproved,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LastChange:
+        return cls(data["version"], data["at"], data["statement"], Kind(data["kind"]), data["unproved"])
+
+
+@dataclass(frozen=True)
 class TableState:
     """The state after a commit: what is read of the source (`capture`), what the target has
     (`schema`), and how far it is.
@@ -60,6 +90,7 @@ class TableState:
     watermarks, `high` the furthest of their high watermarks. `splits` counts the finished splits,
     `rows` their rows, `nulled_dates` the dates that became NULL because they were zero or partial;
     `events` the events that a target has which takes them: the ordinal of the last one.
+    `change` is the last one of the definition.
     """
 
     identity: Identity
@@ -77,6 +108,7 @@ class TableState:
     rows: int = 0
     nulled_dates: int = 0
     events: int = 0
+    change: LastChange | None = None
 
     @property
     def snapshot_complete(self) -> bool:
@@ -116,6 +148,10 @@ class TableState:
             self, commit_number=self.commit_number + 1, position=position, nulled_dates=self.nulled_dates + nulled_dates
         )
 
+    def with_proof(self) -> TableState:
+        """Rows have confirmed the last change."""
+        return replace(self, change=replace(self.change, unproved=False)) if self.change else self
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "v": STATE_VERSION,
@@ -134,6 +170,7 @@ class TableState:
             "rows": self.rows,
             "nulled": self.nulled_dates,
             **({"events": self.events} if self.events else {}),
+            **({"change": self.change.to_dict()} if self.change else {}),
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
@@ -163,4 +200,5 @@ class TableState:
             rows=data["rows"],
             nulled_dates=data["nulled"],
             events=data.get("events", 0),
+            change=LastChange.from_dict(data["change"]) if "change" in data else None,
         )

@@ -30,9 +30,11 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
+from cdcsync_spark.binlog.definitions import Definitions
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.sealed import PrepareNeeded
 from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.transactions import PrepareNeeded, TransactionAssembler
+from cdcsync_spark.binlog.transactions import TransactionAssembler
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
@@ -271,7 +273,7 @@ class Run:
         tables = {f"shop.{n}": StreamTable(f"shop.{n}", lake.targets[n], s, 0.0) for n, s in states.items()}  # type: ignore[arg-type]
         positions = {s.capture.id: s.position for s in states.values() if s.position}
         start = meet_all(list(positions.values()))
-        definitions = {s.capture.id: s.capture for s in states.values()}
+        definitions = Definitions({s.capture.id: s.capture for s in states.values()})
         self.applier = Applier(tables, epoch, start, lambda: 0.0)
         self.assembler = TransactionAssembler(definitions, start, positions, Spool(str(folder), memory))
         self.writer = BatchWriter(folder, definitions, befores=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.errors import Reason
 from cdcsync_core.schema_change import Emptied, Followed, Kind, Renamed, Stop
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
@@ -133,7 +134,7 @@ def test_a_statement_about_several_tables(server: Server, fresh_database: FreshD
         "b": Renamed(f"{database}.a", f"{database}.a", old["a"].named(TableId(database, "b"))),
     }
     assert renamed == {"c": Renamed(f"{database}.e")}
-    assert dropped == dict.fromkeys("ab", Stop("the table is dropped"))
+    assert dropped == dict.fromkeys("ab", Stop("the table is dropped", Reason.TABLE_GONE))
 
 
 @servers

@@ -24,8 +24,9 @@ from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.sinks.base import Append, Commit, Staged, StagedPart, Target
+from cdcsync_spark.sinks.base import Append, Commit, Sink, Staged, StagedPart, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
@@ -53,6 +54,9 @@ class Stepwise:
     targets: dict[str, Target] = field(default_factory=dict)
     tail_limits: TailLimits | None = None
     piece_keys: int = SourceRepair.piece_keys
+    #: None: a lake of Delta tables in `folder`
+    sink: Sink | None = None
+    policy: Policy | None = None
 
     def __post_init__(self) -> None:
         self.server.create_user(_ACCOUNT, _PASSWORD)
@@ -71,7 +75,7 @@ class Stepwise:
         table = self._definition(name)
         with connect(self.source) as connection:
             splits = list(plan(connection, table, self.chunk_size))
-        target = DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise").target(table.id)
+        target = self._sink().target(table.id)
         target.prepare(
             TableState(
                 Identity("test/stepwise", self.facts.lineage, str(table.id)), table, TargetSchema.of(table), epoch=1
@@ -85,11 +89,14 @@ class Stepwise:
         target.commit(1, _wave(splits, safe, self.end(), tuple(staged)))
         self.targets[name] = target
 
+    def _sink(self) -> Sink:
+        return self.sink or DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise")
+
     def follow(self) -> dict[str, StreamTable]:
         """Applies the binlog up to now; stopped tables are in the result, the others are applied to
         the end."""
         end = self.end()
-        tables = {str(TableId(self.database, n)): _stream_table(n, self.database, t) for n, t in self.targets.items()}
+        tables = {f"{self.database}.{n}": self._stream_table(n, t) for n, t in self.targets.items()}
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
         self.verify_resumable(start)
@@ -111,6 +118,13 @@ class Stepwise:
             reader.stop()
         applier.checkpoint_idle(older_than=float("inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
+
+    def _stream_table(self, name: str, target: Target) -> StreamTable:
+        state = target.last_commit()
+        assert state is not None
+        writer = target.writer(Path(tempfile.gettempdir()))
+        policy = self.policy or NOT_FOLLOWED
+        return StreamTable(f"{self.database}.{name}", writer, state, committed=0.0, policy=policy)
 
     def repair(self) -> Repair:
         return repair_of(self.source, self.facts.lineage, self.tail_limits, self.piece_keys)
@@ -147,9 +161,18 @@ class Stepwise:
         folder = self.folder / f"log-{next(self._numbers)}"
         folder.mkdir()
         definitions = {TableId(self.database, n): self._state(n).capture for n in self.targets}
-        size = self.max_batch_bytes
         return ReaderSettings(
-            self.source, self.facts.lineage, _REPLICA_ID, definitions, start, positions, 1.0, size, folder
+            source=self.source,
+            lineage=self.facts.lineage,
+            replica_id=_REPLICA_ID,
+            tables=definitions,
+            start=start,
+            ahead=positions,
+            heartbeat_seconds=1.0,
+            max_batch_bytes=self.max_batch_bytes,
+            folder=folder,
+            policies={} if self.policy is None else dict.fromkeys(definitions, self.policy),
+            unproved=unproved_tables(self._state(n) for n in self.targets),
         )
 
 
@@ -158,12 +181,6 @@ def _wave(splits: list[Split], safe: Position, end: LogOffset, staged: Staged) -
         return Commit(replace(found.after_wave(splits, safe, end, 0, 0), epoch=1), Append(staged))
 
     return build
-
-
-def _stream_table(name: str, database: str, target: Target) -> StreamTable:
-    state = target.last_commit()
-    assert state is not None
-    return StreamTable(f"{database}.{name}", target.writer(Path(tempfile.gettempdir())), state, committed=0.0)
 
 
 def _position(table: StreamTable) -> Position:

@@ -124,7 +124,7 @@ def _seen_by_stream(s: Situation) -> str:
     return f"{stream.id}:{appeared}:{stopped}" if appeared or stopped else ""
 
 
-_MAY_BE_GONE = (Reason.SCHEMA_CHANGE_REFUSED.value, Reason.SCHEMA_CHANGE_PENDING.value)
+_MAY_BE_GONE = (Reason.SCHEMA_CHANGE_REFUSED.value, Reason.SCHEMA_CHANGE_PENDING.value, Reason.TABLE_GONE.value)
 
 
 def _interval(s: Situation, preflight: PreflightResult) -> float:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, Position, TransactionId, position_from_dict
+from cdcsync_spark.binlog.schema_steps import SchemaStep
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 
@@ -26,7 +27,8 @@ class TableBatch:
     `file` is an Arrow IPC file of `change.changes_schema`, "" where there are no rows; `rows`
     counts the row images of the binlog that it stands for; `upto` is where the reader stood after
     the last transaction of the batch that counts for this table: the batch's end, or where `stop`
-    stopped the table.
+    stopped the table. With `step` the part is a change of the table's definition and nothing else.
+    `proved`: the rows are the first since such a change, and are described as it was predicted.
     """
 
     table: str
@@ -35,6 +37,8 @@ class TableBatch:
     nulled: int
     upto: Position
     stop: CdcError | None = None
+    step: SchemaStep | None = None
+    proved: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -44,12 +48,15 @@ class TableBatch:
             "nulled": self.nulled,
             "upto": self.upto.to_dict(),
             "stop": self.stop.to_json() if self.stop else None,
+            "step": self.step.to_dict() if self.step else None,
+            "proved": self.proved,
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableBatch:
         stop = from_json(data["stop"]) if data["stop"] else None
-        return cls(**(data | {"upto": position_from_dict(data["upto"]), "stop": stop}))
+        step = SchemaStep.from_dict(data["step"]) if data["step"] else None
+        return cls(**(data | {"upto": position_from_dict(data["upto"]), "stop": stop, "step": step}))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Sealed transactions to Arrow files, table by table, in bounded memory.
 
-A table whose rows cannot be decoded exactly stops; none of its rows of this batch are used, because
+A table whose rows cannot be decoded exactly, or contradict the definition that was predicted for
+them, stops; none of its rows of this batch are used, because
 its position must not pass changes that it lacks. The error names the end of the transaction that
 the rows are of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -20,8 +21,9 @@ from cdcsync_core.position import TransactionId
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
+from cdcsync_spark.binlog.definitions import Definitions
+from cdcsync_spark.binlog.sealed import SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import Spooled, disk_error
-from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches
 from cdcsync_spark.wire.columns.change import changes_schema
@@ -38,7 +40,7 @@ class BatchWriter:
     `befores`, before images that a fold by key does not need are left out."""
 
     folder: Path
-    tables: Mapping[TableId, Capture]
+    definitions: Definitions
     decoder: Decoder = Decoder.VECTORIZED
     befores: bool = True
 
@@ -55,7 +57,7 @@ class BatchWriter:
             if sealed.transactions:
                 transactions = str(self.folder / f"{number}.transactions.json")
                 write_transactions(transactions, Transactions(sealed.transactions, sealed.committed_at))
-            for index, table in enumerate(sorted(sealed.rows.keys() | sealed.stops.keys())):
+            for index, table in enumerate(sorted(sealed.rows.keys() | sealed.stops.keys() | sealed.steps.keys())):
                 path = self.folder / f"{number}-{index}.arrow"
                 batches.append(self._table(table, sealed, path))
         except OSError as e:
@@ -63,15 +65,26 @@ class BatchWriter:
         return BinlogBatch(sealed.start, sealed.end, sealed.timestamp, transactions, tuple(batches), left=sealed.left)
 
     def _table(self, table: TableId, sealed: SealedTransactions, path: Path) -> TableBatch:
-        stop = sealed.stops.get(table)
+        stop, step = sealed.stops.get(table), sealed.steps.get(table)
         rows = sealed.rows.get(table, [])
+        images, nulled, proved = 0, 0, False
         try:
-            images, nulled = self._rows(self.tables[table], rows, sealed.transactions, path) if rows else (0, 0)
+            if rows:
+                proved = self._prove(table, rows[0][1])
+                images, nulled = self._rows(self.definitions[table], rows, sealed.transactions, path)
         except CdcError as e:
             path.unlink(missing_ok=True)
-            stop, images, nulled = Stop(e, sealed.start), 0, 0
-        upto = stop.upto if stop else sealed.end
-        return TableBatch(str(table), str(path) if images else "", images, nulled, upto, stop.error if stop else None)
+            stop, images, nulled, proved = Stop(e, sealed.start), 0, 0, False
+        upto, error = (stop.upto, stop.error) if stop else (sealed.end, None)
+        return TableBatch(str(table), str(path) if images else "", images, nulled, upto, error, step, proved)
+
+    def _prove(self, table: TableId, first: Spooled) -> bool:
+        """Whether the rows were to prove their definition, and have; raises SchemaChangeRefused
+        where they disprove it."""
+        if not self.definitions.is_unproved(table):
+            return False
+        self.definitions.prove(table, first.head.map)
+        return True
 
     def _rows(
         self, table: Capture, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path

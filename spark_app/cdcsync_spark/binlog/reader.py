@@ -30,18 +30,20 @@ from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.client import BinlogClient, DumpNotBegun, DumpTakenOver
+from cdcsync_spark.binlog.definitions import Definitions
 from cdcsync_spark.binlog.dml_check import DmlCheck
 from cdcsync_spark.binlog.dump import Dump, OpenDump, open_dump
 from cdcsync_spark.binlog.new_tables import NewTables
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.binlog.replica_ids import ReplicaIds
+from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.transactions import PrepareNeeded, ReachNeeded, TransactionAssembler
+from cdcsync_spark.binlog.transactions import TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
 from cdcsync_spark.wire.binlog.event_type import EventType
-from cdcsync_spark.wire.binlog.facts import FileLeft
+from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, TransactionEnd
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
@@ -53,7 +55,9 @@ _YIELD_SECONDS = 0.001
 _SPARE_PART = 8
 #: an event begins with its timestamp (4 bytes) and its type
 _KIND = 4
-_ROTATE, _FORMAT_DESCRIPTION = EventType.ROTATE.value, EventType.FORMAT_DESCRIPTION.value
+_FORMAT_DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
+#: the facts that a batch may end with, or before
+_ENDING = (TransactionEnd, FileLeft)
 
 
 #: a change in statement format and where its transaction ends; why it may reach a captured table,
@@ -85,8 +89,9 @@ class BinlogReader:
         check = DmlCheck(settings.source, settings.lineage, tuple(settings.tables), search.since)
         self._find_fault = find_fault or check.fault
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
-        self._assembler = TransactionAssembler(settings.tables, settings.start, settings.ahead, spool)
-        self._writer = BatchWriter(settings.folder, settings.tables, settings.decoder, settings.befores)
+        definitions = Definitions(settings.tables, settings.policies, settings.unproved)
+        self._assembler = TransactionAssembler(definitions, settings.start, settings.ahead, spool)
+        self._writer = BatchWriter(settings.folder, definitions, settings.decoder, settings.befores)
         self._new = NewTables(settings.tables, settings.patterns)
         self._changed = threading.Condition()
         self._due = 0.0
@@ -278,8 +283,7 @@ class BinlogReader:
                     return
                 progress = self._assembler.progress_count
                 for event in arrived:
-                    self._feed(dump.parser, event)
-                    if event[_KIND] == _ROTATE and self._has_ended():
+                    if self._feed(dump.parser, event) and self._has_ended():
                         return
                     if self._assembler.size >= self._settings.max_batch_bytes and self._assembler.moved:
                         self._hand_over()
@@ -289,15 +293,29 @@ class BinlogReader:
                     self._last_progress = self._clock()
                 self._note_arrival(dump)
 
-    def _feed(self, parser: EventParser, event: memoryview) -> None:
+    def _feed(self, parser: EventParser, event: memoryview) -> bool:
+        """Whether a batch was handed over. A file that a crash may have ended ends one, and so does
+        a transaction that changes a definition, which is a batch of its own."""
         if event[_KIND] == _FORMAT_DESCRIPTION:
             self._assembler.begin_file(int.from_bytes(event[:_KIND], "little"))
+        handed_over = False
         for fact in parser.feed(event):
-            if type(fact) is FileLeft and self._assembler.moved:
-                self._hand_over()  # a file that a crash may have ended also ends the batch
+            if type(fact) in _ENDING and self._assembler.cuts(fact):
+                handed_over = True
+                self._feed_alone(fact)
+                continue
             self._assembler.feed(fact)
             if type(fact) is Statement:
                 self._new.read(fact)
+        return handed_over
+
+    def _feed_alone(self, fact: Fact) -> None:
+        """Behind the batch that it ends."""
+        if self._assembler.moved:
+            self._hand_over()
+        self._assembler.feed(fact)
+        if self._assembler.stepped and not self._has_ended():
+            self._hand_over()
 
     def _wanted(self, table: TableId) -> bool:
         return self._assembler.wanted(table) or self._new.met(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdcsync_core.capture import Capture
@@ -13,6 +13,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Tables
 from cdcsync_mysql.connection import Source
+from cdcsync_spark.binlog.schema_steps import Policy
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class ReaderSettings:
     key does not need are left out. `spare_ids` are used where a dump with `replica_id` does not
     begin within `begin_seconds` (see `binlog.replica_ids`; the reader sets that). `received` is the
     file for what has been received (see `received`); None: none. With `patterns`, batches count
-    what the binlog has of other tables that match them.
+    what the binlog has of other tables that match them. `policies` says what is followed of changes
+    of a definition; a table without one stops. `unproved` tables had such a change, and no row of
+    it was seen.
     """
 
     source: Source
@@ -54,3 +57,5 @@ class ReaderSettings:
     received: Path | None = None
     patterns: Tables | None = None
     reconnect: Reconnect = Reconnect()
+    policies: Mapping[TableId, Policy] = field(default_factory=dict)
+    unproved: frozenset[TableId] = frozenset()

@@ -9,19 +9,23 @@ from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.text import Statement
 
 
+def shown(statement: Statement) -> str:
+    """Its beginning, on one line."""
+    return " ".join(statement.sql.split())[:120]
+
+
 def statement_error(statement: Statement, table: TableId, why: str | None = None) -> CdcError:
-    shown = " ".join(statement.sql.split())[:120]
     if is_dml(statement.sql):
         return PermanentError(
             Reason.LOG_INCOMPLETE,
-            f"a change in statement format: {shown}" + (f" ({why})" if why else ""),
+            f"a change in statement format: {shown(statement)}" + (f" ({why})" if why else ""),
             needed="row format in every session (binlog_format=ROW)",
             remedy=resnapshot(table),
             table=str(table),
         )
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"a statement that may change the table: {shown}",
+        f"a statement that may change the table: {shown(statement)}",
         needed="no DDL on a captured table (schemaChange.behavior: fail)",
         remedy=resnapshot(table),
         table=str(table),

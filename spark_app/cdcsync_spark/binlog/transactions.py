@@ -6,7 +6,10 @@ transaction they belong to: a table whose position covers it (its snapshot's LOW
 commit) drops its rows, so that rows of an older definition of the table are never decoded.
 Savepoints and rollbacks drop rows before the end.
 
-What stops a table (R1, R9, R10): a statement that names it and is not known to be harmless, DML in
+A statement that changes a definition in a way that is followed is a step: the reader ends a batch
+before its transaction and after it (`cuts`, `stepped`), so that a batch has rows of one definition.
+
+What stops a table (R1, R9, R10): a statement that may change it and is not followed, DML in
 statement format, an event that cannot be used. A stopped table keeps everything before the
 transaction that stopped it; the other tables flow on. An incident stops all of them.
 
@@ -27,73 +30,29 @@ and what is skipped there is in the set, so everything before the furthest offse
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.remedies import RESNAPSHOT_ALL
+from cdcsync_core.schema_change import Emptied, Followed
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.dml_check import may_change_reach
+from cdcsync_spark.binlog.definitions import Definitions
+from cdcsync_spark.binlog.known_reach import KnownReach
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.prepared import PreparedTransactions
+from cdcsync_spark.binlog.schema_steps import SchemaStep
+from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded, SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.stop_reasons import statement_error, xa_error
 from cdcsync_spark.wire.binlog import facts
-from cdcsync_spark.wire.sql.dml import Dml, read_dml
-from cdcsync_spark.wire.sql.exclusion import is_dml
-from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
 
 #: what a transaction with kept rows costs besides them: its id, its GTID, its entries in lists
 TRANSACTION_BYTES = 400
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Why a table stops, and where the reader stood before the transaction that stopped it."""
-
-    error: CdcError
-    upto: Position
-
-
-@dataclass(frozen=True)
-class SealedTransactions:
-    """Whole transactions between two positions. `rows` holds per table (index into `transactions`,
-    event).
-
-    `transactions` lists only those with rows that are kept, `committed_at` their seconds. `left` is
-    the file before the first of them, whose end was not seen.
-    """
-
-    start: Position
-    end: Position
-    timestamp: float | None
-    transactions: list[TransactionId]
-    committed_at: list[float | None]
-    rows: dict[TableId, list[tuple[int, Spooled]]]
-    stops: dict[TableId, Stop]
-    left: facts.FileLeft | None = None
-
-
-class ReachNeeded(Exception):
-    """The transaction that ends at `end` has a change in statement format: can it reach a captured
-    table?"""
-
-    def __init__(self, dml: Dml, end: LogOffset) -> None:
-        super().__init__(dml)
-        self.dml, self.end = dml, end
-
-
-class PrepareNeeded(Exception):
-    """The transaction that ends at `end` commits the XA transaction `xid`, whose PREPARE this
-    reader has not read."""
-
-    def __init__(self, xid: str, end: LogOffset) -> None:
-        super().__init__(xid)
-        self.xid, self.end = xid, end
 
 
 class TransactionAssembler:
@@ -101,21 +60,19 @@ class TransactionAssembler:
 
     def __init__(
         self,
-        tables: Mapping[TableId, Capture],
+        definitions: Definitions,
         start: Position,
         ahead: Mapping[TableId, Position],
         spool: Spool,
         gtids_at_once: int = 4096,
     ) -> None:
-        self._tables = tables
+        self._definitions = definitions
         self._spool = spool
         self._gtids_at_once = gtids_at_once
         self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
-        #: per change in statement format: why it may reach a captured table; "" where it cannot
-        self._reach: dict[Dml, str] = {}
-        #: what XA transactions prepared, or why it cannot be known
-        self._prepared: dict[str, OpenTransaction | str] = {}
+        self._reach = KnownReach()
+        self._prepared = PreparedTransactions(spool)
         self._sealed_at = start
         #: grows with each progress of the position, and with each confirmation of the same one
         self.progress_count = 0
@@ -135,6 +92,7 @@ class TransactionAssembler:
         self._committed_at: list[float | None] = []
         self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
         self._stops: dict[TableId, Stop] = {}
+        self._steps: dict[TableId, SchemaStep] = {}
         self._left: facts.FileLeft | None = None
         self._open = OpenTransaction()
         #: memory of what is kept since the last batch, in bytes: events, and Python's share of each
@@ -144,7 +102,7 @@ class TransactionAssembler:
     # -- state for the reader
 
     def wanted(self, table: TableId) -> bool:
-        return table in self._tables and table not in self._stopped
+        return table in self._definitions and table not in self._stopped
 
     @property
     def position(self) -> Position:
@@ -180,6 +138,7 @@ class TransactionAssembler:
             self._rows,
             self._stops,
             self._left,
+            self._steps,
         )
         self._ahead = {t: p for t, p in self._ahead.items() if not end.includes(p)}
         self._sealed_at = end
@@ -228,7 +187,7 @@ class TransactionAssembler:
         if done.prepared is None:
             self._commit(done, end.id, end.timestamp)
         else:
-            self._hold(done.prepared, done)
+            self._prepared.hold(done.prepared, done)
         if end.id.gtid:
             self._add_gtid(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
@@ -239,9 +198,9 @@ class TransactionAssembler:
         prepared = [part for end in done.ended for part in self._end_prepared(end, transaction)]
         self.size += sum(part.size for part in prepared)
         for statement in done.statements:
-            self._reach = {d: f for d, f in self._reach.items() if not may_change_reach(statement.sql, d)}
-        self._stop_tables([s for p in prepared for s in p.statements], transaction)
-        self._stop_tables([s for s in done.statements if self._fault(s) != ""], transaction)
+            self._reach.forget(statement)
+        for statement in [s for p in prepared for s in p.statements] + done.statements:
+            self._apply_statement(SchemaStep(statement, transaction, committed_at))
         self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction, committed_at)
 
     def _rollback(self, rollback: facts.TransactionRollback) -> None:
@@ -295,8 +254,9 @@ class TransactionAssembler:
             table = item.head.table
             if (self._stopped and table in self._stopped) or (self._ahead and self._has(table, transaction)):
                 continue
-            if item.head.defect is not None:
-                self._stop(table, item.head.defect)
+            defect = item.head.defect or self._beside_step(table)
+            if defect is not None:
+                self._stop(table, defect)
                 continue
             if table is not kept:
                 kept, found = table, self._rows.setdefault(table, [])
@@ -306,6 +266,12 @@ class TransactionAssembler:
             self._committed_at.append(committed_at)
             self.size += TRANSACTION_BYTES
             self.changes += 1
+
+    def _beside_step(self, table: TableId) -> CdcError | None:
+        """Rows of the transaction that changes their table: which definition they have is not
+        known."""
+        step = self._steps.get(table)
+        return None if step is None else statement_error(step.statement, table)
 
     def _has(self, table: TableId, transaction: TransactionId) -> bool:
         ahead = self._ahead.get(table)
@@ -318,64 +284,75 @@ class TransactionAssembler:
         this table."""
         index = len(self._transactions)
         self._rows[table] = [r for r in self._rows.get(table, []) if r[0] != index]
+        self._steps.pop(table, None)
         self._stopped.add(table)
         self.changes += 1
         self._stops[table] = Stop(error, self.position)
 
-    def _stop_tables(self, statements: list[Statement], transaction: TransactionId) -> None:
-        for statement in statements:
-            for table in self._flowing(transaction):
-                if may_change(statement, self._tables[table]):
-                    self._stop(table, statement_error(statement, table, self._fault(statement)))
-
     def _flowing(self, transaction: TransactionId) -> list[TableId]:
-        return [t for t in self._tables if t not in self._stopped and not self._has(t, transaction)]
+        return [t for t in self._definitions if t not in self._stopped and not self._has(t, transaction)]
+
+    # -- statements
+
+    def cuts(self, fact: facts.Fact) -> bool:
+        """Whether a batch ends before the fact: a file that a crash may have ended, or a
+        transaction that changes a definition (R9)."""
+        if type(fact) is not facts.TransactionEnd:
+            return type(fact) is facts.FileLeft
+        return bool(self._open.statements) and any(
+            isinstance(self._definitions.meaning(table, statement), (Followed, Emptied))
+            for statement in self._open.statements
+            if self._reach.fault(statement) != ""
+            for table in self._flowing(fact.id)
+        )
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the last transaction has changed a definition, so that a batch ends after it."""
+        return bool(self._steps)
+
+    def _apply_statement(self, step: SchemaStep) -> None:
+        """For each table that it may change: another definition, or a stop."""
+        fault = self._reach.fault(step.statement)
+        if fault == "":
+            return
+        for table in self._flowing(step.transaction):
+            found = self._definitions.meaning(table, step.statement, fault)
+            if isinstance(found, CdcError):
+                self._stop(table, found)
+            elif found is not None:
+                self._follow(table, found, step)
+
+    def _follow(self, table: TableId, found: Followed | Emptied, step: SchemaStep) -> None:
+        """Alone in its batch: the rows before it were sealed."""
+        if self._rows.get(table) or table in self._steps:
+            self._stop(table, statement_error(step.statement, table))
+            return
+        self._definitions.advance(table, found)
+        self._steps[table] = step
+        self.changes += 1
 
     # -- changes in statement format
 
     def learn_reach(self, dml: Dml, fault: str) -> None:
         """The answer to `ReachNeeded`: why a change like this may reach a captured table, empty
         where it cannot."""
-        self._reach[dml] = fault
+        self._reach.learn(dml, fault)
 
     def _check_reach(self, done: OpenTransaction, transaction: TransactionId) -> None:
         """Raises ReachNeeded while everything is still as it was. What was prepared (XA) was
         written at another time: it stops."""
         for statement in done.statements if done.prepared is None else ():
-            dml = read_dml(statement) if is_dml(statement.sql) else None
-            known = dml is None or dml in self._reach or any(dml.written.means(t) for t in self._tables)
-            if dml is not None and not known and self._flowing(transaction):
+            dml = self._reach.unknown(statement, self._definitions)
+            if dml is not None and self._flowing(transaction):
                 raise ReachNeeded(dml, transaction.end)
-
-    def _fault(self, statement: Statement) -> str | None:
-        """Why the change may reach a captured table, "" where it cannot; None if not checked."""
-        if not self._reach or not is_dml(statement.sql):
-            return None
-        dml = read_dml(statement)
-        return None if dml is None else self._reach.get(dml)
 
     # -- XA
 
     def learn(self, xid: str, prepared: OpenTransaction | str) -> None:
         """The answer to `PrepareNeeded`; a text says why there is none, which stops the tables at
         the commit."""
-        if isinstance(prepared, str):
-            self._prepared[xid] = prepared
-        else:
-            self._hold(xid, prepared)
-
-    def _hold(self, xid: str, prepared: OpenTransaction) -> None:
-        """Until its end. After a crash of the server an application may prepare again what the
-        binlog has as prepared."""
-        self._drop(xid)
-        prepared.rows = self._spool.hold(prepared.rows)
-        self._prepared[xid] = prepared
-
-    def _drop(self, xid: str) -> OpenTransaction | str | None:
-        found = self._prepared.pop(xid, None)
-        if isinstance(found, OpenTransaction):
-            self._spool.release(found.rows)
-        return found
+        self._prepared.learn(xid, prepared)
 
     def _check_prepared(self, ended: list[facts.XaEnd], transaction: TransactionId) -> None:
         """Raises PrepareNeeded while everything is still as it was."""
@@ -385,7 +362,7 @@ class TransactionAssembler:
 
     def _end_prepared(self, end: facts.XaEnd, transaction: TransactionId) -> list[OpenTransaction]:
         """The prepared transaction that counts now; it is no longer held."""
-        found = self._drop(end.xid)
+        found = self._prepared.take(end.xid)
         if isinstance(found, str) and end.committed:
             for table in self._flowing(transaction):
                 self._stop(table, xa_error(end.xid, found, table))

@@ -17,7 +17,8 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.delivery.changelog import Changelog
-from cdcsync_spark.delivery.upsert import fold, refuse_null_keys
+from cdcsync_spark.delivery.projection import folded
+from cdcsync_spark.delivery.upsert import refuse_null_keys
 from cdcsync_spark.sinks.base import Capabilities, Commit, Emit, Upsert
 from cdcsync_spark.sinks.events import Events
 
@@ -31,8 +32,8 @@ def delivered(changes: Changelog, found: TableState, after: TableState, *, event
     """The commit of `changes` on top of `found`, whose position covers none of them; `after` is the
     state with them. `events` is whether the sink takes events."""
     if not (events and found.consistent):
-        folded = fold(changes, found.capture.key)
-        return Commit(after, Upsert(folded.upserts, folded.deletes))
+        last = folded(changes, found)
+        return Commit(after, Upsert(last.upserts, last.deletes))
     emitted = as_events(changes, found.capture.key, first=found.events + 1)
     return Commit(replace(after, events=found.events + emitted.num_rows), Emit(emitted))
 

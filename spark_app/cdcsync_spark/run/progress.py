@@ -13,9 +13,9 @@ from typing import Protocol, Unpack
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import Position
-from cdcsync_core.report import PositionJson, ReportParts, TableParts, TableReport
+from cdcsync_core.report import PositionJson, ReportParts, SchemaJson, TableParts, TableReport
 from cdcsync_core.run import Report, TablePhase
-from cdcsync_core.state import TableState
+from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.watermark import watermark_to_dict
 
 
@@ -61,7 +61,7 @@ def table_entry(name: str, phase: TablePhase, state: TableState | None, **more: 
 
 
 def _parts_of(state: TableState) -> TableParts:
-    return {
+    parts: TableParts = {
         "finished": state.finished.to_list(),
         "low": state.low.to_dict() if state.low else None,
         "high": watermark_to_dict(state.high) if state.high else None,
@@ -70,6 +70,18 @@ def _parts_of(state: TableState) -> TableParts:
         "nonce": state.resnapshot_nonce,
         "generation": state.generation,
         "position": state.position.to_dict() if state.position else None,
+    }
+    if state.change is not None:
+        parts["schema"] = _schema(state.change)
+    return parts
+
+
+def _schema(change: LastChange) -> SchemaJson:
+    return {
+        "version": change.version,
+        "at": "" if change.at is None else _rfc3339(change.at),
+        "statement": change.statement,
+        "step": change.kind.value,
     }
 
 
@@ -85,5 +97,8 @@ def failed_entry(
 def position_entry(position: Position, timestamp: float | None) -> PositionJson:
     """`status.position`: the reader's place; `timestamp` comes in unix seconds and goes out as RFC
     3339."""
-    text = "" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")
-    return position.to_dict() | {"timestamp": text}
+    return position.to_dict() | {"timestamp": "" if timestamp is None else _rfc3339(timestamp)}
+
+
+def _rfc3339(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")

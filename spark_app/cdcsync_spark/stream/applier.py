@@ -24,11 +24,13 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.state import TableState
 from cdcsync_core.watermark import join
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
+from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, SchemaStep
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered, unrepairable
-from cdcsync_spark.delivery.upsert import fold
+from cdcsync_spark.delivery.projection import folded
 from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer, rows_of
 from cdcsync_spark.stream.crash_repair import Piece, Repair
+from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 _log = structlog.get_logger()
@@ -37,7 +39,7 @@ _log = structlog.get_logger()
 @dataclass
 class StreamTable:
     """A table of the run: the writer of its target, its last known state, whether this run has
-    written it, why it stopped.
+    written it, why it stopped, what is followed of changes of its definition.
 
     `committed` is the time of its last commit on the applier's clock. It is not known at first: the
     first batch checkpoints what it leaves idle.
@@ -50,6 +52,7 @@ class StreamTable:
     wrote: bool = False
     error: CdcError | None = None
     handed_over: bool = False
+    policy: Policy = NOT_FOLLOWED
 
     @property
     def flowing(self) -> bool:
@@ -202,11 +205,11 @@ class Applier:
         if not self._continues(table, state):
             return None
         assert state.position is not None
-        folded = fold(Changelog(piece.changes), state.capture.key)
+        found = folded(Changelog(piece.changes), state)
         high = join(state.high, piece.high) if state.high else piece.high
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
-        self._merging = folded.num_rows
-        return Commit(replace(after, high=high, epoch=self.epoch), Upsert(folded.upserts, folded.deletes))
+        self._merging = found.num_rows
+        return Commit(replace(after, high=high, epoch=self.epoch), Upsert(found.upserts, found.deletes))
 
     def _idle_commit(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
@@ -216,13 +219,28 @@ class Applier:
         return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), AdvancePosition())
 
     def _apply_table(self, table: StreamTable, part: TableBatch, batch: BinlogBatch) -> None:
-        if part.file:
+        if part.step is not None:
+            self._follow(table, part.step, part.upto)
+        elif part.file:
             with open_changelog(part, batch) as changes:
                 self._commit(table, lambda state: self._merge(table, state, part, changes))
         elif part.stop is not None:
             self._commit(table, lambda state: self._stop_commit(table, state, part, batch))
         if part.stop is not None and table.error is None and not table.handed_over:
             table.error = part.stop
+
+    def _follow(self, table: StreamTable, step: SchemaStep, upto: Position) -> None:
+        """A change of the definition: one commit that includes its statement."""
+        consistent = self.consistent(table)
+
+        def build(state: TableState) -> Commit | None:
+            if not self._continues(table, state):
+                return None
+            made = step_commit(state, step, upto, table.policy, consistent=consistent)
+            return made and Commit(replace(made.state, epoch=self.epoch), made.change)
+
+        self._commit(table, build)
+        gate("step-committed")
 
     def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
         before, self._merging = table.state.commit_number, 0
@@ -241,6 +259,7 @@ class Applier:
         if state.position.includes(part.upto):
             return None
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
+        after = after.with_proof() if part.proved else after
         commit = delivered(changes.without(state.position), state, after, events=self.events)
         self._merging = rows_of(commit.change)
         return commit

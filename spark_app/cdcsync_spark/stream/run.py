@@ -28,6 +28,7 @@ from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.binlog.received import ReceivedFile
+from cdcsync_spark.binlog.schema_steps import unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.run.context import RunContext
@@ -35,6 +36,7 @@ from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.base import refuse_other_identity
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
+from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.query import Begin, StreamQuery, begin_in_spark
 from cdcsync_spark.stream.reports import StreamReports
 
@@ -98,6 +100,8 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         befores=takes_events(context.sink.capabilities),
         received=scratch / "received",
         patterns=spec.tables if context.config.kind is RunKind.STREAM else None,
+        policies={t.state.capture.id: replace(t.policy, replacing=spec.tables.replaces_invalid) for t in tables},
+        unproved=unproved_tables(t.state for t in tables),
     )
 
 
@@ -136,7 +140,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
     except PermanentError as e:
         context.refuse(name, e)
         return None
-    return StreamTable(name, target, state)
+    policy = policy_of(context.resource.spec, name, context.sink.capabilities)
+    return StreamTable(name, target, state, policy=policy)
 
 
 @dataclass

@@ -17,8 +17,9 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.logical_type import LogicalType
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
+from cdcsync_core.schema_change import Kind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.state import Identity, TableState
+from cdcsync_core.state import Identity, LastChange, TableState
 from cdcsync_core.target_schema import TargetColumn, TargetSchema
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -115,6 +116,7 @@ def test_a_state_comes_back_from_its_commit(position: Position | None) -> None:
         position=position,
         resnapshot_nonce=2,
         generation=2,
+        change=LastChange(2, 5.5, "TRUNCATE orders", Kind.EMPTY, unproved=True),
     )
     assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 

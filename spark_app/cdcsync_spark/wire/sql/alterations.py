@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.errors import Reason
 from cdcsync_core.schema_change import Converted, Filled, Followed, Kept, Resnapshot, Stop
 from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceTable, SourceType
 from cdcsync_spark.wire.sql.alter import is_harmless
@@ -47,7 +48,7 @@ def alter(definition: Capture, parts: Sequence[Sequence[Token]], session: Sessio
     except Unpredictable as e:
         return Resnapshot(str(e))
     except Impossible as e:
-        return Stop(str(e))
+        return Stop(str(e), Reason.ENGINE_UNSUPPORTED)
 
 
 class _Alteration:
@@ -78,7 +79,8 @@ class _Alteration:
     def outcome(self) -> Followed | Resnapshot | Stop:
         if self._key_gone:
             last = not self._key_added and self._old.source.unique == frozenset()
-            return Stop("the key is dropped, and no other is left") if last else Resnapshot("the key changes")
+            without_key = Stop("the key is dropped, and no other is left", Reason.NO_PRIMARY_KEY)
+            return without_key if last else Resnapshot("the key changes")
         if self._key_added:
             return Resnapshot("the key changes")
         columns = self._layout.columns()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.errors import Reason
 from cdcsync_core.schema_change import (
     Emptied,
     Followed,
@@ -92,7 +93,7 @@ def _one(effect: Effect, definition: Capture) -> Outcome:
         case Truncated():
             return Emptied(definition)
         case Dropped():
-            return Stop("the table is dropped")
+            return Stop("the table is dropped", Reason.TABLE_GONE)
         case Created():
             return Resnapshot("another table is created under the name")
     return Resnapshot("rows of the table come from, or go to, another one")
@@ -109,7 +110,7 @@ def _with_unique(definition: Capture, unique: frozenset[str] | None) -> Capture:
 
 def _key_dropped(definition: Capture) -> Outcome:
     if definition.source.unique == frozenset() and definition.key_index:
-        return Stop("the key is dropped, and no other is left")
+        return Stop("the key is dropped, and no other is left", Reason.NO_PRIMARY_KEY)
     return Resnapshot("the key changes")
 
 
@@ -166,9 +167,9 @@ def _unread(statement: Statement, table: TableId) -> Outcome | None:
     if not touches(statement.sql, statement.database, table):
         return None
     if is_dml(statement.sql):
-        return Stop("rows are changed by a statement, without row events")
+        return Stop("rows are changed by a statement, without row events", Reason.LOG_INCOMPLETE)
     if _drops_database(statement):
-        return Stop("the database is dropped")
+        return Stop("the database is dropped", Reason.TABLE_GONE)
     return Resnapshot("a statement that cannot be read with certainty")
 
 

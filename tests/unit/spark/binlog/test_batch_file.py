@@ -19,9 +19,12 @@ from cdcsync_core.position import FilePosition, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
+from cdcsync_spark.binlog.definitions import Definitions
+from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
+from cdcsync_spark.binlog.sealed import SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import Spool, Spooled
-from cdcsync_spark.binlog.transactions import SealedTransactions, Stop
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
+from cdcsync_spark.wire.sql.text import Statement
 from support.facts import UUID, at
 
 #: MYSQL_TYPE_LONG
@@ -71,7 +74,7 @@ def sealed(
 
 @pytest.fixture
 def writer(tmp_path: Path) -> BatchWriter:
-    return BatchWriter(tmp_path, {t: definition(t) for t in (ORDERS, ITEMS)})
+    return BatchWriter(tmp_path, Definitions({t: definition(t) for t in (ORDERS, ITEMS)}))
 
 
 def part(batch: BinlogBatch, table: TableId) -> TableBatch:
@@ -241,3 +244,29 @@ def test_the_reason_why_a_run_ends_comes_back_too() -> None:
     again = BinlogBatch.from_json(batch.to_json()).fatal
     assert again is not None
     assert (again.reason, again.message) == (fatal.reason, fatal.message)
+
+
+def unproved(tmp_path: Path) -> BatchWriter:
+    policies = {ORDERS: Policy(follow=True)}
+    return BatchWriter(tmp_path, Definitions({ORDERS: definition(ORDERS)}, policies, {ORDERS}))
+
+
+def test_the_first_rows_after_a_step_prove_it(tmp_path: Path) -> None:
+    """Once; they say so, and the target's state records it."""
+    writer, orders = unproved(tmp_path), {ORDERS: [(0, event(ORDERS, image(1, 10)))]}
+    assert [part(writer.write(sealed(orders)), ORDERS).proved for _ in range(2)] == [True, False]
+
+
+def test_rows_that_contradict_a_prediction_are_not_used(tmp_path: Path) -> None:
+    """Also in what a reader of rows need not know: here, that a column may not be NULL."""
+    other = replace(MAPS[ORDERS], columns=tuple(replace(c, nullable=False) for c in MAPS[ORDERS].columns))
+    found = part(unproved(tmp_path).write(sealed({ORDERS: [(0, event(ORDERS, image(1, 10), mapped=other))]})), ORDERS)
+    assert found.stop is not None
+    assert (found.stop.reason, found.file, found.upto) == (Reason.SCHEMA_CHANGE_REFUSED, "", FilePosition(at(100)))
+
+
+def test_a_step_comes_back_from_its_line(writer: BatchWriter) -> None:
+    step = SchemaStep(Statement("shop", "TRUNCATE orders"), TransactionId(at(300)), 5.0)
+    batch = writer.write(replace(sealed({}), steps={ORDERS: step}))
+    assert part(batch, ORDERS) == TableBatch(str(ORDERS), "", 0, 0, FilePosition(at(300)), None, step)
+    assert BinlogBatch.from_json(batch.to_json()) == batch

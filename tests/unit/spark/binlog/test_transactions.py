@@ -15,12 +15,16 @@ from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_spark.binlog.definitions import Definitions
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.sealed import PrepareNeeded, SealedTransactions
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
-from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, PrepareNeeded, SealedTransactions, TransactionAssembler
+from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, TransactionAssembler
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoint, TransactionRollback
 from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.tokens import Session
 from support.facts import UUID, Pen, at, rows
 
 ORDERS, ITEMS, NOTES = (TableId("shop", n) for n in ("orders", "items", "notes"))
@@ -55,7 +59,7 @@ class Reader:
         self.pen = Pen(gtids=isinstance(start, GtidPosition))
         self.spool = Spool(str(folder), memory)
         self.assembler = TransactionAssembler(
-            {t: definition(t) for t in (ORDERS, ITEMS)}, start, ahead or {}, self.spool, **limits
+            Definitions({t: definition(t) for t in (ORDERS, ITEMS)}), start, ahead or {}, self.spool, **limits
         )
 
     def feed(self, *found: Fact | Iterable[Fact]) -> Reader:
@@ -638,3 +642,68 @@ def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
     assert seen == [b"%d" % n for n in range(30)]
     assert reader.assembler.position == gtid("1-30", 3100)
     assert Gtid(UUID, 30) in reader.assembler.position.gtids  # type: ignore[union-attr]
+
+
+# -- changes of a definition
+
+
+def follower(tmp_path: Path, ahead: Mapping[TableId, Position] | None = None) -> Reader:
+    """It follows what orders and items become."""
+    made = Reader(tmp_path, ahead=ahead)
+    policies = dict.fromkeys((ORDERS, ITEMS), Policy(follow=True))
+    definitions = Definitions({t: definition(t) for t in (ORDERS, ITEMS)}, policies)
+    made.assembler = TransactionAssembler(definitions, file(100), ahead or {}, made.spool)
+    return made
+
+
+def ddl(sql: str) -> Statement:
+    return Statement("shop", sql, Session(1 << 21, "utf8mb4", True, 101100))
+
+
+def test_a_followed_statement_ends_a_batch_before_it_and_after_it(tmp_path: Path) -> None:
+    """R9: all rows of a batch are of one definition."""
+    reader = follower(tmp_path).transaction(rows(ORDERS, b"1"))
+    begin, end = reader.pen.begin(), reader.pen.commit()
+    assert not reader.assembler.cuts(begin)
+    reader.feed(begin, ddl("ALTER TABLE orders ADD v INT DEFAULT 3"))
+    assert reader.assembler.cuts(end)
+    before = reader.seal()
+    assert (bodies(before, ORDERS), before.steps, before.end) == ([(0, b"1")], {}, file(200))
+    reader.feed(end)
+    assert reader.assembler.stepped
+    step = reader.seal()
+    assert (step.rows, list(step.steps), step.start, step.end) == ({}, [ORDERS], file(200), file(300))
+    assert step.steps[ORDERS].transaction == end.id
+    assert not reader.assembler.stepped
+    reader.transaction(rows(ORDERS, b"2"))
+    assert bodies(reader.seal(), ORDERS) == [(0, b"2")]
+
+
+@pytest.mark.parametrize("sql", ["ALTER TABLE orders COMMENT ''", "ALTER TABLE notes ADD v INT", "DROP TABLE orders"])
+def test_other_statements_end_no_batch(tmp_path: Path, sql: str) -> None:
+    reader = follower(tmp_path)
+    reader.feed(reader.pen.begin(), ddl(sql))
+    assert not reader.assembler.cuts(reader.pen.commit())
+
+
+def test_a_table_that_has_the_statement_is_not_changed_again(tmp_path: Path) -> None:
+    """R5: its definition is that after it."""
+    reader = follower(tmp_path, {ORDERS: file(200)})
+    reader.feed(reader.pen.begin(), ddl("ALTER TABLE orders ADD v INT"))
+    end = reader.pen.commit()
+    assert not reader.assembler.cuts(end)
+    assert reader.feed(end).seal().steps == {}
+
+
+def test_each_statement_is_read_with_the_definition_before_it(tmp_path: Path) -> None:
+    reader = follower(tmp_path).transaction(ddl("ALTER TABLE orders ADD v INT"))
+    reader.seal()
+    reader.transaction(ddl("ALTER TABLE orders ADD v INT"))
+    assert reader.seal().stops[ORDERS].upto == file(200)
+
+
+def test_rows_of_the_transaction_that_changes_their_table_stop_it(tmp_path: Path) -> None:
+    """Which definition they have is not known."""
+    reader = follower(tmp_path).transaction(rows(ORDERS, b"1"), ddl("ALTER TABLE orders ADD v INT"), rows(ITEMS, b"a"))
+    sealed = reader.seal()
+    assert (list(sealed.stops), sealed.steps, bodies(sealed, ITEMS)) == ([ORDERS], {}, [(0, b"a")])

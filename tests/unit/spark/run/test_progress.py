@@ -15,8 +15,9 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.run import Report, TablePhase
+from cdcsync_core.schema_change import Kind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.state import Identity, TableState
+from cdcsync_core.state import Identity, LastChange, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
 
@@ -87,3 +88,15 @@ def test_a_stopped_tables_entry_says_why() -> None:
 def test_times_go_out_in_utc(seconds: float | None, text: str) -> None:
     position = FilePosition(LogOffset("binlog.000001", 400))
     assert position_entry(position, seconds) == position.to_dict() | {"timestamp": text}
+
+
+def test_the_last_change_of_a_definition_is_reported() -> None:
+    change = LastChange(3, 1_700_000_000.5, "ALTER TABLE orders ADD v INT", Kind.RESHAPE, unproved=True)
+    entry = table_entry("shop.orders", TablePhase.STREAMING, replace(STATE, change=change))
+    assert entry["schema"] == {
+        "version": 3,
+        "at": "2023-11-14T22:13:20.500+00:00",
+        "statement": "ALTER TABLE orders ADD v INT",
+        "step": "reshape",
+    }
+    assert "schema" not in table_entry("shop.orders", TablePhase.STREAMING, STATE)

@@ -1,0 +1,73 @@
+"""The definitions of the captured tables as of the reader's place in the binlog, and which of them
+rows have still to prove.
+
+Why it is right: a definition changes only by a statement that is followed, at the end of its
+transaction, where the reader ends a batch; so all rows of a batch are of one definition. The first
+TABLE_MAP after such a statement must equal the prediction in every field that it carries, before a
+row of it is used; the later ones are compared as those of every table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
+
+from cdcsync_core.capture import Capture
+from cdcsync_core.errors import CdcError
+from cdcsync_core.schema_change import Emptied, Followed
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.binlog.schema_steps import Policy, meaning, unconfirmed
+from cdcsync_spark.binlog.stop_reasons import statement_error
+from cdcsync_spark.wire.binlog.facts import TableMap
+from cdcsync_spark.wire.binlog.predicted_map import differences
+from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.sql.text import Statement
+
+_NO_POLICIES: Mapping[TableId, Policy] = MappingProxyType({})
+
+
+class Definitions(Mapping[TableId, Capture]):
+    """By table. A table without a policy has the one definition, and stops where it may change."""
+
+    def __init__(
+        self,
+        captures: Mapping[TableId, Capture],
+        policies: Mapping[TableId, Policy] = _NO_POLICIES,
+        unproved: Set[TableId] = frozenset(),
+    ) -> None:
+        self._captures, self._policies, self._unproved = dict(captures), policies, set(unproved)
+
+    def __getitem__(self, table: TableId) -> Capture:
+        return self._captures[table]
+
+    def __iter__(self) -> Iterator[TableId]:
+        return iter(self._captures)
+
+    def __len__(self) -> int:
+        return len(self._captures)
+
+    def meaning(
+        self, table: TableId, statement: Statement, fault: str | None = None
+    ) -> Followed | Emptied | CdcError | None:
+        """Of the statement for the table as it is here; `fault` is why a change in statement format
+        may reach it."""
+        policy = self._policies.get(table)
+        if policy is not None:
+            return meaning(self[table], statement, policy, fault)
+        return statement_error(statement, table, fault) if may_change(statement, self[table]) else None
+
+    def advance(self, table: TableId, step: Followed | Emptied) -> None:
+        """All that is decoded from here on is of the definition after `step`."""
+        if step.after != self._captures[table]:
+            self._unproved.add(table)
+        self._captures[table] = step.after
+
+    def is_unproved(self, table: TableId) -> bool:
+        return table in self._unproved
+
+    def prove(self, table: TableId, table_map: TableMap) -> None:
+        """Raises SchemaChangeRefused where the rows' own description is another one."""
+        found = differences(self[table], table_map)
+        if found:
+            raise unconfirmed(table, found)
+        self._unproved.discard(table)

@@ -1,0 +1,43 @@
+"""What was found of changes in statement format: whether they can reach a captured table.
+
+Why it is right: an answer counts until a statement comes that may change it; what is not known is
+asked (`dml_check`), and a change that names a captured table needs no answer: it stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.binlog.dml_check import may_change_reach
+from cdcsync_spark.wire.sql.dml import Dml, read_dml
+from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.text import Statement
+
+
+class KnownReach:
+    """By change: why it may reach a captured table; "" where it cannot."""
+
+    def __init__(self) -> None:
+        self._faults: dict[Dml, str] = {}
+
+    def learn(self, dml: Dml, fault: str) -> None:
+        self._faults[dml] = fault
+
+    def forget(self, statement: Statement) -> None:
+        """The answers that the statement may change."""
+        self._faults = {d: f for d, f in self._faults.items() if not may_change_reach(statement.sql, d)}
+
+    def unknown(self, statement: Statement, tables: Iterable[TableId]) -> Dml | None:
+        """What must be asked; None where nothing is."""
+        dml = read_dml(statement) if is_dml(statement.sql) else None
+        if dml is None or dml in self._faults or any(dml.written.means(t) for t in tables):
+            return None
+        return dml
+
+    def fault(self, statement: Statement) -> str | None:
+        """Why the change may reach a captured table, "" where it cannot; None if not checked."""
+        if not self._faults or not is_dml(statement.sql):
+            return None
+        dml = read_dml(statement)
+        return None if dml is None else self._faults.get(dml)

@@ -1,0 +1,60 @@
+"""What the assembler of transactions hands over, and what it asks for before it can go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.position import LogOffset, Position, TransactionId
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.binlog.schema_steps import SchemaStep
+from cdcsync_spark.binlog.spool import Spooled
+from cdcsync_spark.wire.binlog.facts import FileLeft
+from cdcsync_spark.wire.sql.dml import Dml
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a table stops, and where the reader stood before the transaction that stopped it."""
+
+    error: CdcError
+    upto: Position
+
+
+@dataclass(frozen=True)
+class SealedTransactions:
+    """Whole transactions between two positions. `rows` holds per table (index into `transactions`,
+    event).
+
+    `transactions` lists only those with rows that are kept, `committed_at` their seconds. `left` is
+    the file before the first of them, whose end was not seen. A table in `steps` has no rows here:
+    the step is the last transaction before `end`.
+    """
+
+    start: Position
+    end: Position
+    timestamp: float | None
+    transactions: list[TransactionId]
+    committed_at: list[float | None]
+    rows: dict[TableId, list[tuple[int, Spooled]]]
+    stops: dict[TableId, Stop]
+    left: FileLeft | None = None
+    steps: dict[TableId, SchemaStep] = field(default_factory=dict)
+
+
+class ReachNeeded(Exception):
+    """The transaction that ends at `end` has a change in statement format: can it reach a captured
+    table?"""
+
+    def __init__(self, dml: Dml, end: LogOffset) -> None:
+        super().__init__(dml)
+        self.dml, self.end = dml, end
+
+
+class PrepareNeeded(Exception):
+    """The transaction that ends at `end` commits the XA transaction `xid`, whose PREPARE this
+    reader has not read."""
+
+    def __init__(self, xid: str, end: LogOffset) -> None:
+        super().__init__(xid)
+        self.xid, self.end = xid, end

@@ -1,0 +1,18 @@
+"""The fold of a changelog in the columns of the target, which are those of the source until a
+column is dropped and kept, or has another name in one of the two."""
+
+from __future__ import annotations
+
+from cdcsync_core.state import TableState
+from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.upsert import Upserts, fold
+from cdcsync_spark.wire.columns.typemap import projected
+
+
+def folded(changes: Changelog, state: TableState) -> Upserts:
+    """`changes` have the captured columns of `state`. A target column that none of them fills is
+    NULL."""
+    key, schema = state.capture.key, state.schema
+    found = fold(changes, key)
+    filled = {c.source: c.name for c in schema.columns if c.source is not None}
+    return Upserts(projected(found.upserts, schema), found.deletes.rename_columns([filled[name] for name in key]))

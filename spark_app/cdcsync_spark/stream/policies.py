@@ -1,0 +1,19 @@
+"""What is followed of a table's schema changes: what the resource asks, as far as the sink can."""
+
+from __future__ import annotations
+
+from cdcsync_core.evolve import DroppedColumns
+from cdcsync_core.spec import Spec
+from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.sinks.base import Capabilities, Empty, Evolve
+
+
+def policy_of(spec: Spec, name: str, sink: Capabilities) -> Policy:
+    """Of the table `name`."""
+    wanted = spec.schema_change_of(name)
+    return Policy(
+        follow=wanted.behavior == "evolve" and {Evolve, Empty} <= sink.changes,
+        emptied=wanted.emptied == "follow",
+        dropped=DroppedColumns(wanted.dropped_columns),
+        excluded=frozenset(spec.tables.override(name).columns.exclude),
+    )

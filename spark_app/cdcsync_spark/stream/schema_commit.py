@@ -1,0 +1,64 @@
+"""A step of a table's definition as one commit: the schema, what becomes of the rows, and the state
+with the next definition and a position that includes the statement.
+
+Why it is right: the commit depends on the state that is found and on the statement alone. A run
+that died before it makes the same one again; one that died after it finds the statement covered by
+the position. What the first rows after it must still prove is in the state, too, so that a later
+run asks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cdcsync_core.capture import Capture
+from cdcsync_core.errors import CdcError
+from cdcsync_core.evolve import NotCopied, evolve
+from cdcsync_core.position import Position
+from cdcsync_core.schema_change import Emptied, Followed, Kept
+from cdcsync_core.state import LastChange, TableState
+from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning, not_followed, repeatable
+from cdcsync_spark.binlog.stop_reasons import shown
+from cdcsync_spark.sinks.base import AdvancePosition, Change, Commit, Empty, Evolve
+
+
+def step_commit(
+    state: TableState, step: SchemaStep, upto: Position, policy: Policy, *, consistent: bool
+) -> Commit | None:
+    """None where the target has it. `consistent`: no row that a snapshot read may be younger than
+    the statement. Raises CdcError for what is not followed."""
+    assert state.position is not None
+    if state.position.covers(step.transaction):
+        return None
+    found = meaning(state.capture, step.statement, policy)
+    if isinstance(found, CdcError):
+        raise found
+    after = state.after_batch(upto)
+    if found is None:
+        return Commit(after, AdvancePosition())
+    try:
+        schema, change = _change(state, found, policy)
+    except NotCopied as e:
+        raise not_followed(str(e), step.statement, state.capture.id) from None
+    if not (consistent or repeatable(found)):
+        why = "it moves values between columns, and the snapshot may have rows from after it"
+        raise not_followed(why, step.statement, state.capture.id)
+    return Commit(replace(after, capture=found.after, schema=schema, change=_noted(state, found, step)), change)
+
+
+def _change(state: TableState, found: Followed | Emptied, policy: Policy) -> tuple[TargetSchema, Change]:
+    if isinstance(found, Emptied):
+        return state.schema, Empty()
+    schema, origins = evolve(state.schema, found, policy.dropped)
+    same = schema == state.schema and origins == tuple(Kept(c.name) for c in schema.columns)
+    return schema, AdvancePosition() if same else Evolve(origins)
+
+
+def _noted(state: TableState, found: Followed | Emptied, step: SchemaStep) -> LastChange:
+    """Versions count the definitions of the content; one that differs has to be proved by rows."""
+    before: Capture = state.capture
+    changed, last = found.after != before, state.change or LastChange()
+    return LastChange(
+        last.version + changed, step.committed_at, shown(step.statement), found.kind, changed or last.unproved
+    )

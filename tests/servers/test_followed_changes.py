@@ -1,0 +1,309 @@
+"""Schema changes that flow through, on real servers: after each class of statements the copy equals
+the source, wherever a run begins or ends; what is not followed stops its table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.evolve import DroppedColumns
+from cdcsync_core.schema_change import Kind
+from cdcsync_core.state import LastChange
+from cdcsync_spark.binlog.schema_steps import Policy
+from support.fixtures import FreshDatabase
+from support.memory_target import MemorySink
+from support.servers import Server
+from support.stepwise import Stepwise
+
+pytestmark = pytest.mark.server
+
+EXACT = Policy(follow=True, dropped=DroppedColumns.DROP)
+TABLES = (
+    (
+        "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(40), n INT, d DECIMAL(10,3), t TIME, e ENUM('x','y'), s SET('p','q'),"
+        " tx VARCHAR(30) CHARACTER SET latin1, dt DATETIME, f FLOAT, bt BIT(4), bi VARBINARY(9)) DEFAULT CHARSET utf8mb4"
+    ),
+    "CREATE TABLE b (id INT PRIMARY KEY, v VARCHAR(40))",
+    (
+        "INSERT INTO a VALUES (1,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL),"
+        "(2,'','-2147483648','-9999999.999','-838:59:59','x','',_latin1 x'e9','1000-01-01 00:00:00',-3.4e38,b'0',''),"
+        "(3,'wörld','2147483647','9999999.999','838:59:59','y','p,q','x','9999-12-31 23:59:59',3.4e38,b'1111',x'00ff')"
+    ),
+    "INSERT INTO b VALUES (1,'one')",
+)
+#: rows that are changed, inserted and deleted, of any definition: without names of columns
+WRITES = (
+    "SET sql_mode = ''",
+    "INSERT INTO a (id) VALUES ({0}), ({0} + 1)",
+    "DELETE FROM a WHERE id = {0}",
+    "UPDATE b SET v = '{0}'",
+)
+AGAIN = "INSERT INTO a (id, v) VALUES (1, 'again'), (300, 'again')"
+
+servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
+
+
+@pytest.fixture
+def copy(request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path) -> Stepwise:
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    server.run(*TABLES, db=database)
+    made = Stepwise(server, database, tmp_path, policy=EXACT)
+    made.snapshot("a")
+    made.snapshot("b")
+    return made
+
+
+def write(copy: Stepwise, number: int) -> None:
+    copy.server.run(*(w.format(number) for w in WRITES), db=copy.database)
+
+
+def alter(copy: Stepwise, *statements: str) -> None:
+    copy.server.run(*statements, db=copy.database)
+
+
+def equal(copy: Stepwise) -> None:
+    """Both tables, in every row, value, name and order of columns."""
+    tables = copy.follow()
+    assert {name: str(t.error) for name, t in tables.items() if t.error} == {}
+    for name in ("a", "b"):
+        assert not copy.difference(name), str(copy.difference(name))
+        with copy.server.connect(db=copy.database) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {name} LIMIT 0")
+            names = [d[0] for d in cursor.description]
+        assert copy.targets[name].open_snapshot().schema.names == names
+
+
+def last_change(copy: Stepwise) -> LastChange:
+    state = copy.targets["a"].last_commit()
+    assert state is not None
+    assert state.change is not None
+    return state.change
+
+
+class Class(NamedTuple):
+    """A row of the facts: statements, and what the last of them is taken for."""
+
+    kind: Kind
+    statements: tuple[str, ...]
+
+
+IMPLICIT = (
+    "ALTER TABLE a ADD i INT NOT NULL, ADD c CHAR(3) NOT NULL, ADD de DECIMAL(8,2) NOT NULL,"
+    " ADD bb BINARY(3) NOT NULL, ADD en ENUM('m','n') NOT NULL, ADD ti TIME NOT NULL, ADD dd DOUBLE NOT NULL,"
+    " ADD b2 BIT(9) NOT NULL"
+)
+TIMES = (
+    "ALTER TABLE a ADD at DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),"
+    " ADD ts TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP"
+)
+WIDER = "ALTER TABLE a MODIFY n BIGINT, MODIFY d DECIMAL(20,5), MODIFY t TIME(3), MODIFY dt DATETIME(6)"
+NOT_NULL = "ALTER TABLE a MODIFY v VARCHAR(40) NOT NULL DEFAULT ''"
+CLASSES = {
+    "add": Class(Kind.RESHAPE, ("ALTER TABLE a ADD x INT",)),
+    "add-default": Class(
+        Kind.FILL, ("ALTER TABLE a ADD x INT NOT NULL DEFAULT 42, ADD y CHAR(9) DEFAULT 'a''b' FIRST",)
+    ),
+    "add-implicit": Class(Kind.FILL, (IMPLICIT,)),
+    "add-time": Class(Kind.FILL, ("SET time_zone = '+05:30'", TIMES)),
+    "drop": Class(Kind.RESHAPE, ("ALTER TABLE a DROP v, DROP dt",)),
+    "drop-and-add": Class(Kind.FILL, ("ALTER TABLE a DROP v", "ALTER TABLE a ADD v VARCHAR(40) DEFAULT 'new'")),
+    "drop-add-at-once": Class(Kind.FILL, ("ALTER TABLE a DROP v, ADD v VARCHAR(40) DEFAULT 'new' AFTER id",)),
+    "rename": Class(Kind.RESHAPE, ("ALTER TABLE a CHANGE v w VARCHAR(40)",)),
+    "swap-names": Class(Kind.RESHAPE, ("ALTER TABLE a ADD m INT", "ALTER TABLE a CHANGE n m INT, CHANGE m n INT")),
+    "reorder": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY n INT FIRST, MODIFY e ENUM('x','y') AFTER id",)),
+    "widen": Class(Kind.RESHAPE, (WIDER,)),
+    "widen-key": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY id BIGINT",)),
+    "members": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY e ENUM('z','y','x'), MODIFY s SET('p','q','r')",)),
+    "charset": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30) CHARACTER SET utf8mb4",)),
+    "longer": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY v VARCHAR(300)",)),
+    "truncate": Class(Kind.EMPTY, ("TRUNCATE TABLE a",)),
+    "nothing": Class(Kind.NOTHING, ("SET sql_mode = 'STRICT_ALL_TABLES'", "DELETE FROM a WHERE v IS NULL", NOT_NULL)),
+    "ansi-quotes": Class(Kind.FILL, ("SET sql_mode = 'ANSI_QUOTES'", 'ALTER TABLE "a" ADD "x y" INT DEFAULT 5')),
+    "conditional": Class(Kind.FILL, ("ALTER TABLE a /*!50000 ADD x INT DEFAULT 5 */ /* , DROP v */",)),
+}
+
+
+@servers
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_copy_equals_the_source_after_each_class(copy: Stepwise, name: str) -> None:
+    """With writes before and after, read by one run, which sees rows of both definitions."""
+    kind, statements = CLASSES[name]
+    write(copy, 10)
+    alter(copy, *statements)
+    write(copy, 20)
+    equal(copy)
+    assert last_change(copy).kind is kind
+    assert not last_change(copy).unproved
+
+
+@servers
+@pytest.mark.parametrize("name", ["add-default", "drop-and-add", "rename", "truncate", "nothing"])
+def test_a_run_may_begin_anywhere(copy: Stepwise, name: str) -> None:
+    """A run that ends before the statement, one that ends right after it, and one after that."""
+    write(copy, 10)
+    copy.follow()
+    alter(copy, *CLASSES[name].statements)
+    copy.follow()
+    write(copy, 20)
+    equal(copy)
+    write(copy, 30)
+    equal(copy)
+    assert not last_change(copy).unproved
+
+
+def stops(copy: Stepwise, **reasons: Reason) -> None:
+    """These tables, with a remedy; the others flow."""
+    found = {name: t.error for name, t in copy.follow().items()}
+    assert {name: e.reason for name, e in found.items() if e} == reasons
+    assert all(e.remedy for e in found.values() if e)
+
+
+@servers
+def test_a_table_ahead_skips_its_rows_and_its_step(copy: Stepwise) -> None:
+    """R5: the reader begins where another table is behind."""
+    behind = copy.targets.pop("b")
+    write(copy, 10)
+    alter(copy, "ALTER TABLE a DROP v", "ALTER TABLE a ADD v VARCHAR(40) DEFAULT 'new' FIRST")
+    copy.follow()
+    before = copy.targets["a"].last_commit()
+    copy.targets["b"] = behind
+    tables = copy.follow()
+    assert {name: t.error for name, t in tables.items()} == {"a": None, "b": None}
+    assert copy.targets["a"].last_commit() == before
+    write(copy, 20)
+    equal(copy)
+
+
+@servers
+@pytest.mark.parametrize(
+    ("statements", "reasons"),
+    [
+        (["DROP TABLE a, b"], {"a": Reason.TABLE_GONE, "b": Reason.TABLE_GONE}),
+        (["RENAME TABLE a TO z"], {"a": Reason.TABLE_GONE}),
+        (["ALTER TABLE a RENAME z"], {"a": Reason.TABLE_GONE}),
+        (["RENAME TABLE a TO z, b TO a, z TO b"], dict.fromkeys("ab", Reason.SCHEMA_CHANGE_REFUSED)),
+        (["ALTER TABLE a DROP PRIMARY KEY"], {"a": Reason.NO_PRIMARY_KEY}),
+        (["ALTER TABLE a DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)"], {"a": Reason.SCHEMA_CHANGE_REFUSED}),
+        (["ALTER TABLE a MODIFY d DECIMAL(10,1)"], {"a": Reason.SCHEMA_CHANGE_REFUSED}),
+        (["ALTER TABLE a ADD g INT AS (n + 1) STORED"], {"a": Reason.SCHEMA_CHANGE_REFUSED}),
+        (["CREATE TABLE z AS SELECT id FROM a", "TRUNCATE b"], {}),
+    ],
+)
+def test_what_is_not_followed_stops_its_table(
+    copy: Stepwise, statements: list[str], reasons: dict[str, Reason]
+) -> None:
+    """By a reason that says whether a resnapshot cures it; rows before the statement are there."""
+    alter(copy, "UPDATE a SET n = NULL WHERE id = 2", "DELETE FROM a WHERE id = 1", "UPDATE a SET n = 1")
+    alter(copy, *statements)
+    stops(copy, **reasons)
+    rows = copy.targets["a"].open_snapshot().scan(["id", "n"]).read_all().to_pydict()
+    assert sorted(zip(*rows.values(), strict=True)) == [(2, 1), (3, 1)]
+
+
+@servers
+@pytest.mark.parametrize("ghost", ["gh-ost", "pt-osc"])
+def test_an_online_schema_changer_stops_nothing_before_its_swap(copy: Stepwise, ghost: str) -> None:
+    """Then the rows are another table's: a resnapshot."""
+    new, old = ("_a_gho", "_a_del") if ghost == "gh-ost" else ("_a_new", "_a_old")
+    make = {
+        "gh-ost": ["CREATE TABLE _a_ghc (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64))"],
+        "pt-osc": [
+            f"CREATE TRIGGER pt_{n} AFTER {n} ON a FOR EACH ROW DELETE FROM b WHERE id = 99" for n in ("DELETE",)
+        ],
+    }[ghost]
+    alter(copy, f"CREATE TABLE {new} LIKE a", *make, f"ALTER TABLE {new} ADD x INT DEFAULT 3")
+    alter(copy, f"INSERT INTO {new} SELECT *, 3 FROM a")
+    write(copy, 10)
+    equal(copy)
+    alter(copy, f"RENAME TABLE a TO {old}, {new} TO a")
+    write(copy, 20)
+    stops(copy, a=Reason.SCHEMA_CHANGE_REFUSED)
+
+
+@servers
+def test_a_prediction_that_rows_contradict_is_never_used(copy: Stepwise) -> None:
+    """The definition was changed where the binlog does not show it: the first rows after the next
+    step do."""
+    alter(copy, "SET sql_log_bin = 0", "ALTER TABLE a MODIFY v VARCHAR(50)")
+    alter(copy, "ALTER TABLE a ADD x INT DEFAULT 5")
+    assert copy.follow()["a"].error is None
+    assert last_change(copy).unproved
+    before = copy.targets["a"].last_commit()
+    write(copy, 10)
+    stops(copy, a=Reason.SCHEMA_CHANGE_REFUSED)
+    assert copy.targets["a"].last_commit() == before
+
+
+def copied_again(copy: Stepwise, after_split: Callable[[int], None]) -> None:
+    """Table a, by a snapshot of its own."""
+    copy.sink = MemorySink(sync="test/stepwise")
+    copy.snapshot("a", after_split)
+
+
+@servers
+def test_steps_among_the_changes_that_a_snapshot_may_have(copy: Stepwise) -> None:
+    """Between LOW and HIGH, with splits that were read before and after a statement that leaves the
+    definition equal."""
+    alter(copy, "INSERT INTO a (id, v) SELECT seq, seq FROM (SELECT 100 seq UNION SELECT 200 UNION SELECT 300) s")
+    copy.chunk_size = 2
+    changes = {
+        0: ["ALTER TABLE a DROP v, ADD v VARCHAR(40) DEFAULT 'new' AFTER id"],
+        1: ["UPDATE a SET v = 'later' WHERE id IN (2, 200)"],
+    }
+    copied_again(copy, lambda split: alter(copy, *changes.get(split, [])))
+    equal(copy)
+    copied_again(copy, lambda split: alter(copy, *(["TRUNCATE a", AGAIN] if split == 1 else [])))
+    equal(copy)
+
+
+@servers
+def test_values_that_change_places_among_them_are_not_followed(copy: Stepwise) -> None:
+    """A row that was read after the statement would get it once more."""
+    copy.chunk_size = 1
+    alter(copy, "ALTER TABLE a ADD m INT AFTER n")
+    swap = "ALTER TABLE a CHANGE n m INT AFTER n, CHANGE m n INT AFTER v"
+    copied_again(copy, lambda split: alter(copy, *([swap] if split == 0 else [])))
+    stops(copy, a=Reason.SCHEMA_CHANGE_REFUSED)
+
+
+@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
+def test_an_alter_in_two_phases(copy: Stepwise) -> None:
+    """It counts where it is committed; one that failed is none."""
+    two = "SET binlog_alter_two_phase = 1"
+    alter(copy, "UPDATE a SET n = 3")
+    with pytest.raises(Exception, match="Duplicate"):
+        alter(copy, two, "ALTER TABLE a ADD x INT DEFAULT 7, ADD UNIQUE (n)")
+    write(copy, 10)
+    alter(copy, two, "ALTER TABLE a ADD x INT DEFAULT 7")
+    write(copy, 20)
+    equal(copy)
+    assert last_change(copy).version == 1
+
+
+@servers
+def test_dropped_columns_are_kept(copy: Stepwise) -> None:
+    """With the values that they had, NULL in all that is written later; a name that comes back
+    brings no value back."""
+    copy.policy = Policy(follow=True)
+    alter(copy, "ALTER TABLE a DROP v", "INSERT INTO a (id) VALUES (10)")
+    copy.follow()
+    rows = copy.targets["a"].open_snapshot().scan(["id", "v"]).read_all().to_pydict()
+    assert dict(zip(*rows.values(), strict=True)) == {1: None, 2: "", 3: "wörld", 10: None}
+    alter(copy, "ALTER TABLE a ADD v VARCHAR(40)")
+    assert not copy.follow()["a"].error
+    assert not copy.difference("a")
+
+
+@servers
+def test_an_added_column_that_is_left_out(copy: Stepwise) -> None:
+    copy.policy = Policy(follow=True, excluded=frozenset({"secret"}))
+    alter(copy, "ALTER TABLE a ADD secret INT DEFAULT 1 AFTER id")
+    write(copy, 10)
+    assert not copy.follow()["a"].error
+    assert not copy.difference("a")
+    assert "secret" not in copy.targets["a"].open_snapshot().schema.names
