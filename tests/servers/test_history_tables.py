@@ -25,8 +25,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 HISTORY = {"sink": {"delta": {"mode": "history"}}, "snapshot": {"chunkSize": 500, "parallelism": 2}}
 METADATA = ["_cdc_op", "_cdc_ts", "_cdc_seq", "_cdc_position", "_cdc_gtid"]
 #: where a run is killed, one after the other: while it stages and publishes, and while it follows
-BEFORE = (Gate("wave-staged", 2), Gate("before-publish"), Gate("published", 2))
-AFTER = (Gate("data-written", 3), Gate("entry-written", 2))
+USUAL = ((Gate("before-publish", 2),), (Gate("data-written", 3),))
+MORE = (
+    (Gate("wave-staged", 2), Gate("vectors-written"), Gate("published", 2)),
+    (Gate("entry-written", 2), Gate("table-applied", 2)),
+)
 
 
 def _shown(sync: Sync, command: str, code: ExitCode) -> Result:
@@ -42,20 +45,21 @@ def events_of(history: pa.Table) -> Iterator[Event]:
         yield Event(row["_cdc_op"], {k: v for k, v in row.items() if k not in METADATA}, row["_cdc_seq"])
 
 
+@pytest.mark.parametrize("kills", [USUAL, pytest.param(MORE, marks=pytest.mark.long)], ids=["usual", "more"])
 @usually_on("mariadb1011")
 def test_no_row_is_false_whatever_is_written_and_killed(
-    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kills: tuple[tuple[Gate, ...], tuple[Gate, ...]]
 ) -> None:
     database = fresh_database(any_server)
     workload = Workload(any_server, database, 7, Pace(rows=8000, writers=6, per_second=80))
     workload.prepare()
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
         with workload:
-            _kill_at(sync, BEFORE)
+            _kill_at(sync, kills[0])
             sync.start("forever")
             sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(workload.tables))
             sync.kill_all()
-            _kill_at(sync, AFTER)
+            _kill_at(sync, kills[1])
         sync.run_to_completion()
         for table in workload.tables:
             _check(sync, any_server, database, table)

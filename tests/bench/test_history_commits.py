@@ -1,0 +1,107 @@
+"""What a commit of changes costs in a history table: beside an append of the same rows by delta-rs,
+and beside the commit of a replica, in one run.
+
+    make bench ARGS='-k history_commits'
+
+CPU stands beside the wall's time, because a machine is never alone. 20,000 changes a commit: half
+of them before images. The history is read at the end: its rows must be all that were committed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, WriterProperties, write_deltalake
+
+from bench.delta_tables import TABLE, rows_of
+from cdcsync_core.chunk import Split
+from cdcsync_core.event_columns import EventColumns
+from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_spark.sinks.base import Append, Commit, Emit, Target, Upsert, Writer
+from cdcsync_spark.sinks.delta.history_rows import event_rows
+from cdcsync_spark.sinks.delta.history_target import HistorySink
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.wire.columns.typemap import captured_schema
+from contract.sinkcase import SYNC, WATERMARK, batch, first_state, keys_of
+from support.lake import query
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
+CHANGES, COMMITS, WARM_UP, ROWS = 20_000, 30, 3, 200_000
+_TRANSACTIONS = 100
+
+
+def updates(number: int) -> Events:
+    """Of random keys: the row before, and the row after."""
+    count = CHANGES // 2
+    ids = np.sort(np.random.default_rng(number).choice(ROWS, count, replace=False))
+    before, after = rows_of(ids, number - 1), rows_of(ids, number)
+    order = np.arange(2 * count).reshape(2, count).T.ravel()
+    rows = pa.concat_tables([before, after]).take(pa.array(order)).combine_chunks()
+    kinds = np.tile(np.array([ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER], np.int8), count)
+    of = np.repeat(np.arange(_TRANSACTIONS, dtype=np.int32), CHANGES // _TRANSACTIONS)
+    schema = changes_schema(captured_schema(TABLE))
+    images = pa.Table.from_arrays([pa.chunked_array([pa.array(a)]) for a in (kinds, of)] + rows.columns, schema=schema)
+    places = [TransactionId(LogOffset(WATERMARK.file, 1000 * number + n + 4)) for n in range(_TRANSACTIONS)]
+    return Events(images, places, [1.7e9 + n for n in range(_TRANSACTIONS)], CHANGES * (number - 1) + 1)
+
+
+def as_upsert(events: Events) -> Upsert:
+    after = events.images.filter(pc.equal(events.images["_cdc_kind"], ChangeKind.UPDATE_AFTER))
+    return Upsert(after.select(captured_schema(TABLE).names), keys_of(TABLE, []))
+
+
+def timed(commit: Callable[[int, Events], object]) -> tuple[float, float]:
+    """Median wall and CPU milliseconds of a commit."""
+    wall, cpu = [], []
+    for number in range(1, WARM_UP + COMMITS + 1):
+        events = updates(number)
+        begun, spent = time.perf_counter(), time.process_time()
+        commit(number, events)
+        if number > WARM_UP:
+            wall.append(1000 * (time.perf_counter() - begun))
+            cpu.append(1000 * (time.process_time() - spent))
+    return statistics.median(wall), statistics.median(cpu)
+
+
+def filled(target: Target, scratch: Path) -> Writer:
+    """With `ROWS` rows that were read of a source at rest."""
+    target.prepare(first_state(TABLE))
+    append = Append(target.stage(TABLE, rows_of(np.arange(ROWS), 0).to_batches(), "wave"))
+    target.commit(
+        1, lambda found: Commit(found.after_wave([Split()], FilePosition(WATERMARK), WATERMARK, ROWS, 0), append)
+    )
+    scratch.mkdir()
+    return target.writer(scratch)
+
+
+def test_history_commits(tmp_path: Path) -> None:
+    history = HistorySink(open_store(str(tmp_path / "history")), SYNC).target(TABLE.id)
+    replica = DeltaSink(open_store(str(tmp_path / "replica")), SYNC).target(TABLE.id)
+    emitter, upserter = filled(history, tmp_path / "a"), filled(replica, tmp_path / "b")
+    appended, zstd = str(tmp_path / "appended"), WriterProperties(compression="ZSTD", compression_level=1)
+
+    def append(number: int, events: Events) -> None:
+        write_deltalake(appended, event_rows(events, EventColumns()), mode="append", writer_properties=zstd)
+
+    ways: dict[str, Callable[[int, Events], object]] = {
+        "append by delta-rs": append,
+        "history": lambda number, events: emitter.commit(1, batch(number, Emit(events))),
+        "replica": lambda number, events: upserter.commit(1, batch(number, as_upsert(events))),
+    }
+    print("\n| way | median ms | CPU ms |\n|---|---|---|")
+    for name, commit in ways.items():
+        wall, cpu = timed(commit)
+        print(f"| {name} | {wall:,.0f} | {cpu:,.0f} |")
+    counted = query(DeltaTable(str(tmp_path / "history/shop/orders")), "SELECT count(*), max(_cdc_seq) FROM t")
+    changes = (WARM_UP + COMMITS) * CHANGES
+    assert [c[0].as_py() for c in counted.columns] == [ROWS + changes, changes]
