@@ -14,19 +14,16 @@ Reconciling, and both are False only when there is nothing left to wait for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 
 from cdcsync_core.chunk import WHOLE
-from cdcsync_core.position import position_from_dict
 from cdcsync_core.quoting import visible
-from cdcsync_core.report import PositionJson, TableReport
-from cdcsync_core.run import Report, RunKind, TablePhase
-from cdcsync_core.watermark import watermark_from_dict
+from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.status_part import StatusPart, StatusPosition, StatusWatermark
+from cdcsync_core.timestamps import utc
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
 MAX_MESSAGE = 4096
@@ -50,12 +47,6 @@ class Phase(StrEnum):
 #: snapshot done, content as of a position
 POSITIONED = frozenset({TablePhase.CATCHING_UP, TablePhase.STREAMING, TablePhase.COMPLETED})
 CONSISTENT = frozenset({TablePhase.STREAMING, TablePhase.COMPLETED})
-
-
-class StatusPart(BaseModel):
-    """A frozen piece of the status. Unknown fields of a newer version are left aside."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
 class Condition(StatusPart):
@@ -201,13 +192,13 @@ class TableStatus(StatusPart):
     splits_total: int = 0
     splits_finished: int = 0
     finished: tuple[dict[str, Any], ...] = ()
-    low: dict[str, Any] | None = None
-    high: dict[str, Any] | None = None
+    low: StatusPosition | None = None
+    high: StatusWatermark | None = None
     rows: int = 0
     nulled_dates: int = 0
     nonce: int = 0
     generation: int = 0
-    position: dict[str, Any] | None = None
+    position: StatusPosition | None = None
     rewriting: str = ""
     run: str = ""
     reason: str = ""
@@ -243,7 +234,7 @@ class TableStatus(StatusPart):
         """The content has passed all that its snapshot rows may already contain (rule R2)."""
         if not (self.position and self.high) or self.finished != (WHOLE.to_dict(),):
             return False
-        return position_from_dict(self.position).has_reached(watermark_from_dict(self.high))
+        return self.position.parsed().has_reached(self.high.parsed())
 
 
 class Status(StatusPart):
@@ -257,7 +248,7 @@ class Status(StatusPart):
     source: dict[str, Any] = Field(default_factory=dict)
     tables: TableCounts = Field(default_factory=TableCounts)
     snapshot: SnapshotProgress = Field(default_factory=SnapshotProgress)
-    position: dict[str, Any] | None = None
+    position: StatusPosition | None = None
     lag_seconds: float | None = None
     table_status: tuple[TableStatus, ...] = ()
 
@@ -270,7 +261,7 @@ class Status(StatusPart):
     def table(self, name: str) -> TableStatus | None:
         return next((t for t in self.table_status if t.name == name), None)
 
-    def covered_positions(self, table: TableStatus) -> tuple[dict[str, Any], ...]:
+    def covered_positions(self, table: TableStatus) -> tuple[StatusPosition, ...]:
         """What the content of a table has: all that these positions have (rule R5).
 
         A stream reports a table when that changes, and its reader all the time: what
@@ -318,77 +309,7 @@ def count_tables(tables: Iterable[TableStatus]) -> TableCounts:
     )
 
 
-# ---- reports
-
-
-def merge_report(
-    status: Status, report: Report, assigned: frozenset[str], foreign: frozenset[str] = frozenset()
-) -> Status:
-    """With a driver's report, if it still is the run that the status names.
-
-    `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table
-    that is resnapshotted while the previous stream still has it): this run's entries of them are
-    ignored.
-    """
-    kind = status.runs.kind_of(report.run)
-    if kind is None:
-        return status
-    ref = status.runs.get(kind)
-    if ref and report.epoch is not None:
-        status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
-    status = with_tables(status, _accepted_entries(status, report, kind, assigned - foreign))
-    if report.snapshot is not None and kind is RunKind.SNAPSHOT:
-        known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
-            exclude_unset=True
-        )
-        status = status.with_(snapshot=SnapshotProgress.model_validate(known))
-    if kind is not RunKind.STREAM:
-        return status
-    return status if report.position is None else _with_reader_position(status, report.position, report.lag_seconds)
-
-
-def _with_reader_position(status: Status, position: PositionJson, lag: float | None) -> Status:
-    """With the reader's place and the lag there.
-
-    A place without a time is where a run begins, before it has applied anything: the time that is
-    known stays, and gives the lag.
-    """
-    if not position.get("timestamp"):
-        known = (status.position or {}).get("timestamp")
-        position = position | ({"timestamp": known} if known else {})
-    return status.with_(position=position, lag_seconds=lag)
-
-
-def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
-    """A stream that was started before a table was resnapshotted reports its previous content: that
-    entry is ignored, too."""
-    known = {t.name: t for t in status.table_status if t.name in tables}
-    return [
-        _with_entry(table, entry, report.run)
-        for entry in report.tables
-        if (table := known.get(entry["name"]))
-        and (kind is RunKind.SNAPSHOT or _generation(entry, table) >= table.generation)
-    ]
-
-
-def _generation(entry: TableReport, table: TableStatus) -> int:
-    """Of what was reported; a driver of the version before reports the nonce alone."""
-    return entry.get("generation", entry.get("nonce", table.generation))
-
-
-def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:
-    """With the parts that the entry has, each checked."""
-    reported = TableStatus.model_validate(entry)
-    parts = {name: getattr(reported, name) for name in reported.model_fields_set}
-    return table.model_copy(update=parts | {"run": run} | _sticky_failure(table))
-
-
-def _sticky_failure(table: TableStatus) -> dict[str, Any]:
-    """What no report takes back: a failure, of which the run beside does not know. A table that is
-    tried again has none any more."""
-    if not table.failed:
-        return {}
-    return {"phase": table.phase, "reason": table.reason, "message": table.message, "run": table.run}
+# ---- the lag
 
 
 def effective_lag(status: Status, reported_at: float | None, interval: float, now: float) -> float | None:
@@ -404,7 +325,7 @@ def effective_lag(status: Status, reported_at: float | None, interval: float, no
     fresh = reported_at is not None and now - reported_at <= max(3 * interval, _FRESH)
     if fresh and status.lag_seconds is not None:
         return status.lag_seconds
-    stamp = unix_time(status.position.get("timestamp")) or (None if fresh else reported_at)
+    stamp = status.position.seconds or (None if fresh else reported_at)
     return status.lag_seconds if stamp is None else max(round(now - stamp, 1), status.lag_seconds or 0)
 
 
@@ -453,16 +374,3 @@ def _significant_fields(status: Status) -> tuple[Any, ...]:
         status.restarts,
         tuple((t.name, t.phase, t.generation, t.reason, t.resnapshot) for t in status.table_status),
     )
-
-
-# ---- time
-
-
-def utc(seconds: float) -> str:
-    """RFC 3339, to the second."""
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
-
-
-def unix_time(text: str | None) -> float | None:
-    """Unix seconds of RFC 3339 text; None where it is missing or empty."""
-    return datetime.fromisoformat(text).timestamp() if text else None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.manifest import Manifest
-from cdcsync_core.position import LogOffset, position_from_dict
+from cdcsync_core.position import LogOffset
 from cdcsync_core.quantity import show_seconds
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import CdcSync
@@ -268,9 +268,7 @@ def _consistent(status: Status) -> bool:
 
 
 def _reached(status: Status, end: LogOffset) -> bool:
-    return all(
-        any(position_from_dict(p).has_reached(end) for p in status.covered_positions(t)) for t in status.table_status
-    )
+    return all(any(p.parsed().has_reached(end) for p in status.covered_positions(t)) for t in status.table_status)
 
 
 # ---- after it

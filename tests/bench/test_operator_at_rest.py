@@ -30,7 +30,7 @@ import pytest
 import yaml
 
 from cdcsync_core.run import RunKind
-from cdcsync_core.status import utc
+from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import Api, Object
 from support.apiserver import api_server, kubeconfig
 from support.in_process_sync import InProcessSync

@@ -90,7 +90,7 @@ def test_another_operator_goes_on_where_the_first_one_was(sync: InProcessSync) -
     before = sync.stored
     controller = sync.operator()
     sync.flow(sync.driver(RunKind.STREAM), offset=400)
-    after = sync.until(controller, lambda s: s.position and s.position["offset"] == 400)
+    after = sync.until(controller, lambda s: s.position and s.position.offset == 400)
     assert after.runs.stream
     assert before.runs.stream
     assert after.runs.stream.id == before.runs.stream.id
@@ -299,7 +299,7 @@ def test_an_api_server_that_fails_is_waited_for(sync: InProcessSync, monkeypatch
         patched.setattr(sync.api, "_call", refuse)
         assert [controller.reconcile() for _ in range(4)] == [1, 2, 4, 8]
     sync.flow(sync.driver(RunKind.STREAM), offset=500)
-    after = sync.until(controller, lambda s: s.position and s.position["offset"] == 500)
+    after = sync.until(controller, lambda s: s.position and s.position.offset == 500)
     assert after.runs == before.runs.put(RunKind.STREAM, after.runs.stream)
     assert after.restarts.consecutive == 0
 

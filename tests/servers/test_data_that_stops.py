@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_core.status import unix_time
+from cdcsync_core.timestamps import unix_time
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from support.fixtures import FreshDatabase
 from support.relay import Relay, relay_to

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from cdcsync_core.run import Flow
 from cdcsync_core.status import Status
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_spark.run.metrics import DriverMetrics
 
@@ -28,4 +29,4 @@ def served() -> str:
 
 
 def _known() -> Status:
-    return Status(lag_seconds=1.0, position={"timestamp": "2026-01-01T00:00:00.250Z"})
+    return Status(lag_seconds=1.0, position=StatusPosition(timestamp="2026-01-01T00:00:00.250Z"))

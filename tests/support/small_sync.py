@@ -27,6 +27,7 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.status import Status, TableStatus
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table, resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
@@ -231,7 +232,7 @@ class Stream:
                 TableStatus(
                     name=t.name,
                     phase=TablePhase.STREAMING if self.applier.consistent(t) else TablePhase.CATCHING_UP,
-                    position=self.applier.position(t).to_dict(),
+                    position=StatusPosition.model_validate(self.applier.position(t).to_dict()),
                 )
                 for t in self.tables.values()
             )

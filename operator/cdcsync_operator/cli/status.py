@@ -24,6 +24,7 @@ from cdcsync_core.quantity import parse_seconds
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import API_VERSION
 from cdcsync_core.status import Status, TableStatus, effective_lag
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_kube.access import connect_api, has_cluster
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cli.command import reporting, state_dir_option
@@ -170,10 +171,9 @@ def _tables(known: Status) -> Grid:
     for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON", "DEFINITION"):
         grid.add_column(title)
     for t in known.table_status:
-        *_, at = ({}, *known.covered_positions(t))
-        place = f"{at['file']}:{at['offset']}" if at.get("file") else ""
+        *_, at = (StatusPosition(), *known.covered_positions(t))
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
-        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", place, t.reason or _why(t), _schema(t))
+        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", at.place, t.reason or _why(t), _schema(t))
     return grid
 
 

@@ -72,8 +72,7 @@ def summary(status: Status) -> str:
 
 
 def position_text(status: Status) -> str:
-    position = status.position
-    return f"at {position['file']}:{position['offset']}" if position and position.get("file") else ""
+    return f"at {status.position.place}" if status.position and status.position.place else ""
 
 
 def lag_text(status: Status) -> str:

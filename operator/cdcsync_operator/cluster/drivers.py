@@ -27,9 +27,10 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
 from cdcsync_core.report import TableReport, failed_table
+from cdcsync_core.report_merge import merge_report
 from cdcsync_core.run import ExitCode, Report, RunConfig, TableAssignment
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status, merge_report
+from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster import run_objects
 from cdcsync_operator.cluster.driver_pod import (

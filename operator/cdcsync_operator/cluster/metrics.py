@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cdcsync_core.status import Phase, Status, unix_time
+from cdcsync_core.status import Phase, Status
 from cdcsync_kube.pages import exposition, family
 
 
@@ -26,7 +26,7 @@ OF_SYNC = (
     Metric("cdcsync_lag_seconds", "gauge", "seconds behind the source", lambda s: s.lag_seconds),
     Metric(
         "cdcsync_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
-        lambda s: unix_time((s.position or {}).get("timestamp")),
+        lambda s: s.position.seconds if s.position else None,
     ),
     Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
     Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from cdcsync_core.errors import Reason
 from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
-from cdcsync_core.status import unix_time
+from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.owned import is_owned_by
 from cdcsync_operator.cluster.pod_outcome import outcome, waiting

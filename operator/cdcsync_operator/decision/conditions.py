@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from cdcsync_core.errors import Reason, message_parts
 from cdcsync_core.run import TablePhase
-from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, unix_time, utc, with_condition
+from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, with_condition
+from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import obstacle
 from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.phase import settle_phases
@@ -133,7 +134,7 @@ def _work(s: Situation) -> str:
 
 def _as_of(status: Status) -> str:
     """What the reader has passed is known; of what came after that nothing is claimed."""
-    stamp = unix_time((status.position or {}).get("timestamp"))
+    stamp = status.position.seconds if status.position else None
     return "" if stamp is None else f" as of {utc(stamp)}"
 
 

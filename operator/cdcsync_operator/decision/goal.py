@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.position import LogOffset, position_from_dict
+from cdcsync_core.position import LogOffset
 from cdcsync_core.run import ExitCode
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus
 from cdcsync_operator.decision.conditions import TABLES_FAILED
@@ -84,6 +84,4 @@ def _caught_up(progress: Progress) -> bool:
 
 
 def _has_reached(status: Status, table: TableStatus, log_end: LogOffset) -> bool:
-    return table.phase in CONSISTENT and any(
-        position_from_dict(p).has_reached(log_end) for p in status.covered_positions(table)
-    )
+    return table.phase in CONSISTENT and any(p.parsed().has_reached(log_end) for p in status.covered_positions(table))

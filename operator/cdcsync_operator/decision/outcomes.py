@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.status import Restarts, unix_time
+from cdcsync_core.status import Restarts
+from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.observed import Exit, ObservedRun
 from cdcsync_operator.decision.runs import is_complete, is_superseded, unfinished

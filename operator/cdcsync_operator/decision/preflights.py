@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Restarts, only_tables, unix_time
+from cdcsync_core.status import Phase, Restarts, only_tables
+from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight

@@ -21,7 +21,8 @@ from cdcsync_core.errors import Reason, message_parts
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import Spec
-from cdcsync_core.status import ResnapshotStatus, TableStatus, unix_time, utc
+from cdcsync_core.status import ResnapshotStatus, TableStatus
+from cdcsync_core.timestamps import unix_time, utc
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import PreflightResult
 from cdcsync_operator.decision.situation import Situation

@@ -121,9 +121,9 @@ def _is_joined(s: Situation, stream: ObservedRun) -> str:
 def _catch_up(s: Situation) -> tuple[Generations, str]:
     """Tables that have a position and are not in the stream, to where that is now."""
     stream, position = s.stream, s.status.position
-    if stream is None or stream.state is not RunState.RUNNING or not position or not position.get("file"):
+    if stream is None or stream.state is not RunState.RUNNING or not position or not position.place:
         return (), ""
-    return s.needs.behind, f"{position['file']}:{position['offset']}"
+    return s.needs.behind, position.place
 
 
 def _is_pointless(s: Situation, _: ObservedRun) -> str:

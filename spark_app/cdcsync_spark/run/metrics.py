@@ -18,7 +18,7 @@ from typing import Any, Unpack
 
 from cdcsync_core.report import ReportParts
 from cdcsync_core.run import RunConfig, TablePhase
-from cdcsync_core.status import unix_time
+from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.pages import exposition, family, serve
 from cdcsync_spark.run.progress import Reports
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import yaml
 
-from cdcsync_core.position import Position, position_from_dict
+from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_core.status import CONSISTENT, Status
 from cdcsync_spark.sinks.base import Target, TargetSnapshot
@@ -72,5 +72,5 @@ def position_of(state: TableState, status: Status, name: str) -> Position:
     if entry is None or entry.phase not in CONSISTENT or entry.generation != state.generation:
         return position
     for passed in status.covered_positions(entry):
-        position = position.join(position_from_dict(passed))
+        position = position.join(passed.parsed())
     return position

@@ -19,7 +19,8 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.run import TablePhase
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status, utc
+from cdcsync_core.status import Status
+from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
@@ -212,7 +213,7 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     assert cluster.status.condition("Stalled").reason == "SpecInvalid"
     assert cluster.status.condition("Ready").status == "False"
     assert cluster.status.observed_generation == 1
-    assert (cluster.status.position or {})["offset"] == 402, "its reports are taken"
+    assert cluster.status.to_dict()["position"]["offset"] == 402, "its reports are taken"
     (pod,) = cluster.pods()
     found = cluster.api.objects[SYNC]
     found["spec"]["state"] = "paused"

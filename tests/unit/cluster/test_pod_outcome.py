@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.status import utc
+from cdcsync_core.timestamps import utc
 from cdcsync_operator.cluster.pod_outcome import (
     IMAGE_TIMEOUT,
     LOST_NODE_TIMEOUT,

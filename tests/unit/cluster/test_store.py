@@ -13,6 +13,7 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status, TableStatus, only_tables
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
@@ -82,7 +83,7 @@ def test_what_another_program_wrote_counts_and_not_what_is_remembered(api: FakeA
 
 def test_tables_of_a_source_with_a_long_gtid_set_find_room(api: FakeApi) -> None:
     gtids = ",".join(f"{i:08x}-71ab-11ee-9ab2-0242ac120002:1-{123456789 + i}" for i in range(40))
-    place = {"file": "binlog.000421", "offset": 123456789, "gtidSet": gtids}
+    place = StatusPosition(file="binlog.000421", offset=123456789, gtid_set=gtids)
     wide = only_tables(many(), [t.model_copy(update={"low": place, "position": place}) for t in many().table_status])
     mine = store(api)
     mine.load()

@@ -11,6 +11,7 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, TableStatus
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_operator.decision.observed import RunPreflight, RunState, StopRun
 from unit.controller.harness import ControllerHarness, place
 
@@ -253,13 +254,16 @@ def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
     world.end(SNAPSHOT)
     world.steps()
     world.say(CATCH_UP, tables=[{"name": "shop.b", "phase": "CatchingUp", "nonce": 1, "position": place(350)}])
-    assert table(world).position == place(350)
+    assert table(world).position == StatusPosition.model_validate(place(350))
     world.end(CATCH_UP)
     world.step()
     world.end(STREAM)
     world.steps()
     world.say(STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "position": place(500)}])
-    assert (table(world).phase, table(world).position) == (TablePhase.STREAMING, place(500))
+    assert (table(world).phase, table(world).position) == (
+        TablePhase.STREAMING,
+        StatusPosition.model_validate(place(500)),
+    )
 
 
 # ---- an entry of spec.resnapshot that is removed

@@ -9,6 +9,7 @@ import pytest
 from cdcsync_core.position import LogOffset
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_operator.decision.goal import Progress, Until, verdict
 
 DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT
@@ -56,7 +57,7 @@ def test_an_idle_table_is_where_the_reader_of_its_stream_is(run: str, reader: in
     stream."""
     found = status(offset=100)
     tables = [t.model_copy(update={"run": run}) for t in found.table_status]
-    place = {"file": "b.000001", "offset": reader, "gtidSet": "", "timestamp": ""}
+    place = StatusPosition(file="b.000001", offset=reader, gtid_set="", timestamp="")
     found = only_tables(found, tables).with_(runs=Runs(stream=RunRef(id="t-2", epoch=2)), position=place)
     assert verdict(Until.CAUGHT_UP, progress(status=found)) == code
 

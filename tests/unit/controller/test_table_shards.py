@@ -9,6 +9,7 @@ import pytest
 
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Status, TableStatus, only_tables
+from cdcsync_core.status_part import StatusPosition
 from cdcsync_operator.reconcile.table_shards import BYTES, SHOWN, SIZE, TableShards
 
 PLACE = {"file": "binlog.000042", "offset": 8123, "gtidSet": "0-1-77"}
@@ -61,10 +62,8 @@ def long_lived(count: int, servers: int) -> Status:
     """As of a source whose GTID set names many servers, in the low watermark and in the position of
     each table."""
     gtids = ",".join(f"{i:08x}-71ab-11ee-9ab2-0242ac120002:1-{123456789 + i}" for i in range(servers))
-    place = PLACE | {"gtidSet": gtids}
-    return only_tables(
-        Status(), [t.model_copy(update={"low": place, "position": place}) for t in status(count).table_status]
-    )
+    at = StatusPosition.model_validate(PLACE | {"gtidSet": gtids})
+    return only_tables(Status(), [t.model_copy(update={"low": at, "position": at}) for t in status(count).table_status])
 
 
 @pytest.mark.parametrize(("count", "servers"), [(2000, 16), (700, 100), (150, 60), (150, 400)])

@@ -147,7 +147,7 @@ def test_consistency_is_claimed_as_of_a_time() -> None:
     world = ControllerHarness()
     world.to_streaming()
     reporting(world, heard=True, silence=0.0)
-    known = (world.status.position or {})["timestamp"]
+    known = world.status.to_dict()["position"]["timestamp"]
     world.step(500)
     assert world.status.condition("Consistent").message == f"2 of 2 tables equal the source as of {known}"
     assert f"2 of 2 tables consistent as of {known}" in world.status.condition("Ready").message

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from cdcsync_core.chunk import Intervals, Split
+from cdcsync_core.report_merge import merge_report
 from cdcsync_core.run import Report, RunKind, TablePhase
 from cdcsync_core.status import (
     MAX_MESSAGE,
@@ -19,11 +20,11 @@ from cdcsync_core.status import (
     TableStatus,
     count_tables,
     effective_lag,
-    merge_report,
     only_tables,
     should_write,
     with_condition,
 )
+from cdcsync_core.status_part import StatusPosition
 
 WHOLE = ({"start": None, "end": None},)
 RUNNING = Status(
@@ -100,7 +101,7 @@ def test_position_and_lag_are_the_streams() -> None:
     place = {"file": "binlog.000001", "offset": 5, "gtidSet": ""}
     assert merge_report(RUNNING, Report("s-1", position=place, lag_seconds=1.0), BOTH).position is None
     after = merge_report(RUNNING, Report("t-2", position=place, lag_seconds=1.0), BOTH)
-    assert (after.position, after.lag_seconds) == (place, 1.0)
+    assert (after.to_dict()["position"], after.lag_seconds) == (place, 1.0)
     assert RUNNING.runs.kind_of("t-2") is RunKind.STREAM
 
 
@@ -119,7 +120,7 @@ def test_a_table_has_what_the_reader_of_its_stream_has_passed() -> None:
         return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
 
     def passed(status: Status) -> list[list[int]]:
-        return [[p["offset"] for p in status.covered_positions(t)] for t in status.table_status]
+        return [[p.offset for p in status.covered_positions(t)] for t in status.table_status]
 
     entries = [
         {"name": n, "phase": p, "position": place(4)} for n, p in (("shop.a", "Streaming"), ("shop.b", "Failed"))
@@ -172,8 +173,8 @@ def test_a_lag_ages_from_the_last_report_where_nothing_has_a_time() -> None:
 def test_consistency_is_the_position_beyond_the_high_watermark() -> None:
     table = TableStatus(name="t", finished=WHOLE, high={"file": "b.000010", "offset": 4})
     assert not table.passed_high
-    assert not table.model_copy(update={"position": {"file": "b.000009", "offset": 99, "gtidSet": ""}}).passed_high
-    assert table.model_copy(update={"position": {"file": "b.000010", "offset": 4, "gtidSet": ""}}).passed_high
+    assert not table.model_copy(update={"position": StatusPosition(file="b.000009", offset=99)}).passed_high
+    assert table.model_copy(update={"position": StatusPosition(file="b.000010", offset=4)}).passed_high
 
 
 def test_a_condition_keeps_its_time_until_it_turns() -> None:

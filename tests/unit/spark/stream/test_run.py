@@ -18,8 +18,8 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.status import unix_time
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.timestamps import unix_time
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.received import Received
 from cdcsync_spark.stream.applier import StreamTable

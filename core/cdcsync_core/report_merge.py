@@ -1,0 +1,85 @@
+"""What a driver reported, merged into the status.
+
+Why it is right: a report counts if its run is one that the status names, and for a table only if
+no other run owns it; each part that an entry has replaces what was known, checked as the status is,
+and no report takes a failure back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cdcsync_core.report import PositionJson, TableReport
+from cdcsync_core.run import Report, RunKind
+from cdcsync_core.status import SnapshotProgress, Status, TableStatus, with_tables
+from cdcsync_core.status_part import StatusPosition
+
+
+def merge_report(
+    status: Status, report: Report, assigned: frozenset[str], foreign: frozenset[str] = frozenset()
+) -> Status:
+    """With a driver's report, if it still is the run that the status names.
+
+    `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table
+    that is resnapshotted while the previous stream still has it): this run's entries of them are
+    ignored.
+    """
+    kind = status.runs.kind_of(report.run)
+    if kind is None:
+        return status
+    ref = status.runs.get(kind)
+    if ref and report.epoch is not None:
+        status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
+    status = with_tables(status, _accepted_entries(status, report, kind, assigned - foreign))
+    if report.snapshot is not None and kind is RunKind.SNAPSHOT:
+        known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
+            exclude_unset=True
+        )
+        status = status.with_(snapshot=SnapshotProgress.model_validate(known))
+    if kind is not RunKind.STREAM:
+        return status
+    return status if report.position is None else _with_reader_position(status, report.position, report.lag_seconds)
+
+
+def _with_reader_position(status: Status, position: PositionJson, lag: float | None) -> Status:
+    """With the reader's place and the lag there.
+
+    A place without a time is where a run begins, before it has applied anything: the time that is
+    known stays, and gives the lag.
+    """
+    found = StatusPosition.model_validate(position)
+    if not found.timestamp and status.position and status.position.timestamp:
+        found = found.model_copy(update={"timestamp": status.position.timestamp})
+    return status.with_(position=found, lag_seconds=lag)
+
+
+def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
+    """A stream that was started before a table was resnapshotted reports its previous content: that
+    entry is ignored, too."""
+    known = {t.name: t for t in status.table_status if t.name in tables}
+    return [
+        _with_entry(table, entry, report.run)
+        for entry in report.tables
+        if (table := known.get(entry["name"]))
+        and (kind is RunKind.SNAPSHOT or _generation(entry, table) >= table.generation)
+    ]
+
+
+def _generation(entry: TableReport, table: TableStatus) -> int:
+    """Of what was reported; a driver of the version before reports the nonce alone."""
+    return entry.get("generation", entry.get("nonce", table.generation))
+
+
+def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:
+    """With the parts that the entry has, each checked."""
+    reported = TableStatus.model_validate(entry)
+    parts = {name: getattr(reported, name) for name in reported.model_fields_set}
+    return table.model_copy(update=parts | {"run": run} | _sticky_failure(table))
+
+
+def _sticky_failure(table: TableStatus) -> dict[str, Any]:
+    """What no report takes back: a failure, of which the run beside does not know. A table that is
+    tried again has none any more."""
+    if not table.failed:
+        return {}
+    return {"phase": table.phase, "reason": table.reason, "message": table.message, "run": table.run}
