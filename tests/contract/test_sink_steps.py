@@ -3,9 +3,16 @@ with the values of their origins, state and rows in one commit."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cdcsync_spark.sinks.base import Empty, Target, Upsert
+from cdcsync_core.logical_type import LogicalType
+from cdcsync_core.schema_change import Kept
+from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_spark.sinks.base import Commit, Empty, Evolve, Target, Upsert
+from cdcsync_spark.wire.columns.typemap import projected
 from contract.sinkcase import batch, content, in_order, keys_of, rows_of, step, whole_snapshot
 from contract.stepcase import BEFORE, KEPT, ROWS, STEPS, TABLE, after
 
@@ -57,3 +64,31 @@ def test_a_name_that_comes_back_brings_no_values_back(target: Target) -> None:
     table, origins, rows = STEPS["dropped and added again"]
     target.commit(1, step(2, table, origins))
     assert content(target) == in_order(rows)
+
+
+def test_a_dropped_column_that_is_kept_is_null_in_what_is_written_from_then_on(target: Target) -> None:
+    """Rows that are not written again keep its values."""
+    whole_snapshot(target, ROWS, TABLE)
+    without = after(**{k: v for k, v in BEFORE.items() if k != "note"})
+    kept = TargetColumn("note", LogicalType("string"), None)
+    schema = TargetSchema((*TargetSchema.of(without).columns, kept), ("id",))
+    origins = (*(k for k in KEPT if k.source != "note"), Kept("note"))
+
+    def drop(found: TableState) -> Commit:
+        state = replace(found, capture=without, schema=schema, commit_number=found.commit_number + 1, epoch=1)
+        return Commit(state, Evolve(origins))
+
+    target.commit(1, drop)
+    changed = rows_of(without, [(3, "9.00", None, 1), (4, None, None, None)])
+
+    def write(found: TableState) -> Commit:
+        state = replace(found, commit_number=found.commit_number + 1)
+        return Commit(state, Upsert(projected(changed, found.schema), keys_of(without, [])))
+
+    assert target.commit(1, write).schema == schema
+    assert content(target) == in_order([
+        (1, "1.50", "-12:00:00", 7, "a"),
+        (2, None, None, None, None),
+        (3, "9.00", None, 1, None),
+        (4, None, None, None, None),
+    ])  # fmt: skip
