@@ -77,6 +77,9 @@ class Stream:
         self._version[gone], self._version[changed] = -1, self.number
         return Upsert(rows_of(changed, self.number), pa.table({"id": gone}))
 
+    def alive(self, key: int) -> bool:
+        return bool(self._version[key] >= 0)
+
     @property
     def expected(self) -> tuple[int, int, int]:
         """Count, and the sums of `id` and `v`."""

@@ -183,14 +183,14 @@ def test_emptying_removes_files_and_writes_none(target: DeltaTarget, writer: Wri
 
 
 @pytest.mark.parametrize("name", [FILLED, "a column added", "converted"])
-@pytest.mark.parametrize("gate", ["step-staged", "step-committed"])
+@pytest.mark.parametrize("gate", ["step-staged", "committed"])
 def test_a_step_that_died_is_made_again_or_is_in(target: DeltaTarget, writer: Writer, gate: str, name: str) -> None:
     table, origins, rows = STEPS[name]
     with pytest.raises(Died), at_gate(gate, die):
         writer.commit(1, step(2, table, origins))
-    assert_read(target, rows if gate == "step-committed" else ROWS)
+    assert_read(target, rows if gate == "committed" else ROWS)
     state = target.commit(2, step(2, table, origins, epoch=2))
-    assert (state.commit_number, state.epoch) == (3, 1 if gate == "step-committed" else 2)
+    assert (state.commit_number, state.epoch) == (3, 1 if gate == "committed" else 2)
     assert_read(target, rows)
 
 

@@ -96,7 +96,9 @@ def test_spark_returns_the_rows_after_each_step(delta_spark: SparkSession, table
         assert names == table.target.open_snapshot().schema.names
 
 
-@pytest.mark.parametrize("statement", ["OPTIMIZE {}", "DELETE FROM {} WHERE id = 3"])
+@pytest.mark.parametrize(
+    "statement", ["OPTIMIZE {}", pytest.param("DELETE FROM {} WHERE id = 3", marks=pytest.mark.long)]
+)
 def test_steps_go_on_from_what_spark_did(delta_spark: SparkSession, tmp_path: Path, statement: str) -> None:
     """Before a step, and between it and the next."""
     table = Stepped.made("a column added and filled", tmp_path)

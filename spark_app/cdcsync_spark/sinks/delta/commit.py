@@ -183,12 +183,9 @@ class DeltaWriter:
         now = milliseconds()
         operation, make = _NATIVE[type(commit.change)]
         batch = make(self, log, view, commit, now)
-        step = isinstance(commit.change, Evolve | Empty)
-        if step:
+        if isinstance(commit.change, Evolve | Empty):
             gate("step-staged")
         self._enter_batch(view, commit.state, operation, now, batch)
-        if step:
-            gate("step-committed")
 
     def _enter_batch(self, view: TableView, state: TableState, operation: str, now: int, batch: Batch) -> None:
         self._enter(view, state, [*head(state, operation, now), *batch.actions], batch.paths)
