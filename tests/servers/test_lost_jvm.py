@@ -21,7 +21,7 @@ spark = start_session("hungry", cores=1, memory="600m", scratch_dir=sys.argv[1],
 gateway = spark.sparkContext._gateway
 starting = Future()
 starting.set_result(spark)
-driver.open_context = lambda *_: SimpleNamespace(failed={})
+driver.open_context = lambda *_: SimpleNamespace(failed={}, starting=starting)
 driver._run = lambda _: gateway.new_array(gateway.jvm.long, 200_000_000)
 try:
     driver.run_application(None, None, None, starting)

@@ -125,8 +125,7 @@ def test_a_lost_position_is_cured_by_a_resnapshot_of_all_tables(
             server.run("RESET MASTER")
         else:
             server.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
-            newest = server.query("SHOW BINARY LOGS")[-1][0]
-            server.run(f"PURGE BINARY LOGS TO '{newest}'")
+            server.purge_binlogs()
         sync.run_to_completion()
         for table in ("a", "b"):
             found = entry(sync.status(), name_of(sync, table))
