@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_spark.delivery.json_text import Style, json_rows, value_texts
+from cdcsync_spark.sinks.formats.json_text import Style, json_rows, value_texts
 
 EXACT = Style()
 FLINK = Style(decimals_as_text=False, separator=" ")

@@ -18,7 +18,7 @@ column. The records are Arrow arrays, in the order of the binlog.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 
 from cdcsync_core.position import TransactionId
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.delivery.changelog import Changelog
-from cdcsync_spark.delivery.json_text import Style, join, json_rows, quoted, single
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.sinks.formats.json_text import Style, join, json_rows, quoted, single
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _EXACT = Style()
@@ -63,10 +63,10 @@ class Origin:
 
 
 #: a changelog with both images of each update; see `Origin`
-Form = Callable[[Changelog, Origin], Records]
+Form = Callable[[Events, Origin], Records]
 
 
-def slices(changes: Changelog, max_bytes: int) -> Iterator[Changelog]:
+def slices(changes: Events, max_bytes: int) -> Iterator[Events]:
     """The changelog in pieces of about so many bytes of images (at least one change each), an
     update's two images together."""
     images = changes.images
@@ -76,11 +76,11 @@ def slices(changes: Changelog, max_bytes: int) -> Iterator[Changelog]:
         end = min(begin + rows, images.num_rows)
         if end < images.num_rows and images[KIND][end].as_py() == _AFTER:
             end += 1
-        yield changes._replace(images=images.slice(begin, end - begin))
+        yield replace(changes, images=images.slice(begin, end - begin), first=changes.first + begin)
         begin = end
 
 
-def changelog_json(changes: Changelog, origin: Origin) -> Records:
+def changelog_json(changes: Events, origin: Origin) -> Records:
     """As `flink-format-changelog-json` reads it, decimals as plain numbers."""
     images = changes.images
     ops = _KINDS.take(single(images[KIND]))
@@ -89,7 +89,7 @@ def changelog_json(changes: Changelog, origin: Origin) -> Records:
     return _records(_keys(images, origin), values)
 
 
-def upsert_json(changes: Changelog, origin: Origin) -> Records:
+def upsert_json(changes: Events, origin: Origin) -> Records:
     """The row itself; a before image is a tombstone where its key ends, else no record."""
     images = changes.images
     keys, kinds = _keys(images, origin), _kinds(images)
@@ -100,7 +100,7 @@ def upsert_json(changes: Changelog, origin: Origin) -> Records:
     return _records(keys.filter(kept), rows.filter(kept))
 
 
-def debezium_json(changes: Changelog, origin: Origin) -> Records:
+def debezium_json(changes: Events, origin: Origin) -> Records:
     """Debezium's envelope without schema, with its string modes of decimals and times.
 
     After a delete comes a tombstone, as by its default; a changed key is a delete with a tombstone
@@ -120,12 +120,12 @@ def debezium_json(changes: Changelog, origin: Origin) -> Records:
     return _records(keys.take(steps.image), pc.if_else(steps.tombstone, None, values))
 
 
-def canal_json(changes: Changelog, origin: Origin) -> Records:
+def canal_json(changes: Events, origin: Origin) -> Records:
     """Flink's and Canal's readers take the members here; `old` is the whole row before."""
     images = changes.images
     keys, rows = _keys(images, origin), json_rows(_columns(images), _EXACT)
     steps = _steps(keys, _kinds(images), tombstones=False)
-    commits = pa.array([str(_milliseconds(t)) for t in changes.transactions.committed_at] or [str(origin.sent)])
+    commits = pa.array([str(_milliseconds(t)) for t in changes.committed_at] or [str(origin.sent)])
     old = _or_null(join(len(steps.op), "[", _where(steps.op, _UPDATE, rows.take(steps.before)), "]"))
     key = f"[{','.join(map(quoted, origin.key))}]"
     table = f'"database":{quoted(origin.table.database)},"table":{quoted(origin.table.name)},"pkNames":{key}'
@@ -206,9 +206,9 @@ def _records(keys: pa.Array, values: pa.Array) -> Records:
     return Records(keys.cast(pa.binary()), values.cast(pa.binary()))
 
 
-def _debezium_sources(changes: Changelog, origin: Origin) -> Sequence[str]:
+def _debezium_sources(changes: Events, origin: Origin) -> Sequence[str]:
     """The `source` of each transaction; a snapshot has one for all rows."""
-    ids, times = changes.transactions.ids, changes.transactions.committed_at
+    ids, times = changes.transactions, changes.committed_at
     if origin.snapshot:
         return [_debezium_source(origin, None, origin.sent)]
     return [_debezium_source(origin, t, _milliseconds(at)) for t, at in zip(ids, times, strict=True)]

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.batch import Transactions
-from cdcsync_spark.delivery.changelog import Changelog
-from cdcsync_spark.delivery.json_records import FORMS, Origin, Records, slices
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records, slices
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 
 SCHEMA = changes_schema(pa.schema([pa.field("id", pa.int32()), pa.field("v", pa.string())]))
@@ -24,18 +23,16 @@ INSERT, BEFORE, AFTER, DELETE = ChangeKind
 Row = tuple[int, str | None]
 
 GTID = "3e11fa47-71ca-11e1-9e33-c80aa9429562:5"
-TRANSACTIONS = Transactions(
-    [
-        TransactionId(LogOffset("binlog.000001", 200), Gtid.parse(GTID)),
-        TransactionId(LogOffset("binlog.000001", 300)),
-    ],
-    [1.5, None],
-)
+TRANSACTIONS = [
+    TransactionId(LogOffset("binlog.000001", 200), Gtid.parse(GTID)),
+    TransactionId(LogOffset("binlog.000001", 300)),
+]
+COMMITTED_AT = [1.5, None]
 
 
-def changelog(*images: tuple[int, int, Row]) -> Changelog:
+def changelog(*images: tuple[int, int, Row]) -> Events:
     columns = [list(c) for c in zip(*((k, t, *row) for k, t, row in images), strict=True)] or [[], [], [], []]
-    return Changelog(pa.table(columns, schema=SCHEMA), TRANSACTIONS)
+    return Events(pa.table(columns, schema=SCHEMA), TRANSACTIONS, COMMITTED_AT, first=1)
 
 
 def read(records: Records) -> list[tuple[Any, Any]]:
@@ -86,7 +83,7 @@ def test_debezium_json() -> None:
 
 
 def test_debezium_json_of_a_snapshot() -> None:
-    rows = Changelog(changelog((INSERT, 0, (1, "a"))).images)
+    rows = Events(changelog((INSERT, 0, (1, "a"))).images, (), (), first=0)
     snapshot = Origin(ORIGIN.table, ORIGIN.key, "mariadb", 7, "cdc", sent=5000, snapshot=True)
     ((key, value),) = read(FORMS["debezium-json"](rows, snapshot))
     assert (key, value["op"], value["after"], value["before"]) == (ONE, "r", A, None)
@@ -134,7 +131,7 @@ def test_nothing_is_no_record(form: str) -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> Changelog:
+def histories(draw: st.DrawFn) -> Events:
     """Inserts, updates (of the key, too) and deletes that a table of few keys can have."""
     table: dict[int, str | None] = {}
     images: list[tuple[int, int, Row]] = []
@@ -154,7 +151,7 @@ def histories(draw: st.DrawFn) -> Changelog:
     return changelog(*images)
 
 
-def table_of(changes: Changelog) -> dict[int, Any]:
+def table_of(changes: Events) -> dict[int, Any]:
     table: dict[int, Any] = {}
     for kind, key, value in zip(*(changes.images[c].to_pylist() for c in (0, 2, 3)), strict=True):
         if kind in (BEFORE, DELETE):
@@ -204,7 +201,7 @@ def _image(table: dict[int, Any], key: int, value: Any, *, begins: bool) -> None
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=40)
 @given(changes=histories(), size=st.integers(1, 400))
-def test_a_consumer_ends_with_the_table(form: str, changes: Changelog, size: int) -> None:
+def test_a_consumer_ends_with_the_table(form: str, changes: Events, size: int) -> None:
     """In slices of any size, and whatever the order between keys."""
     records = [r for part in slices(changes, size) for r in read(FORMS[form](part, ORIGIN))]
     assert records == read(FORMS[form](changes, ORIGIN))
@@ -212,7 +209,7 @@ def test_a_consumer_ends_with_the_table(form: str, changes: Changelog, size: int
 
 
 @given(changes=histories(), size=st.integers(1, 400))
-def test_slices_keep_an_updates_images_together(changes: Changelog, size: int) -> None:
+def test_slices_keep_an_updates_images_together(changes: Events, size: int) -> None:
     parts = [part.images for part in slices(changes, size)]
     assert all(part[0][0].as_py() != AFTER for part in parts)
     assert sum(part.num_rows for part in parts) == changes.images.num_rows
