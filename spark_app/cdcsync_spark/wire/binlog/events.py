@@ -37,13 +37,15 @@ _Q_WIDTHS = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4, 7: 2, 8: 2, 9: 8, 10: 4, 16: 1,
 
 
 #: flags, UUID, number; then the type of logical timestamps, which is 2, and two of them
-_GTID, _LOGICAL_CLOCK = struct.Struct("<B16sQ"), b"\2"
+_GTID, LOGICAL_CLOCK = struct.Struct("<B16sQ"), b"\2"
 #: sequence, domain, flags
 _MARIADB_GTID = struct.Struct("<QIB")
 #: thread and duration, the database's length, the error, the length of the status variables
 _QUERY = struct.Struct("<8xB2xH")
 #: the end of the database's name, and the statement
-_BEGIN = b"\0BEGIN"
+BEGIN = b"\0BEGIN"
+#: the bytes of these heads
+GTID_HEAD, MARIADB_GTID_HEAD, QUERY_HEAD = _GTID.size, _MARIADB_GTID.size, _QUERY.size
 
 
 class MySqlGtid(NamedTuple):
@@ -125,15 +127,15 @@ def parse_gtid(body: Buffer, anonymous: bool) -> MySqlGtid:
         raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_GTID.size}")
     _, source, number = _GTID.unpack_from(body)
     committed = 0
-    if body[_GTID.size : _GTID.size + 1] == _LOGICAL_CLOCK:
+    if body[_GTID.size : _GTID.size + 1] == LOGICAL_CLOCK:
         cursor = Cursor(body, _GTID.size + 1)
         cursor.skip(16)
         committed = _commit_timestamp(cursor)
-    return MySqlGtid(None if anonymous else _gtid(_uuid_text(source), number), committed)
+    return MySqlGtid(None if anonymous else _gtid(uuid_text(source), number), committed)
 
 
 @lru_cache(maxsize=1024)
-def _uuid_text(raw: bytes) -> str:
+def uuid_text(raw: bytes) -> str:
     return str(uuid.UUID(bytes=raw))
 
 
@@ -217,10 +219,10 @@ def parse_gtid_list(body: Buffer) -> dict[int, str]:
 def is_begin(body: Buffer) -> bool:
     """Whether a QUERY event is exactly BEGIN, which every transaction has: no status variable needs
     to be read for it."""
-    if len(body) < _QUERY.size or body[-len(_BEGIN) :] != _BEGIN:
+    if len(body) < _QUERY.size or body[-len(BEGIN) :] != BEGIN:
         return False
     database, status = _QUERY.unpack_from(body)
-    return len(body) == _QUERY.size + int(status) + int(database) + len(_BEGIN)
+    return len(body) == _QUERY.size + int(status) + int(database) + len(BEGIN)
 
 
 def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Query:
@@ -329,6 +331,11 @@ def parse_xa_prepare(body: Buffer) -> tuple[str, bool]:
     one_phase = bool(cursor.byte())
     format_id, first, second = cursor.uint(4), cursor.uint(4), cursor.uint(4)
     return f"X'{cursor.take(first).hex()}',X'{cursor.take(second).hex()}',{format_id}", one_phase
+
+
+def parse_mark(mark: str) -> dict[int, str]:
+    """MariaDB's GTID position, by domains."""
+    return {int(gtid.split("-")[0]): gtid for gtid in mark.split(",")}
 
 
 def parse_heartbeat(body: Buffer, log_pos: int) -> Place:

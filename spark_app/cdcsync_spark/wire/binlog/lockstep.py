@@ -48,7 +48,7 @@ class Rows(NamedTuple):
     counts: npt.NDArray[np.int64]
 
 
-def rows(lanes: Lanes, sizes: Sequence[int], layouts: Sequence[Layout]) -> Rows:
+def rows(lanes: Lanes, sizes: Sequence[int] | npt.NDArray[np.int64], layouts: Sequence[Layout]) -> Rows:
     """Where the rows of the joined events of `sizes` bytes begin; raises DecodeError where they do
     not end with their event."""
     ends = np.cumsum(np.asarray(sizes, np.int64))

@@ -26,7 +26,7 @@ that have the old definition.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Literal
 
@@ -51,7 +51,7 @@ from cdcsync_spark.wire.binlog.facts import (
     XaEnd,
     XaPrepare,
 )
-from cdcsync_spark.wire.binlog.header import CRC, HEADER, Header, continued, damaged, has_crc, read_header
+from cdcsync_spark.wire.binlog.header import CRC, HEADER, Header, body_end, continued, damaged, read_header, waited_at
 from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables
 from cdcsync_spark.wire.columns.cursor import Buffer
 from cdcsync_spark.wire.sql.text import Statement
@@ -60,7 +60,7 @@ from cdcsync_spark.wire.sql.tokens import Session, Started
 Flavor = Literal["mysql", "mariadb"]
 
 _CHECKSUM = CRC.size
-_IGNORABLE, _IN_USE = 0x80, 0x01
+_IGNORABLE = 0x80
 _QUERY, _ROTATE, _FORMAT = EventType.QUERY.value, EventType.ROTATE.value, EventType.FORMAT_DESCRIPTION.value
 _LOAD_QUERY, _QUERY_COMPRESSED = EventType.EXECUTE_LOAD_QUERY.value, EventType.QUERY_COMPRESSED.value
 _ANONYMOUS_GTID, _GTID_TAGGED = EventType.ANONYMOUS_GTID.value, EventType.GTID_TAGGED.value
@@ -94,7 +94,7 @@ class EventParser:
         known: LogOffset | None = None,
         wanted: Callable[[TableId], bool] = lambda _: True,
     ) -> None:
-        self._mariadb = flavor == "mariadb"
+        self.mariadb = flavor == "mariadb"
         self._file = file
         self._offset = 0
         self._known = known
@@ -108,8 +108,8 @@ class EventParser:
         self._own_mark = ""
         self._committed = 0
         self._stopped = False
-        self._domains: dict[int, str] | None = _parse_mark(mark) if mark else None
-        self._tables = MappedTables(self._mariadb, wanted)
+        self._domains: dict[int, str] | None = events.parse_mark(mark) if mark else None
+        self.tables = MappedTables(self.mariadb, wanted)
 
     def feed(self, event: Buffer) -> Iterable[Fact]:
         """The facts of one event, which has its checksum if the binlog has them. DecodeError."""
@@ -121,7 +121,9 @@ class EventParser:
                 if end < HEADER.size or zlib.crc32(view[:end]) != CRC.unpack_from(view, end)[0]:
                     raise damaged(header)
             else:
-                end = self._checked(header, view)
+                if header.kind == _FORMAT:
+                    self._checksum = events.parse_checksum(view[HEADER.size :])
+                end = body_end(header, view, self._checksum)
             if header.log_pos and header.kind not in _PLACED_BY_BODY:
                 if header.log_pos >= self._offset:
                     self._offset = header.log_pos
@@ -167,27 +169,6 @@ class EventParser:
             f"an event of the unknown kind {header.kind}", needed="a kind that MySQL 9 or MariaDB 11 documents"
         )
 
-    def _checked(self, header: Header, event: memoryview) -> int:
-        """Where the body ends, for events before it is known whether there are checksums, and for
-        binlogs without."""
-        end = len(event) - _CHECKSUM
-        if header.kind == _FORMAT:
-            self._checksum = events.parse_checksum(event[HEADER.size :])
-        if header.kind == _ROTATE and not header.log_pos:
-            # artificial, sent on connect and before a file: no format description says yet whether
-            # it has a checksum
-            return end if end > HEADER.size and has_crc(event, end) else len(event)
-        if not self._checksum:
-            return end if header.kind == _FORMAT else len(event)
-        if header.kind == _FORMAT and header.flags & _IN_USE:
-            # the checksum was computed before the server marked the file as open
-            closed = bytearray(event)
-            closed[17] &= ~_IN_USE & 0xFF
-            event = memoryview(closed)
-        if end < HEADER.size or not has_crc(event, end):
-            raise damaged(header)
-        return end
-
     # -- places
 
     def _here(self) -> LogOffset:
@@ -197,7 +178,7 @@ class EventParser:
             raise DecodeError(str(e)) from None
 
     def _format(self, header: Header, body: memoryview) -> Iterable[Fact]:
-        self._tables.forget()
+        self.tables.forget()
         self._version = events.parse_version(body)
         return self._cut(header) if header.log_pos else ()
 
@@ -231,10 +212,9 @@ class EventParser:
         )
         if place.file != self._file or self._inside is not _Inside.NOTHING:
             return ()
-        whole = place.offset >> 32 > 0
-        offset = place.offset if whole else continued(self._offset, place.offset)
-        if offset < self._offset or (not whole and offset - self._offset >= _FAR):
-            return ()  # an older one has no new position; read as one beyond 4 GiB it would skip events
+        offset = waited_at(self._offset, place.offset)
+        if offset is None:
+            return ()
         self._offset = offset
         return [Progress(self._here(), float(header.timestamp) if header.timestamp else None, waits=True)]
 
@@ -326,7 +306,7 @@ class EventParser:
         found = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
         if not (alone and self._without_effect):
             started = Started(header.timestamp, query.microseconds, query.time_zone)
-            session = Session(query.sql_mode, query.charset, self._mariadb, self._version, started)
+            session = Session(query.sql_mode, query.charset, self.mariadb, self._version, started)
             found.append(Statement(query.database, query.sql, session))
         if alone and sql_forms.opens_transaction(query.sql):
             self._inside = _Inside.TRANSACTION
@@ -349,25 +329,40 @@ class EventParser:
     def _incident(self, _: Header, body: memoryview) -> Iterable[Fact]:
         return [Incident(events.parse_incident(body))]
 
+    # -- plain transactions
+
+    @property
+    def between(self) -> LogOffset | None:
+        """Where the parser stands between transactions, if plain ones that follow may be read as
+        columns; None if the events must be fed. Raises DecodeError."""
+        usual = self._checksum and self._known is None and self._offset < _NARROW
+        return self._here() if usual and self._inside is _Inside.NOTHING else None
+
+    def pass_plain(self, offset: int, maps: Iterable[bytes], gtids: Mapping[int, str]) -> str:
+        """Plain transactions were read up to `offset`, with the TABLE_MAPs `maps`; `gtids` are
+        MariaDB's last ones by their domains. MariaDB's GTID position, empty if unknown."""
+        for body in maps:
+            self.tables.learn(body, self._file, offset)
+        self._offset, self._without_effect = offset, self._without_effect and not self.mariadb
+        if self._domains is not None:
+            self._domains |= gtids
+        return self._mark()
+
     # -- rows
 
     def _table_map(self, _: Header, body: memoryview) -> Iterable[Fact]:
-        self._tables.learn(body, self._file, self._offset)
+        self.tables.learn(body, self._file, self._offset)
         return ()
 
     def _rows(self, header: Header, body: memoryview) -> Iterable[Fact]:
         if self._inside is not _Inside.TRANSACTION:
             raise DecodeError("rows outside a transaction", needed="a start where a transaction begins")
-        rows = self._tables.rows(header.kind, header.length, body)
+        rows = self.tables.rows(header.kind, header.length, body)
         return () if rows is None else (rows,)
 
 
-#: a heartbeat of 32 bits that seems to lead so far ahead comes from behind
-_FAR = 1 << 31
-
-
-def _parse_mark(mark: str) -> dict[int, str]:
-    return {int(gtid.split("-")[0]): gtid for gtid in mark.split(",")}
+#: places beyond 32 bits are continued event by event
+_NARROW = 1 << 32
 
 
 def _is_before(file: str, place: LogOffset) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import compress, groupby
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from cdcsync_spark.wire.binlog.befores import needed, needed_values
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from cdcsync_spark.wire.columns.gather import Cursors, Lanes
 from cdcsync_spark.wire.columns.gather import numbers as as_array
@@ -35,11 +36,9 @@ from cdcsync_spark.wire.columns.typemap import captured_schema
 _Counts = npt.NDArray[np.int64]
 
 #: the first image's kind; an update's second one is the next
-_FIRST = {
-    Operation.WRITE: ChangeKind.INSERT,
-    Operation.UPDATE: ChangeKind.UPDATE_BEFORE,
-    Operation.DELETE: ChangeKind.DELETE,
-}
+_FIRST = np.zeros(len(Operation), np.int8)
+_FIRST[Operation.WRITE], _FIRST[Operation.UPDATE] = ChangeKind.INSERT, ChangeKind.UPDATE_BEFORE
+_FIRST[Operation.DELETE] = ChangeKind.DELETE
 _STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 
@@ -87,22 +86,25 @@ def batches(
     for event in events:
         if event.defect:
             raise event.defect
+    yield from block_batches(table, list(blocks_of(events, transactions)), decoder, befores=befores)
+
+
+def block_batches(
+    table: Capture, blocks: Sequence[RowsBlock], decoder: Decoder = Decoder.VECTORIZED, *, befores: bool = True
+) -> Iterator[Decoded]:
+    """As `batches`, of events as columns."""
     read = _plain if decoder is Decoder.REFERENCE else _lockstep
-    for _, group in groupby(range(len(events)), lambda i: id(events[i].map)):
-        run = list(group)
-        table_map = events[run[0]].map
+    for block in joined(blocks):
         with _naming(table):
-            check_table_map(table_map, table)
-            yield from read(_Run(table, table_map, [events[i] for i in run], [transactions[i] for i in run], befores))
+            check_table_map(block.map, table)
+            yield from read(_Run(table, block, befores))
 
 
 class _Run(NamedTuple):
-    """Events of one TABLE_MAP, one after the other, and their transactions."""
+    """Events of one TABLE_MAP, one after the other."""
 
     table: Capture
-    map: TableMap
-    events: list[RowsEvent]
-    transactions: list[int]
+    block: RowsBlock
     befores: bool
 
     @property
@@ -113,14 +115,15 @@ class _Run(NamedTuple):
 
 def _plain(run: _Run) -> Iterator[Decoded]:
     raw: list[Raw | None] = [None if c.name in run.table.excluded else [] for c in run.table.columns]
-    layouts = [layout(m) for m in run.map.columns]
-    counts = np.array([split(event.body, layouts, raw) for event in run.events], np.int64)
-    kinds, numbers = _kinds(run.events, counts), _numbers(run.transactions, counts)
+    table_map = run.block.map
+    layouts = [layout(m) for m in table_map.columns]
+    counts = np.array([split(event.body, layouts, raw) for event in run.block.events()], np.int64)
+    kinds, numbers = _kinds(run.block, counts), np.repeat(run.block.transactions, counts)
     kept = np.ones(len(kinds), bool)
     if not run.befores:
         kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
     frame = _Frame(run.table, kinds[kept], numbers[kept])
-    by_name = {c.name: (m, v) for c, m, v in zip(run.table.columns, run.map.columns, raw, strict=True)}
+    by_name = {c.name: (m, v) for c, m, v in zip(run.table.columns, table_map.columns, raw, strict=True)}
 
     def convert(column: Column) -> value.Converted:
         mapped, values = by_name[column.name]
@@ -131,19 +134,19 @@ def _plain(run: _Run) -> Iterator[Decoded]:
 
 
 def _lockstep(run: _Run) -> Iterator[Decoded]:
-    bodies = [event.body for event in run.events]
-    layouts = [layout(m) for m in run.map.columns]
-    lanes = Lanes(bodies)
-    rows = lockstep.rows(lanes, [len(body) for body in bodies], layouts)
-    kinds, numbers = _kinds(run.events, rows.counts), _numbers(run.transactions, rows.counts)
+    table_map = run.block.map
+    layouts = [layout(m) for m in table_map.columns]
+    lanes = Lanes(run.block.images)
+    rows = lockstep.rows(lanes, run.block.sizes, layouts)
+    kinds, numbers = _kinds(run.block, rows.counts), np.repeat(run.block.transactions, rows.counts)
     befores = kinds == ChangeKind.UPDATE_BEFORE
     together = befores & (not run.befores)
-    for part in lockstep.slices(rows, lockstep.arrow_width(run.map.columns), together):
+    for part in lockstep.slices(rows, lockstep.arrow_width(table_map.columns), together):
         images = np.arange(part.start, part.stop)
         if not run.befores:
             images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]
         frame = _Frame(run.table, kinds[images], numbers[images])
-        _fill(frame, run.map, lanes, rows.starts[images], layouts)
+        _fill(frame, table_map, lanes, rows.starts[images], layouts)
         yield frame.decoded(part.stop - part.start)
 
 
@@ -182,9 +185,9 @@ class _Frame:
         return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled, images)
 
 
-def _kinds(events: list[RowsEvent], counts: _Counts) -> npt.NDArray[np.int8]:
+def _kinds(block: RowsBlock, counts: _Counts) -> npt.NDArray[np.int8]:
     """The kind of every image; an update's come in pairs."""
-    first = np.array([_FIRST[e.operation] for e in events], np.int8)
+    first = _FIRST[block.operations]
     paired = first == ChangeKind.UPDATE_BEFORE
     if (counts[paired] & 1).any():
         raise DecodeError("an update without its after image")
@@ -193,10 +196,6 @@ def _kinds(events: list[RowsEvent], counts: _Counts) -> npt.NDArray[np.int8]:
     of_update = np.repeat(paired, counts)
     kinds[of_update] += (np.arange(int(of_update.sum())) & 1).astype(np.int8)
     return kinds
-
-
-def _numbers(transactions: list[int], counts: _Counts) -> npt.NDArray[np.int32]:
-    return np.repeat(np.array(transactions, np.int32), counts)
 
 
 @contextmanager

@@ -37,14 +37,14 @@ class _Form(NamedTuple):
     partial: bool = False
 
 
-class _Unreadable(NamedTuple):
+class Unreadable(NamedTuple):
     """A wanted table whose TABLE_MAP cannot be read."""
 
     table: TableId
-    defect: CdcError
+    defect: DecodeError
 
 
-class _Map:
+class UsableMap:
     """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had
     between its flags and its images: extra data, the number of columns, bitmaps. The servers differ
     in it, the events of one server hardly do."""
@@ -61,7 +61,7 @@ class _Known:
     """A TABLE_MAP event; `map` once its rows were wanted."""
 
     named: Named
-    map: _Map | None = None
+    map: UsableMap | None = None
 
 
 class MappedTables:
@@ -70,7 +70,7 @@ class MappedTables:
     def __init__(self, mariadb: bool, wanted: Callable[[TableId], bool]) -> None:
         self._mariadb = mariadb
         self._wanted = wanted
-        self._maps: dict[int, _Map | _Unreadable | None] = {}
+        self._maps: dict[int, UsableMap | Unreadable | None] = {}
         self._known: dict[bytes, _Known] = {}
 
     def forget(self) -> None:
@@ -80,21 +80,24 @@ class MappedTables:
     def learn(self, body: Buffer, file: str, offset: int) -> None:
         """A TABLE_MAP event, which ends at `offset` of `file`."""
         raw = bytes(body)
+        number, found = self.known(raw)
+        if isinstance(found, Unreadable):
+            found = found._replace(defect=found.defect.placed(position=f"{file}:{offset}"))
+        self._maps[number] = found
+
+    def known(self, raw: bytes) -> tuple[int, UsableMap | Unreadable | None]:
+        """The number of a TABLE_MAP event, and what its rows are read by; None for a table that is
+        not wanted."""
         known = self._known.get(raw) or self._learn(raw)
-        if not self._wanted(known.named.table):
-            self._maps[known.named.number] = None
-            return
+        table = known.named.table
+        if not self._wanted(table):
+            return known.named.number, None
         if known.map is None:
             try:
-                known.map = _Map(parse_map(raw, self._mariadb))
+                known.map = UsableMap(parse_map(raw, self._mariadb))
             except DecodeError as e:
-                table = known.named.table
-                at = f"{file}:{offset}"
-                self._maps[known.named.number] = _Unreadable(
-                    table, DecodeError(e.found, needed=e.needed, table=str(table), position=at)
-                )
-                return
-        self._maps[known.named.number] = known.map
+                return known.named.number, Unreadable(table, DecodeError(e.found, needed=e.needed, table=str(table)))
+        return known.named.number, known.map
 
     def _learn(self, raw: bytes) -> _Known:
         if len(self._known) >= _KEPT_MAPS:
@@ -106,7 +109,7 @@ class MappedTables:
         """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that
         is not wanted. It begins with the table's number (6 bytes) and flags (2)."""
         known = self._maps.get(int.from_bytes(body[:6], "little"))
-        if isinstance(known, _Map) and (head := known.heads.get(kind)) and body[8 : 8 + len(head)] == head:
+        if isinstance(known, UsableMap) and (head := known.heads.get(kind)) and body[8 : 8 + len(head)] == head:
             return _whole(known.map, ROWS[kind], body, 8 + len(head), length)
         return self._read(kind, length, body)
 
@@ -122,16 +125,36 @@ class MappedTables:
         if known is None:
             return None
         form = ROWS[kind]
-        cursor.skip(2)
-        if form.extra:
-            cursor.skip(cursor.uint(2) - 2)
-        if isinstance(known, _Unreadable):
+        _skip_to_bitmaps(cursor, form)
+        if isinstance(known, Unreadable):
             return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
         defect = _defect(known.map, form, cursor)
         if defect:
             return RowsEvent(known.map.table, known.map, form.operation, b"", length, defect)
         known.heads[kind] = bytes(body[8 : cursor.at])
         return _whole(known.map, form, body, cursor.at, length)
+
+
+def head(known: UsableMap, kind: int, body: bytes) -> bytes | None:
+    """What usable rows events of the kind have between their flags and their images, learned from
+    the one of `body` if need be; None if that is not usable."""
+    if kind not in known.heads:
+        cursor = Cursor(body, 6)
+        try:
+            _skip_to_bitmaps(cursor, ROWS[kind])
+            if _defect(known.map, ROWS[kind], cursor):
+                return None
+        except DecodeError:
+            return None
+        known.heads[kind] = body[8 : cursor.at]
+    return known.heads[kind]
+
+
+def _skip_to_bitmaps(cursor: Cursor, form: _Form) -> None:
+    """From behind the table's number."""
+    cursor.skip(2)
+    if form.extra:
+        cursor.skip(cursor.uint(2) - 2)
 
 
 def _defect(table_map: TableMap, form: _Form, cursor: Cursor) -> CdcError | None:

@@ -1,0 +1,191 @@
+"""Plain transactions of many events as columns: a GTID, TABLE_MAP and rows events, an XID.
+
+Why it exists: most transactions are of this form and small, so that what all of them have in common
+is found once for all. Why it is right: a transaction is plain only if each of its events is of a
+kind of the list, in its place, of the length that its header gives, with the right checksum, and
+ends behind the one before it. Whatever else there is (savepoints, XA, statements, compressed
+events, rollbacks, garbage) is no plain transaction and is read event by event by `EventParser`,
+which is the oracle of this module: both give the same facts
+(`tests/property/test_plain_transactions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cdcsync_spark.wire.binlog import events
+from cdcsync_spark.wire.binlog.event_columns import EventColumns
+from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.columns.gather import Cursors, Flags, Numbers
+
+#: what an event is in a plain transaction
+_ODD, _OPENS, _BEGINS, MAPS, CHANGES, _SAYS_NOTHING, _ENDS = range(7)
+_ROWS = (
+    EventType.WRITE_ROWS_V1,
+    EventType.UPDATE_ROWS_V1,
+    EventType.DELETE_ROWS_V1,
+    EventType.WRITE_ROWS,
+    EventType.UPDATE_ROWS,
+    EventType.DELETE_ROWS,
+)
+#: a rows event's number, flags; a TABLE_MAP is longer
+_LEAST_BODY = 8
+_SIGNED = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Plain transactions one after the other: transaction `i` are the events from `first[i]` to
+    before `after[i]`, which ends at `ends[i]` of the file and was committed at `times[i]` (seconds
+    since 1970).
+
+    MySQL: `sources` are the runs of transactions of one source, (UUID or None for anonymous ones,
+    index of the first), `numbers` those of the GTIDs. MariaDB: GTIDs of `domains`, `servers`,
+    `numbers`.
+    """
+
+    first: Cursors
+    after: Cursors
+    ends: Cursors
+    times: npt.NDArray[np.float64]
+    numbers: Cursors
+    sources: tuple[tuple[str | None, int], ...]
+    domains: Numbers | None = None
+    servers: Numbers | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.first)
+
+
+class Plain(NamedTuple):
+    """Of a buffer of events: what each is (`MAPS`, `CHANGES`, or something else), and the first
+    events of the plain transactions and those after them."""
+
+    roles: npt.NDArray[np.uint8]
+    first: Cursors
+    after: Cursors
+
+
+def _table(mariadb: bool) -> npt.NDArray[np.uint8]:
+    found = np.zeros(256, np.uint8)
+    found[[EventType.MARIADB_GTID] if mariadb else [EventType.GTID, EventType.ANONYMOUS_GTID]] = _OPENS
+    found[EventType.ANNOTATE_ROWS if mariadb else EventType.ROWS_QUERY] = _SAYS_NOTHING
+    found[EventType.TABLE_MAP], found[EventType.XID] = MAPS, _ENDS
+    found[list(_ROWS)] = CHANGES
+    if not mariadb:
+        found[EventType.QUERY] = _BEGINS
+    return found
+
+
+_TABLES = {mariadb: _table(mariadb) for mariadb in (False, True)}
+
+
+def find_plain(found: EventColumns, mariadb: bool) -> Plain:
+    """The plain transactions, checksums verified."""
+    roles = _TABLES[mariadb][found.kinds]
+    odd = (roles == _ODD) | ~found.whole | (np.diff(found.places, prepend=0) <= 0)
+    odd |= (roles != _ENDS) & (found.ends - found.bodies < _LEAST_BODY)
+    first = np.flatnonzero(roles == _OPENS)
+    after = np.append(first[1:], len(roles))
+    if not len(first):
+        return Plain(roles, first, after[:0])
+    odd[: first[0]] = False
+    plain = (roles[after - 1] == _ENDS) & (_sums(roles == _ENDS, first) == 1) & (_sums(odd, first) == 0)
+    if not mariadb:
+        plain &= _sums(roles == _BEGINS, first) == 1
+        plain[plain] = _begins(found, first[plain] + 1)
+    plain[plain] = (_is_row_group if mariadb else _is_mysql_gtid)(found, first[plain])
+    chosen = np.flatnonzero(np.repeat(plain, after - first)) + first[0]
+    damaged = found.damaged(chosen)
+    if len(damaged):
+        plain[np.searchsorted(first, damaged, "right") - 1] = False
+    return Plain(roles, first[plain], after[plain])
+
+
+def _sums(flags: Flags, first: Cursors) -> npt.NDArray[np.int64]:
+    """Per transaction, from its first event to before the next one's."""
+    return np.add.reduceat(flags, first, dtype=np.int64)
+
+
+def _begins(found: EventColumns, at: Cursors) -> Flags:
+    """Which of the events are a QUERY that is exactly BEGIN (`events.is_begin`)."""
+    bodies, ends = found.bodies[at], found.ends[at]
+    sizes = ends - bodies
+    right = (found.kinds[at] == EventType.QUERY) & (sizes >= events.QUERY_HEAD + len(events.BEGIN))
+    bodies, ends = np.where(right, bodies, found.starts[at]), np.where(right, ends, found.starts[at] + 8)
+    length = found.numbers(bodies + 8, "u1").astype(np.int64) + found.numbers(bodies + 11, "<u2")
+    right &= length + events.QUERY_HEAD + len(events.BEGIN) == sizes
+    right &= found.numbers(ends - 6, "<u2") == int.from_bytes(events.BEGIN[:2], "little")
+    return right & (found.numbers(ends - 4, "<u4") == int.from_bytes(events.BEGIN[2:], "little"))
+
+
+def _is_row_group(found: EventColumns, at: Cursors) -> Flags:
+    """MariaDB: no statement alone, no DDL, no XA."""
+    right = found.ends[at] - found.bodies[at] >= events.MARIADB_GTID_HEAD
+    odd = events.STANDALONE | events.DDL | events.PREPARED_XA | events.COMPLETED_XA
+    flags = found.numbers(np.where(right, found.bodies[at] + 12, 0), "u1")
+    return right & (flags & odd == 0) & (found.numbers(np.where(right, found.bodies[at], 0), "<u8") <= _SIGNED)
+
+
+def _is_mysql_gtid(found: EventColumns, at: Cursors) -> Flags:
+    """With a number of an interval, and whole times."""
+    sizes = found.ends[at] - found.bodies[at]
+    right = (sizes == events.GTID_HEAD) | (sizes >= _IMMEDIATE)
+    numbers = found.numbers(np.where(right, found.bodies[at] + 17, 0), "<u8")
+    anonymous = found.kinds[at] == EventType.ANONYMOUS_GTID
+    right &= anonymous | ((numbers >= 1) & (numbers <= _SIGNED))
+    has_time, original = _times_of(found, at)
+    return right & (~(has_time & original) | (sizes >= _ORIGINAL + _TIME))
+
+
+#: where the commit's time is, and the original commit's where that differs; the bytes of each
+_IMMEDIATE, _ORIGINAL, _TIME = 42, 49, 7
+
+
+def _times_of(found: EventColumns, at: Cursors) -> tuple[Flags, Flags]:
+    """Which GTID events have a commit time, and whose original commit was at another one."""
+    bodies = found.bodies[at]
+    has_time = found.ends[at] - bodies >= _IMMEDIATE + _TIME
+    typed = found.numbers(np.where(has_time, bodies + events.GTID_HEAD, 0), "u1")
+    has_time &= typed == events.LOGICAL_CLOCK[0]
+    top = found.numbers(np.where(has_time, bodies + _IMMEDIATE + _TIME - 1, 0), "u1")
+    return has_time, has_time & (top >> 7 == 1)
+
+
+def stretch(found: EventColumns, first: Cursors, after: Cursors, mariadb: bool) -> Stretch:
+    """Transactions that `find_plain` found, one after the other."""
+    ends, times = found.places[after - 1], found.times[after - 1].astype(np.float64)
+    bodies = found.bodies[first]
+    if mariadb:
+        numbers = found.numbers(bodies, "<u8").astype(np.int64)
+        return Stretch(
+            first, after, ends, times, numbers, ((None, 0),), found.numbers(bodies + 8, "<u4"), found.servers[first]
+        )
+    numbers = found.numbers(bodies + 17, "<u8").astype(np.int64)
+    committed = _committed(found, first)
+    times = np.where(committed > 0, committed / 1e6, times)
+    return Stretch(first, after, ends, times, numbers, tuple(_sources(found, first)))
+
+
+def _committed(found: EventColumns, first: Cursors) -> npt.NDArray[np.int64]:
+    """Unix time in microseconds, 0 if not logged."""
+    has_time, original = _times_of(found, first)
+    # eight bytes before a time's end, of which the first is not its
+    at = found.bodies[first] + np.where(original, _ORIGINAL, _IMMEDIATE) - 1
+    return np.where(has_time, found.numbers(np.where(has_time, at, 0), "<u8") >> np.uint64(8), 0).astype(np.int64)
+
+
+def _sources(found: EventColumns, first: Cursors) -> Iterator[tuple[str | None, int]]:
+    at = found.bodies[first] + 1
+    low, high = found.numbers(at, "<u8"), found.numbers(at + 8, "<u8")
+    anonymous = found.kinds[first] == EventType.ANONYMOUS_GTID
+    changes = (np.diff(low) != 0) | (np.diff(high) != 0) | (np.diff(anonymous.view(np.int8)) != 0)
+    for index in [0, *(np.flatnonzero(changes) + 1).tolist()]:
+        start = int(at[index])
+        yield None if anonymous[index] else events.uuid_text(found.data[start : start + 16]), index

@@ -1,0 +1,184 @@
+"""The rows of plain transactions as columns: which table each event is of, and its images, cut.
+
+Why it is right: a rows event counts only if a TABLE_MAP of its number lies before it in its own
+transaction, and its head (extra data, number of columns, bitmaps) is byte for byte one that the
+parser of single events found usable. All TABLE_MAPs of a number must be equal in the stretch. Where
+anything is otherwise, the stretch ends before that transaction (`count`), which is then read event
+by event. Nothing of the parser's state changes before `MappedTables.learn` is called for what was
+`learned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.wire.binlog.event_columns import EventColumns
+from cdcsync_spark.wire.binlog.facts import TableMap
+from cdcsync_spark.wire.binlog.plain import CHANGES, MAPS, Plain, Stretch
+from cdcsync_spark.wire.binlog.rows_block import RowsBlock
+from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables, Unreadable, UsableMap, head
+from cdcsync_spark.wire.columns.gather import Cursors, Flags
+
+#: a rows event begins with its table's number (6 bytes) and flags (2)
+_NUMBER, _HEAD = 6, 8
+_OPERATIONS = np.full(256, -1, np.int8)
+for _kind, _form in ROWS.items():
+    _OPERATIONS[_kind] = _form.operation
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """The rows events of the first `count` transactions of a stretch that are of wanted tables:
+    `transactions` are counted from its first one, `lengths` are those of whole events.
+    `tables[classes[i]]` is the TABLE_MAP of event `i`, `maps` are where TABLE_MAPs are among the
+    events, in the form `distinct[map_classes[i]]`."""
+
+    count: int
+    maps: Cursors
+    map_classes: Cursors
+    distinct: tuple[bytes, ...]
+    tables: tuple[TableMap | None, ...]
+    found: EventColumns
+    transactions: Cursors
+    classes: Cursors
+    operations: npt.NDArray[np.int8]
+    starts: Cursors
+    ends: Cursors
+    lengths: Cursors
+
+    def learned(self, after: int) -> list[bytes]:
+        """The different TABLE_MAPs before the event `after`."""
+        used = self.map_classes[: int(np.searchsorted(self.maps, after))]
+        return [self.distinct[i] for i in dict.fromkeys(used.tolist())]
+
+    def of_tables(self) -> Iterator[tuple[TableId, Cursors]]:
+        """For each table its events, in their order."""
+        names = [t.table if t else None for t in self.tables]
+        distinct = list(dict.fromkeys(name for name in names if name))
+        of_class = np.array([distinct.index(name) if name else -1 for name in names], np.int64)
+        tables = of_class[self.classes]
+        for number, name in enumerate(distinct):
+            events = np.flatnonzero(tables == number) if len(distinct) > 1 else np.arange(len(tables))
+            if len(events):
+                yield name, events
+
+    def blocks(self, events: Cursors, numbers: npt.NDArray[np.int32]) -> Iterator[RowsBlock]:
+        """Of one table's events; `numbers` are those of the transactions of the stretch."""
+        edges = np.flatnonzero(np.diff(self.classes[events])) + 1
+        for low, high in pairwise([0, *edges.tolist(), len(events)]):
+            part = events[low:high]
+            table_map = self.tables[int(self.classes[part[0]])]
+            assert table_map is not None
+            starts, ends = self.starts[part], self.ends[part]
+            images = b"".join(self.found.bytes(starts, ends))
+            yield RowsBlock(
+                table_map, self.operations[part], ends - starts, numbers[self.transactions[part]], (images,)
+            )
+
+
+def plain_rows(found: EventColumns, plain: Plain, stretch: Stretch, tables: MappedTables) -> PlainRows | None:
+    """None where the first transaction is not one of these."""
+    low, high = int(stretch.first[0]), int(stretch.after[-1])
+    roles = plain.roles[low:high]
+    maps, rows = np.flatnonzero(roles == MAPS) + low, np.flatnonzero(roles == CHANGES) + low
+    bodies = found.bytes(found.bodies[maps], found.ends[maps])
+    distinct = tuple(dict.fromkeys(bodies))
+    known = [tables.known(body) for body in distinct]
+    usable = [not isinstance(k, Unreadable) for _, k in known]
+    of_body = {body: i for i, body in enumerate(distinct)}
+    map_classes = np.fromiter(map(of_body.__getitem__, bodies), np.int64, len(bodies))
+    mapped = [k if isinstance(k, UsableMap) else None for _, k in known]
+    number_of = [number for number, _ in known]
+    bad = [*maps[~np.array(usable, bool)[map_classes]], *_second_of_a_number(number_of, map_classes, maps)]
+    classes = _classes(found, stretch, rows, maps, map_classes, number_of)
+    bad += [*rows[classes < 0]]
+    wanted = (classes >= 0) & np.array([m is not None for m in mapped] or [False], bool)[classes]
+    rows, classes = rows[wanted], classes[wanted]
+    heads, odd = _heads(found, rows, classes, mapped)
+    bad += [*rows[odd]]
+    count = stretch.count if not bad else int(np.searchsorted(stretch.first, min(bad), "right")) - 1
+    if not count:
+        return None
+    kept = rows < stretch.after[count - 1]
+    rows = rows[kept]
+    return PlainRows(
+        count,
+        maps,
+        map_classes,
+        distinct,
+        tuple(m.map if m else None for m in mapped),
+        found,
+        np.searchsorted(stretch.first, rows, "right") - 1,
+        classes[kept],
+        _OPERATIONS[found.kinds[rows]],
+        found.bodies[rows] + _HEAD + heads[kept],
+        found.ends[rows],
+        found.ends[rows] + 4 - found.starts[rows],
+    )
+
+
+def _second_of_a_number(numbers: Sequence[int], classes: Cursors, maps: Cursors) -> list[int]:
+    """The first TABLE_MAP of each further body of a number."""
+    if len(set(numbers)) == len(numbers):
+        return []
+    seen: set[int] = set()
+    found = []
+    for index, number in enumerate(numbers):
+        if number in seen:
+            found.append(int(maps[np.flatnonzero(classes == index)[0]]))
+        seen.add(number)
+    return found
+
+
+def _classes(
+    found: EventColumns, stretch: Stretch, rows: Cursors, maps: Cursors, map_classes: Cursors, numbers: list[int]
+) -> Cursors:
+    """For each rows event which TABLE_MAP it is of, -1 where none of its number is before it in its
+    transaction."""
+    if not len(maps):
+        return np.full(len(rows), -1, np.int64)
+    order = np.argsort(np.array(numbers, np.int64), kind="stable")
+    ordered = np.array(numbers, np.int64)[order]
+    wanted = found.numbers(found.bodies[rows], "<u8").astype(np.int64) & (1 << 8 * _NUMBER) - 1
+    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    classes = np.where(ordered[place] == wanted, order[place], -1)
+    # the last TABLE_MAP of the class before the event: both are ordered by class, then by place
+    span = len(found.starts) + 1
+    keys = np.sort(map_classes * span + maps)
+    before = keys[np.maximum(np.searchsorted(keys, classes * span + rows) - 1, 0)]
+    opened = stretch.first[np.searchsorted(stretch.first, rows, "right") - 1]
+    right = (before // span == classes) & (before % span > opened) & (before % span < rows)
+    return np.where(right, classes, -1)
+
+
+def _heads(
+    found: EventColumns, rows: Cursors, classes: Cursors, mapped: Sequence[UsableMap | None]
+) -> tuple[Cursors, Flags]:
+    """For each event the length of its head behind the flags, and whether that is not the usual
+    one."""
+    lengths, odd = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
+    kinds = found.kinds[rows]
+    both = classes * 256 + kinds
+    for value in np.unique(both).tolist():
+        same = np.flatnonzero(both == value)
+        events = rows[same]
+        table_map, kind, first = mapped[value >> 8], value & 0xFF, int(events[0])
+        assert table_map is not None
+        example = found.data[int(found.bodies[first]) : int(found.ends[first])]
+        usual = head(table_map, kind, example)
+        if usual is None:
+            odd[same] = True
+            continue
+        lengths[same] = len(usual)
+        starts = found.bodies[events] + _HEAD
+        heads = found.bytes(starts, starts + len(usual))
+        odd[same] = starts + len(usual) > found.ends[events]
+        if heads.count(usual) != len(heads):
+            odd[same] |= np.fromiter((h != usual for h in heads), bool, len(heads))
+    return lengths, odd
