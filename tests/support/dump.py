@@ -14,6 +14,7 @@ from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import Decoded, decode
+from support.both_paths import outcome
 from support.servers import Server
 
 REPLICA_ID = 3_000_000_001
@@ -41,9 +42,15 @@ def read_log(
     wanted: Callable[[TableId], bool] = lambda _: True,
     mark: str = "",
 ) -> list[Fact]:
-    """The facts from `start` to the end of the binlog."""
+    """The facts from `start` to the end of the binlog; plain transactions read as columns are the
+    same."""
     parser = EventParser(server.flavor, mark=mark, wanted=wanted)
-    return [fact for event in raw_events(server, start) for fact in parser.feed(event)]
+    events = list(raw_events(server, start))
+    facts = [fact for event in events for fact in parser.feed(event)]
+    tables = {f.table for f in facts if isinstance(f, RowsEvent)}
+    columns, single = (outcome(server.flavor, [events], start, tables, columns=way) for way in (True, False))
+    assert columns == single
+    return facts
 
 
 def definition(server: Server, database: str, name: str, key: tuple[str, ...] = ("id",), **options: Any) -> Capture:

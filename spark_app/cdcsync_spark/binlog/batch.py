@@ -13,10 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, Position, TransactionId, position_from_dict
+from cdcsync_core.position import Position, TransactionId, position_from_dict
 from cdcsync_spark.binlog.schema_steps import SchemaStep
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 
@@ -64,7 +68,7 @@ class BinlogBatch:
     """The binlog between the positions `start` and `end`: whole transactions, in order.
 
     `timestamp` is the commit time of the last one, in unix seconds; None where only heartbeats
-    came. `transactions` is a JSON file with the columns of each (see `read_transactions`), ""
+    came. `transactions` is an Arrow file with the columns of each (see `read_transactions`), ""
     where there are none. `fatal` ends the run. `full` batches are those of a reader that is behind:
     another one may wait. `left` is the file before the batch whose end was not seen: what it holds
     at its end may be lost on the source. `changes` counts the transactions that change or stop a
@@ -123,16 +127,22 @@ class Transactions(NamedTuple):
     ids: Sequence[TransactionId] = ()
     committed_at: Sequence[float | None] = ()
 
+    def covered(self, position: Position) -> npt.NDArray[np.bool_]:
+        """Which of them the position covers."""
+        ids = self.ids if isinstance(self.ids, TransactionIds) else TransactionIds(self.ids)
+        return ids.covered(position)
+
 
 def write_transactions(path: str, transactions: Transactions) -> None:
-    ids = [[str(t.end), str(t.gtid) if t.gtid else None] for t in transactions.ids]
-    with open(path, "w") as file:
-        file.write(json.dumps({"ids": ids, "committedAt": transactions.committed_at}))
+    ids = transactions.ids if isinstance(transactions.ids, TransactionIds) else TransactionIds(transactions.ids)
+    columns = ids.to_columns() | {"committed_at": pa.array(transactions.committed_at, pa.float64())}
+    table = pa.table(columns)
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
 def read_transactions(path: str) -> Transactions:
     """The transactions that the `TRANSACTION` column of the batch's files counts."""
-    with open(path) as file:
-        data = json.load(file)
-    ids = [TransactionId(LogOffset.parse(end), Gtid.parse(gtid) if gtid else None) for end, gtid in data["ids"]]
-    return Transactions(ids, data["committedAt"])
+    with pa.OSFile(path) as source:
+        table = pa.ipc.open_file(source).read_all()
+    return Transactions(TransactionIds.of_columns(table), table["committed_at"].to_pylist())

@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError
-from cdcsync_core.position import TransactionId
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.sealed import SealedTransactions, Stop
+from cdcsync_spark.binlog.sealed import KeptRows, SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import Spooled, disk_error
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.facts import RowsEvent
-from cdcsync_spark.wire.binlog.rows import batches
+from cdcsync_spark.wire.binlog.rows import batches, block_batches
+from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of
 from cdcsync_spark.wire.columns.change import changes_schema
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
@@ -55,7 +57,7 @@ class BatchWriter:
         batches = []
         try:
             if sealed.transactions:
-                transactions = str(self.folder / f"{number}.transactions.json")
+                transactions = str(self.folder / f"{number}.transactions")
                 write_transactions(transactions, Transactions(sealed.transactions, sealed.committed_at))
             for index, table in enumerate(sorted(sealed.rows.keys() | sealed.stops.keys() | sealed.steps.keys())):
                 path = self.folder / f"{number}-{index}.arrow"
@@ -78,34 +80,33 @@ class BatchWriter:
         upto, error = (stop.upto, stop.error) if stop else (sealed.end, None)
         return TableBatch(str(table), str(path) if images else "", images, nulled, upto, error, step, proved)
 
-    def _prove(self, table: TableId, first: Spooled) -> bool:
+    def _prove(self, table: TableId, first: Spooled | RowsBlock) -> bool:
         """Whether the rows were to prove their definition, and have; raises SchemaChangeRefused
         where they disprove it."""
         if not self.definitions.is_unproved(table):
             return False
-        self.definitions.prove(table, first.head.map)
+        self.definitions.prove(table, first.map if isinstance(first, RowsBlock) else first.head.map)
         return True
 
-    def _rows(
-        self, table: Capture, rows: list[tuple[int, Spooled]], transactions: list[TransactionId], path: Path
-    ) -> tuple[int, int]:
+    def _rows(self, table: Capture, rows: list[KeptRows], transactions: TransactionIds, path: Path) -> tuple[int, int]:
         schema = changes_schema(captured_schema(table))
         images = nulled = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for indexes, events in _pieces(rows):
+            for piece in _pieces(rows):
                 try:
-                    for decoded in batches(table, events, indexes, self.decoder, befores=self.befores):
+                    for decoded in block_batches(table, piece, self.decoder, befores=self.befores):
                         writer.write_batch(decoded.batch)
                         images += decoded.images
                         nulled += decoded.nulled
                 except DecodeError as e:
-                    at = transactions[indexes[self._first_bad(table, events)]].end
+                    at = transactions[self._first_bad(table, piece)].end
                     raise e.placed(position=str(at)) from None
         return images, nulled
 
-    def _first_bad(self, table: Capture, events: list[RowsEvent]) -> int:
-        """Which of the events, not all of which can be decoded, is the first that cannot: found by
+    def _first_bad(self, table: Capture, piece: list[RowsBlock]) -> int:
+        """The transaction of the first event that cannot be decoded, not all of which can: found by
         halves."""
+        events = [event for block in piece for event in block.events()]
         low, high = 0, len(events)
         while high - low > 1:
             middle = (low + high) // 2
@@ -113,7 +114,7 @@ class BatchWriter:
                 low = middle
             else:
                 high = middle
-        return low
+        return int(np.concatenate([block.transactions for block in piece])[low])
 
     def _decodes(self, table: Capture, events: list[RowsEvent]) -> bool:
         try:
@@ -124,20 +125,38 @@ class BatchWriter:
         return True
 
 
-def _pieces(rows: list[tuple[int, Spooled]]) -> Iterator[tuple[list[int], list[RowsEvent]]]:
+def _pieces(rows: list[KeptRows]) -> Iterator[list[RowsBlock]]:
     """Of about the same size: a small one costs as many steps as a large one."""
     total = sum(item.size for _, item in rows)
     enough = total // (total // _PIECE_BYTES + 1) + 1
-    indexes: list[int] = []
-    events: list[RowsEvent] = []
-    size = 0
+    piece = _Piece()
     for index, item in rows:
-        event = item.event()
-        indexes.append(index)
-        events.append(event)
-        size += len(event.body)
-        if size >= enough or len(events) >= _PIECE_EVENTS:
-            yield indexes, events
-            indexes, events, size = [], [], 0
-    if events:
-        yield indexes, events
+        piece.add(index, item)
+        if piece.size >= enough or piece.count >= _PIECE_EVENTS:
+            yield piece.blocks()
+            piece = _Piece()
+    if piece.count:
+        yield piece.blocks()
+
+
+class _Piece:
+    """Single events are gathered into blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: list[RowsBlock] = []
+        self._indexes: list[int] = []
+        self._events: list[RowsEvent] = []
+        self.size = self.count = 0
+
+    def add(self, index: int, item: Spooled | RowsBlock) -> None:
+        if isinstance(item, RowsBlock):
+            self._blocks, self._indexes, self._events = [*self.blocks(), item], [], []
+            self.count += len(item.sizes)
+        else:
+            self._indexes.append(index)
+            self._events.append(item.event())
+            self.count += 1
+        self.size += item.size
+
+    def blocks(self) -> list[RowsBlock]:
+        return [*self._blocks, *blocks_of(self._events, self._indexes)]

@@ -10,11 +10,9 @@ GTID set's form is that of `Gtid_set::encode` (tagged sets since MySQL 8.3).
 
 from __future__ import annotations
 
-import socket
 import struct
 import uuid
 from collections.abc import Iterator
-from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,16 +25,13 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.protocol import interrupt, send_command, skip_packet, socket_of
-from cdcsync_spark.wire.binlog.compression import MAX_EVENT
+from cdcsync_spark.binlog.packets import Arrived, Packets
 from cdcsync_spark.wire.binlog.parser import Flavor
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _NON_BLOCKING, _HEARTBEAT_V2 = 1, 2
-_OK, _END, _ERROR = 0x00, 0xFE, 0xFF
+_END, _ERROR = 0xFE, 0xFF
 _LONGEST_END = 9
-#: a payload of this size continues in the next packet
-_FULL_PACKET = 0xFFFFFF
-_BUFFER = 1 << 18
 _IDENTITY = uuid.UUID("6f0b6a0e-6f43-4c0f-9d0e-5f0d3c1b7a11")
 
 _ER_PRIVILEGE = frozenset({1044, 1045, 1142, 1227})
@@ -117,7 +112,7 @@ class BinlogClient:
         for arrived in self.arrivals():
             yield from arrived
 
-    def arrivals(self) -> Iterator[list[memoryview]]:
+    def arrivals(self) -> Iterator[Arrived]:
         """Raw events, header and checksum included, as many as have arrived; they are valid until
         the next are asked for.
 
@@ -164,22 +159,22 @@ class BinlogClient:
         at = dump_begin(self._start.at)
         return _COM_BINLOG_DUMP, struct.pack("<IHI", at.offset, flags, self._replica_id) + at.file.encode()
 
-    def _received(self) -> Iterator[list[memoryview]]:
+    def _received(self) -> Iterator[Arrived]:
         sock = socket_of(self._connection)
         if sock is None:
             raise ConnectionError("it is closed")
         sock.settimeout(self._begin)
-        packets = _Packets(sock)
+        packets = Packets(sock)
         arrived = self._first(packets)
         sock.settimeout(self._silence)
         while True:
-            events = [p[1:] for p in takewhile(_is_event, arrived)]
+            events = arrived.events()
             yield events
             if len(events) < len(arrived):  # the server sends nothing after it
                 return self._end(arrived[len(events)])
             arrived = packets.arrived()
 
-    def _first(self, packets: _Packets) -> list[memoryview]:
+    def _first(self, packets: Packets) -> Arrived:
         try:
             return packets.arrived()
         except TimeoutError:
@@ -196,73 +191,6 @@ class BinlogClient:
             raise _server_error(packet, self._start)
         if not self._nonblocking:
             raise fail(Reason.SOURCE_UNREACHABLE, "the server ended the dump", needed="an endless one")
-
-
-def _is_event(packet: memoryview) -> bool:
-    return len(packet) > 0 and packet[0] == _OK
-
-
-class _Packets:
-    """The protocol's packets from a socket, through one buffer that is refilled in place."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._buffer = memoryview(bytearray(_BUFFER))
-        self._low = 0
-        self._high = 0
-
-    def arrived(self) -> list[memoryview]:
-        """At least one payload, which is waited for, and those that lie whole in the buffer behind
-        it; valid until the next call."""
-        found = [self._next()]
-        buffer, low, high = self._buffer, self._low, self._high
-        while high - low >= 4:
-            length = buffer[low] | buffer[low + 1] << 8 | buffer[low + 2] << 16
-            end = low + 4 + length
-            if end > high or length == _FULL_PACKET:
-                break
-            found.append(buffer[low + 4 : end])
-            low = end
-        self._low = low
-        return found
-
-    def _next(self) -> memoryview:
-        """The next payload, joined if it spans packets."""
-        payload = self._packet()
-        if len(payload) < _FULL_PACKET:
-            return payload
-        joined = bytearray(payload)
-        while len(payload) == _FULL_PACKET:
-            payload = self._packet()
-            if len(joined) + len(payload) > MAX_EVENT:
-                raise DecodeError(f"an event of more than {MAX_EVENT} bytes")
-            joined += payload
-        return memoryview(joined)
-
-    def _packet(self) -> memoryview:
-        if self._low == self._high and len(self._buffer) > _BUFFER:
-            self._buffer, self._low, self._high = memoryview(bytearray(_BUFFER)), 0, 0
-        self._fill(4)
-        length = int.from_bytes(self._buffer[self._low : self._low + 3], "little")
-        self._fill(4 + length)
-        start = self._low + 4
-        self._low = start + length
-        return self._buffer[start : self._low]
-
-    def _fill(self, count: int) -> None:
-        """Has at least `count` bytes from `_low` on in the buffer."""
-        if self._high - self._low >= count:
-            return
-        rest = bytes(self._buffer[self._low : self._high])
-        if len(self._buffer) < count:
-            self._buffer = memoryview(bytearray(max(count, _BUFFER)))
-        self._buffer[: len(rest)] = rest
-        self._low, self._high = 0, len(rest)
-        while self._high < count:
-            received = self._sock.recv_into(self._buffer[self._high :])
-            if not received:
-                raise ConnectionError("the server closed the connection")
-            self._high += received
 
 
 def encode_gtid_set(gtids: GtidSet) -> bytes:

@@ -35,6 +35,8 @@ from cdcsync_spark.binlog.dml_check import DmlCheck
 from cdcsync_spark.binlog.dump import Dump, OpenDump, open_dump
 from cdcsync_spark.binlog.new_tables import NewTables
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.packets import Arrived
+from cdcsync_spark.binlog.plain_transactions import PlainPath
 from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.binlog.replica_ids import ReplicaIds
 from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded
@@ -275,6 +277,7 @@ class BinlogReader:
     def _consume(self, dump: Dump) -> None:
         if self._has_ended():
             return
+        plain = PlainPath(dump.parser, self._assembler, self._settings.max_batch_bytes)
         for arrived in dump.client.arrivals():
             if self._asked:
                 time.sleep(_YIELD_SECONDS)
@@ -282,16 +285,30 @@ class BinlogReader:
                 if self._has_ended():
                     return
                 progress = self._assembler.progress_count
-                for event in arrived:
-                    if self._feed(dump.parser, event) and self._has_ended():
-                        return
-                    if self._assembler.size >= self._settings.max_batch_bytes and self._assembler.moved:
-                        self._hand_over()
-                        if self._has_ended():
-                            return
+                if not self._take(dump.parser, plain, arrived):
+                    return
                 if self._assembler.progress_count != progress:
                     self._last_progress = self._clock()
                 self._note_arrival(dump)
+
+    def _take(self, parser: EventParser, plain: PlainPath, arrived: Arrived) -> bool:
+        """Plain transactions as columns, all else event by event; False if the reader has ended."""
+        plain.look(arrived)
+        at = 0
+        while at < len(arrived):
+            after = plain.take(at)
+            if after > at:
+                at = after
+                continue
+            event = arrived[at]
+            at += 1
+            if self._feed(parser, event) and self._has_ended():
+                return False
+            if self._assembler.size >= self._settings.max_batch_bytes and self._assembler.moved:
+                self._hand_over()
+                if self._has_ended():
+                    return False
+        return True
 
     def _feed(self, parser: EventParser, event: memoryview) -> bool:
         """Whether a batch was handed over. A file that a crash may have ended ends one, and so does

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset, Position, TransactionId
+from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.schema_steps import SchemaStep
 from cdcsync_spark.binlog.spool import Spooled
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.facts import FileLeft
+from cdcsync_spark.wire.binlog.rows_block import RowsBlock
 from cdcsync_spark.wire.sql.dml import Dml
+
+#: an event with the index of its transaction, or those of many with that of the last one
+KeptRows = tuple[int, Spooled | RowsBlock]
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,9 @@ class SealedTransactions:
     start: Position
     end: Position
     timestamp: float | None
-    transactions: list[TransactionId]
+    transactions: TransactionIds
     committed_at: list[float | None]
-    rows: dict[TableId, list[tuple[int, Spooled]]]
+    rows: dict[TableId, list[KeptRows]]
     stops: dict[TableId, Stop]
     left: FileLeft | None = None
     steps: dict[TableId, SchemaStep] = field(default_factory=dict)

@@ -127,6 +127,11 @@ class Spool:
         else:
             rows[-1] = joined
 
+    def account(self, size: int) -> None:
+        """Rows of `size` bytes in memory, `EVENT_BYTES` of each event included, that are kept
+        elsewhere."""
+        self._in_memory += size
+
     def _written(self, event: RowsEvent) -> Spooled:
         self._segment = self._segment or self._new_segment()
         return self._write(event, self._segment)

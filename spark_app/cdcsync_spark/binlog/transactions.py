@@ -29,7 +29,7 @@ and what is skipped there is in the set, so everything before the furthest offse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
@@ -42,17 +42,16 @@ from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.definitions import Definitions
 from cdcsync_spark.binlog.known_reach import KnownReach
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.prepared import PreparedTransactions
 from cdcsync_spark.binlog.schema_steps import SchemaStep
-from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded, SealedTransactions, Stop
+from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.stop_reasons import statement_error, xa_error
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
-
-#: what a transaction with kept rows costs besides them: its id, its GTID, its entries in lists
-TRANSACTION_BYTES = 400
 
 
 class TransactionAssembler:
@@ -88,9 +87,9 @@ class TransactionAssembler:
         self._gtids: list[Gtid] = []
         self._joined = GtidSet()
         self._timestamp: float | None = None
-        self._transactions: list[TransactionId] = []
+        self._transactions = TransactionIds()
         self._committed_at: list[float | None] = []
-        self._rows: dict[TableId, list[tuple[int, Spooled]]] = {}
+        self._rows: dict[TableId, list[KeptRows]] = {}
         self._stops: dict[TableId, Stop] = {}
         self._steps: dict[TableId, SchemaStep] = {}
         self._left: facts.FileLeft | None = None
@@ -192,6 +191,28 @@ class TransactionAssembler:
             self._add_gtid(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
         self._mark = end.mark
+
+    @property
+    def ahead(self) -> Mapping[TableId, Position]:
+        """The positions of tables that are beyond what is read."""
+        return self._ahead
+
+    def takes(self, sources: Iterable[str | None]) -> bool:
+        """Whether transactions with GTIDs of these sources (None: without) are of our kind."""
+        return isinstance(self._sealed_at, FilePosition) or None not in sources
+
+    def take_plain(self, plain: PlainTransactions) -> None:
+        """As the facts of each of them: their rows, and their ends."""
+        self._spool.account(plain.spooled)
+        self._open, self.waits = OpenTransaction(), False
+        for table, block in plain.blocks(first=len(self._transactions)):
+            self._rows.setdefault(table, []).append((int(block.transactions[-1]), block))
+        self.changes += plain.add_to(self._transactions, self._committed_at)
+        self.size += plain.size
+        self._joined = self._joined.union(plain.gtids)
+        self._progress(plain.end, plain.timestamp)
+        self.progress_count += plain.count - 1
+        self._mark = plain.mark
 
     def _commit(self, done: OpenTransaction, transaction: TransactionId, committed_at: float | None) -> None:
         """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""

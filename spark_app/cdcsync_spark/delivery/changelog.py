@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,8 +29,8 @@ class Changelog(NamedTuple):
 
     def without(self, position: Position) -> Changelog:
         """The changes of transactions that `position` does not cover."""
-        covered = [i for i, t in enumerate(self.transactions.ids) if position.covers(t)]
-        if not covered:
+        covered = np.flatnonzero(self.transactions.covered(position)).astype(np.int32)
+        if not len(covered):
             return self
         left_out = pc.is_in(self.images[TRANSACTION], pa.array(covered, pa.int32()))
         return self._replace(images=self.images.filter(pc.invert(left_out)))

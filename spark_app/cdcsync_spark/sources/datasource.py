@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition, SimpleDataSourceStreamReader
@@ -227,11 +228,11 @@ def _rows(batch: BinlogBatch, until: Position | None = None) -> list[pa.RecordBa
 
 
 def _described(changes: pa.Table, batch: BinlogBatch, until: Position | None) -> pa.Table:
-    transactions = read_transactions(batch.transactions).ids
+    transactions = read_transactions(batch.transactions)
     if until is not None:
-        wanted = pa.array([i for i, t in enumerate(transactions) if until.covers(t)], pa.int32())
+        wanted = pa.array(np.flatnonzero(transactions.covered(until)), pa.int32())
         changes = changes.filter(pc.is_in(changes[TRANSACTION], wanted))
-    names = pa.array([str(t.gtid or t.end) for t in transactions], pa.string())
+    names = pa.array([str(t.gtid or t.end) for t in transactions.ids], pa.string())
     columns = [_KINDS.take(changes[KIND].combine_chunks()), names.take(changes[TRANSACTION].combine_chunks())]
     rest = changes.drop_columns([KIND, TRANSACTION])
     return pa.Table.from_arrays([*columns, *rest.columns], schema=pa.schema([*_META, *rest.schema]))

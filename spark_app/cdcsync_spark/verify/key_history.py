@@ -86,7 +86,7 @@ class Watched:
         self.stop = self.stop or part.stop
         if not part.file:
             return
-        covered = [self.position.covers(t) for t in read_transactions(transactions).ids]
+        covered = read_transactions(transactions).covered(self.position).tolist()
         transaction = _Transaction()
         with pa.memory_map(part.file) as source:
             for changes in pa.ipc.open_file(source).read_all().to_batches():

@@ -23,6 +23,7 @@ from cdcsync_spark.binlog.definitions import Definitions
 from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
 from cdcsync_spark.binlog.sealed import SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import Spool, Spooled
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.sql.text import Statement
 from support.facts import UUID, at
@@ -64,7 +65,7 @@ def event(
 def sealed(
     rows: dict[TableId, list[tuple[int, RowsEvent]]], stops: dict[TableId, Stop] | None = None
 ) -> SealedTransactions:
-    transactions = [TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))] if rows else []
+    transactions = TransactionIds([TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))] if rows else [])
     committed_at: list[float | None] = [6.25, None] if rows else []
     spooled = {t: [(i, Spooled(e)) for i, e in found] for t, found in rows.items()}
     return SealedTransactions(
@@ -178,7 +179,11 @@ def test_the_error_names_the_transaction_of_the_first_rows_that_cannot_be_decode
 ) -> None:
     events = [(i, event(ORDERS, image(i, i) if i not in (bad, 59) else b"\x00\x01")) for i in range(60)]
     batch = writer.write(
-        replace(sealed({ORDERS: events}), transactions=[TransactionId(at(1000 + i)) for i in range(60)])
+        replace(
+            sealed({ORDERS: events}),
+            transactions=TransactionIds(TransactionId(at(1000 + i)) for i in range(60)),
+            committed_at=[None] * 60,
+        )
     )
     stop = part(batch, ORDERS).stop
     assert stop is not None

@@ -25,6 +25,9 @@ class FakeSocket:
 
     def settimeout(self, seconds: float) -> None: ...
 
+    def gettimeout(self) -> float:
+        return 5.0
+
     def shutdown(self, how: int) -> None: ...
 
     def recv_into(self, buffer: memoryview) -> int:

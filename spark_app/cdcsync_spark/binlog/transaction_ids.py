@@ -1,0 +1,127 @@
+"""The transactions of a batch as columns: where each ends in which file, and its GTID.
+
+Why it exists: a batch of transactions of one row has as many of them as changes, and an object for
+each costs more than its row. Why it is right: it is a sequence of `TransactionId`, to which
+`covered` answers for all what `Position.covers` answers for one
+(`tests/property/test_transaction_ids.py`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cdcsync_core.gtid import Gtid
+from cdcsync_core.position import FilePosition, LogOffset, Position, TransactionId, other_kind
+
+_NONE = -1
+
+
+class TransactionIds(Sequence[TransactionId]):
+    """Grows at its end."""
+
+    def __init__(self, ids: Iterable[TransactionId] = ()) -> None:
+        self._names: dict[str, int] = {}
+        self._files, self._offsets = array("i"), array("Q")
+        self._sources, self._numbers = array("i"), array("Q")
+        for transaction in ids:
+            self.append(transaction)
+
+    def append(self, transaction: TransactionId) -> None:
+        gtid = transaction.gtid
+        self._files.append(self._name(transaction.end.file))
+        self._offsets.append(transaction.end.offset)
+        self._sources.append(_NONE if gtid is None else self._name(gtid.source))
+        self._numbers.append(0 if gtid is None else gtid.number)
+
+    def extend(
+        self, file: str, offsets: npt.NDArray[np.uint64], source: str | None, numbers: npt.NDArray[np.uint64]
+    ) -> None:
+        """Transactions of one file and source; `numbers` mean nothing without a source."""
+        count = len(offsets)
+        self._files.extend([self._name(file)] * count)
+        self._offsets.frombytes(offsets.tobytes())
+        self._sources.extend([_NONE if source is None else self._name(source)] * count)
+        self._numbers.frombytes((numbers if source is not None else np.zeros(count, np.uint64)).tobytes())
+
+    def _name(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> TransactionId: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TransactionId]: ...
+    def __getitem__(self, index: int | slice) -> TransactionId | list[TransactionId]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        names, source = list(self._names), self._sources[index]
+        gtid = None if source == _NONE else Gtid(names[source], self._numbers[index])
+        return TransactionId(LogOffset(names[self._files[index]], self._offsets[index]), gtid)
+
+    def __iter__(self) -> Iterator[TransactionId]:
+        names = list(self._names)
+        for file, offset, source, number in zip(self._files, self._offsets, self._sources, self._numbers, strict=True):
+            gtid = None if source == _NONE else Gtid(names[source], number)
+            yield TransactionId(LogOffset(names[file], offset), gtid)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def covered(self, position: Position) -> npt.NDArray[np.bool_]:
+        """`position.covers` of each; raises PositionLost as it does."""
+        if isinstance(position, FilePosition):
+            return self._before(position.at)
+        sources, numbers = np.array(self._sources), np.array(self._numbers, np.uint64)
+        if (sources == _NONE).any():
+            raise other_kind()
+        found = np.zeros(len(self), bool)
+        for source, intervals in position.gtids.items():
+            if source not in self._names:
+                continue
+            edges = np.array(intervals, np.uint64)
+            place = np.searchsorted(edges[:, 0], numbers, "right") - 1
+            inside = (place >= 0) & (numbers <= edges[place, 1])
+            found |= (sources == self._names[source]) & inside
+        return found
+
+    def _before(self, place: LogOffset) -> npt.NDArray[np.bool_]:
+        files, offsets = np.array(self._files), np.array(self._offsets, np.uint64)
+        found = np.zeros(len(self), bool)
+        for file in np.unique(files).tolist():
+            name = list(self._names)[file]
+            order = 0 if name == place.file else LogOffset(name, 4).number - place.number
+            inside = np.full(len(self), order < 0) if order else offsets <= place.offset
+            found |= (files == file) & inside
+        return found
+
+    def to_columns(self) -> dict[str, pa.Array]:
+        """The inverse of `of_columns`."""
+        names = pa.array(list(self._names), pa.string())
+        sources = np.array(self._sources, np.int32)
+        return {
+            "file": pa.DictionaryArray.from_arrays(pa.array(np.array(self._files, np.int32)), names),
+            "offset": pa.array(np.array(self._offsets, np.uint64)),
+            "source": pa.DictionaryArray.from_arrays(pa.array(sources, mask=sources == _NONE), names),
+            "number": pa.array(np.array(self._numbers, np.uint64)),
+        }
+
+    @classmethod
+    def of_columns(cls, table: pa.Table) -> TransactionIds:
+        found = cls()
+        files, sources = (table[name].combine_chunks() for name in ("file", "source"))
+        found._names = {name: i for i, name in enumerate(files.dictionary.to_pylist())}
+        found._files = array("i", files.indices.to_numpy().tobytes())
+        found._sources = array("i", sources.indices.fill_null(_NONE).to_numpy().tobytes())
+        found._offsets = array("Q", table["offset"].to_numpy().tobytes())
+        found._numbers = array("Q", table["number"].to_numpy().tobytes())
+        return found

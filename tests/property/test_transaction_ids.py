@@ -1,0 +1,63 @@
+"""Transactions as columns are the same sequence, also after a file, and positions cover the same of
+them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_spark.binlog.batch import Transactions, read_transactions, write_transactions
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
+
+SOURCES = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429562:tag")
+PLACES = st.builds(
+    LogOffset,
+    st.sampled_from(["binlog.000001", "binlog.000002", "binlog.1000000", "other.000002"]),
+    st.one_of(st.integers(4, 9), st.just((1 << 64) - 1)),
+)
+GTIDS = st.builds(Gtid, st.sampled_from(SOURCES), st.one_of(st.integers(1, 9), st.just((1 << 63) - 1)))
+IDS = st.lists(st.builds(TransactionId, PLACES, st.one_of(st.none(), GTIDS)), max_size=6)
+POSITIONS: st.SearchStrategy[Position] = st.one_of(
+    st.builds(FilePosition, PLACES),
+    st.lists(GTIDS, max_size=5).map(lambda gtids: GtidPosition(GtidSet().with_gtids(gtids))),
+)
+
+
+@given(ids=IDS, position=POSITIONS)
+def test_a_position_covers_the_same(ids: list[TransactionId], position: Position) -> None:
+    columns = TransactionIds(ids)
+    assert columns == ids
+    assert [columns[i] for i in range(len(ids))] == columns[:] == ids
+    try:
+        expected = [position.covers(t) for t in ids]
+    except CdcError as e:
+        with pytest.raises(type(e), match="gtid_mode"):
+            columns.covered(position)
+    else:
+        assert columns.covered(position).tolist() == expected
+
+
+@given(ids=IDS.filter(bool), time=st.one_of(st.none(), st.floats(allow_nan=False)))
+def test_a_file_gives_them_back(ids: list[TransactionId], time: float | None) -> None:
+    with TemporaryDirectory() as folder:
+        path = str(Path(folder) / "transactions")
+        write_transactions(path, Transactions(ids, [time] * len(ids)))
+        found = read_transactions(path)
+    assert (found.ids, found.committed_at) == (ids, [time] * len(ids))
+
+
+@given(numbers=st.lists(st.integers(1, 9), max_size=4), source=st.sampled_from([None, *SOURCES]))
+def test_many_are_added_as_one_by_one(numbers: list[int], source: str | None) -> None:
+    columns = TransactionIds()
+    values = np.array(numbers, np.uint64)
+    columns.extend("binlog.000001", values + np.uint64(4), source, values)
+    single = [TransactionId(LogOffset("binlog.000001", n + 4), Gtid(source, n) if source else None) for n in numbers]
+    assert columns == single
