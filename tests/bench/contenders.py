@@ -167,6 +167,17 @@ def cdcsync_binlog_folded(port: str, folder: str, table: str, start: str) -> int
     return _read_log(port, folder, table, start, befores=False)
 
 
+def cdcsync_binlog_single_events(port: str, folder: str, table: str, start: str) -> int:
+    """As `cdcsync_binlog_folded`, but every transaction event by event, none of them as columns."""
+    from functools import partial
+
+    from cdcsync_spark.binlog import reader
+    from cdcsync_spark.binlog.plain_transactions import PlainPath
+
+    vars(reader)["PlainPath"] = partial(PlainPath, least_events=1 << 60)
+    return _read_log(port, folder, table, start, befores=False)
+
+
 def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) -> int:
     import json
 

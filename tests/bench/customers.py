@@ -80,13 +80,34 @@ def change(server: Server, database: str, rows: int, turn: int) -> int:
     return images
 
 
+_ONE_BY_ONE = """CREATE PROCEDURE one_by_one(n INT) BEGIN
+  DECLARE i INT DEFAULT 1;
+  WHILE i <= n DO
+    UPDATE customer SET c_birth_day = NULL, c_login = CONCAT('one', i) WHERE c_customer_sk = i;
+    SET i = i + 1;
+  END WHILE;
+END"""
+
+
 def change_one_by_one(server: Server, database: str, rows: int) -> int:
     """Updates rows 1 to `rows`, each in a transaction of its own; the number of row images."""
-    with server.connect(db=database) as connection, connection.cursor() as cursor:
-        return sum(
-            2
-            * cursor.execute(
-                f"UPDATE customer SET c_birth_day = NULL, c_login = 'one{key}' WHERE c_customer_sk = {key}"
-            )
-            for key in range(1, rows + 1)
-        )
+    server.run("DROP PROCEDURE IF EXISTS one_by_one", db=database)
+    server.run(_ONE_BY_ONE, db=database)
+    server.run(f"CALL one_by_one({rows})", db=database)
+    return 2 * rows
+
+
+def change_in_twelves(server: Server, database: str, rows: int) -> int:
+    """Updates rows 1 to `rows`, twelve in a transaction by five statements; the number of row
+    images."""
+    spans = ((0, 3), (4, 6), (7, 9), (10, 10), (11, 11))
+    images = 0
+    with server.connect(db=database, autocommit=False) as connection, connection.cursor() as cursor:
+        for start in range(1, rows - 10, 12):
+            for low, high in spans:
+                images += 2 * cursor.execute(
+                    f"UPDATE customer SET c_birth_month = 3, c_login = 'mix{start}'"
+                    f" WHERE c_customer_sk BETWEEN {start + low} AND {start + high}"
+                )
+            connection.commit()
+    return images

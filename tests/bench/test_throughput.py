@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from bench.measured import Figures, contender, measure, table
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import low
+from support import mysql97
 from support.fixtures import FreshDatabase
 from support.servers import Server
 
@@ -142,16 +144,40 @@ def test_stream_of_all_types(server: Server, fresh_database: FreshDatabase, fold
 
 
 def test_stream_of_single_rows(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
-    """Each row in a transaction of its own: the cost of an event, five of them a row."""
-    database = fresh_database(server)
-    customers.fill(server, database, REPLICATION_ROWS)
+    """Each row in a transaction of its own: the cost of an event, four or five of them a row."""
+    _small_transactions(server, fresh_database(server), folder, customers.change_one_by_one, "one row")
+
+
+def test_stream_of_twelve_rows(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
+    """Twelve rows in a transaction, by five statements."""
+    _small_transactions(server, fresh_database(server), folder, customers.change_in_twelves, "twelve rows")
+
+
+def _small_transactions(
+    server: Server, database: str, folder: Path, change: Callable[[Server, str, int], int], title: str
+) -> None:
+    customers.fill(server, database, ROWS)
     start, (file, offset) = _now(server, folder), server.binlog_status()
-    images = customers.change_one_by_one(server, database, REPLICATION_ROWS)
+    images = change(server, database, ROWS)
     name = f"{database}.customer"
-    ours = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
-    theirs = contender("mysql_replication", server.port, folder, name, file, offset)
-    show(table(f"stream, {server.variant}, transactions of one row", [ours, theirs], "mysql_replication"))
-    assert (ours.rows, theirs.rows) == (images, images)
+    ours = contender("cdcsync_binlog_folded", server.port, folder, name, start)
+    single = contender("cdcsync_binlog_single_events", server.port, folder, name, start)
+    contenders = [ours, single, *_printed(server, file, offset, images)]
+    show(table(f"stream, {server.variant}, transactions of {title}", contenders, contenders[-1].name))
+    assert (ours.rows, single.rows) == (images, images)
+
+
+def _printed(server: Server, file: str, offset: int, images: int) -> list[Figures]:
+    """The rows as text by the server's own program, where it is installed."""
+    if server.flavor == "mysql":
+        program = f"chroot {mysql97.ROOT} /usr/bin/mysqlbinlog --no-defaults --get-server-public-key"
+    elif shutil.which("mariadb-binlog"):
+        program = "mariadb-binlog --no-defaults --skip-ssl"
+    else:
+        return []
+    place = f"--read-from-remote-server --to-last-log --start-position={offset} {file}"
+    command = f"exec {program} -v -h 127.0.0.1 -P {server.port} -u bench -pbench {place} >/dev/null"
+    return [measure(f"{server.flavor} binlog -v", ["sh", "-c", command], images)]
 
 
 def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
