@@ -7,7 +7,6 @@ packets in it are found at once, and their events can be read as columns.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -110,13 +109,14 @@ class Packets:
         return received
 
     def _drain(self) -> None:
-        """What has come already, without waiting for more; an end is met by the next wait."""
+        """What has come already, without waiting for more. An end or an error is met by the next
+        wait: what came before it counts, such as the reason for which the server ends the dump."""
         seconds = self._sock.gettimeout()
         self._sock.settimeout(0)
         try:
             while self._high < len(self._buffer) - PAD and self._receive():
                 continue
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except OSError:
             pass
         finally:
             self._sock.settimeout(seconds)

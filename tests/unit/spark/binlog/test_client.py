@@ -3,7 +3,9 @@ cut."""
 
 from __future__ import annotations
 
+import socket
 import struct
+from itertools import islice
 from typing import Any, Self
 
 import pytest
@@ -41,7 +43,7 @@ class FakeConnection:
     """What of PyMySQL's connection the client uses; remembers its commands."""
 
     def __init__(self, data: bytes = b"", piece: int = 1 << 20) -> None:
-        self._sock = FakeSocket(data, piece)
+        self._sock: Any = FakeSocket(data, piece)
         self.commands: list[tuple[int, bytes]] = []
         self.statements: list[tuple[str, Any]] = []
 
@@ -137,6 +139,25 @@ def test_the_servers_errors_have_our_reasons(packet: bytes, reason: Reason) -> N
     with pytest.raises(CdcError) as caught:
         received(packets(b"\0a", packet), 1 << 20)
     assert caught.value.reason is reason
+
+
+def test_what_came_before_a_reset_counts() -> None:
+    """A server that ends the dump says why and closes, with our bytes unread: a reset follows."""
+    events = [b"e" * 100] * 200
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = socket.create_connection(listening.getsockname())
+        theirs, _ = listening.accept()
+        theirs.sendall(packets(*(b"\0" + e for e in events), _error(1236, "purged required binary logs")))
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+    connection = FakeConnection()
+    connection._sock = ours
+    with ours:
+        received = map(bytes, client(connection).events())
+        assert list(islice(received, len(events))) == events
+        with pytest.raises(CdcError) as caught:
+            next(received)
+    assert caught.value.reason is Reason.POSITION_LOST
 
 
 @pytest.mark.parametrize("cut", [0, 2, 4, 6])
