@@ -90,7 +90,7 @@ class MappedTables:
         not wanted."""
         known = self._known.get(raw) or self._learn(raw)
         table = known.named.table
-        if not self._wanted(table):
+        if known.named.number == _NO_TABLE or not self._wanted(table):
             return known.named.number, None
         if known.map is None:
             try:
