@@ -134,7 +134,7 @@ class PlainPath:
     def look(self, arrived: Arrived) -> None:
         """At the events that are read next."""
         self._found = self._plain = None
-        if len(arrived) < self._least_events or not isinstance(arrived, Arrived):
+        if len(arrived) < self._least_events:
             return
         low, high = int(arrived.starts[0]), int(arrived.ends[-1])
         self._found = event_columns(bytes(arrived.data[low:high]), arrived.starts - low, arrived.ends - low)

@@ -313,10 +313,11 @@ class BinlogReader:
     def _feed(self, parser: EventParser, event: memoryview) -> bool:
         """Whether a batch was handed over. A file that a crash may have ended ends one, and so does
         a transaction that changes a definition, which is a batch of its own."""
+        found = parser.feed(event)
         if event[_KIND] == _FORMAT_DESCRIPTION:
             self._assembler.begin_file(int.from_bytes(event[:_KIND], "little"))
         handed_over = False
-        for fact in parser.feed(event):
+        for fact in found:
             if type(fact) in _ENDING and self._assembler.cuts(fact):
                 handed_over = True
                 self._feed_alone(fact)
