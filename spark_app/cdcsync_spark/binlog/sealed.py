@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.schema_steps import SchemaStep
 from cdcsync_spark.binlog.spool import Spooled
@@ -63,3 +63,10 @@ class PrepareNeeded(Exception):
     def __init__(self, xid: str, end: LogOffset) -> None:
         super().__init__(xid)
         self.xid, self.end = xid, end
+
+
+def begun(position: Position) -> tuple[str, int]:
+    """What a position knows of its own offset: MariaDB's GTID position, when its file was begun."""
+    if isinstance(position, FilePosition):
+        return str(position.gtid_pos), position.file_created_at
+    return "", position.anchor.file_created_at if position.anchor and position.anchor.at == position.at else 0

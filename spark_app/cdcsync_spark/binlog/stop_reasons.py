@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.remedies import resnapshot
+from cdcsync_core.remedies import RESNAPSHOT_ALL, resnapshot
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.text import Statement
@@ -29,6 +29,16 @@ def statement_error(statement: Statement, table: TableId, why: str | None = None
         needed="no DDL on a captured table (schemaChange.behavior: fail)",
         remedy=resnapshot(table),
         table=str(table),
+    )
+
+
+def incident_error(text: str) -> CdcError:
+    """Of all tables."""
+    return PermanentError(
+        Reason.LOG_INCOMPLETE,
+        f"the server reports an incident in its binlog: {text}",
+        needed="a binlog that holds every change",
+        remedy=RESNAPSHOT_ALL,
     )
 
 

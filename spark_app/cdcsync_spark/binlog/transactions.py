@@ -32,11 +32,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
-from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.schema_change import Emptied, Followed
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.definitions import Definitions
@@ -45,9 +44,9 @@ from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.prepared import PreparedTransactions
 from cdcsync_spark.binlog.schema_steps import SchemaStep
-from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop
+from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
-from cdcsync_spark.binlog.stop_reasons import statement_error, xa_error
+from cdcsync_spark.binlog.stop_reasons import incident_error, statement_error, xa_error
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
@@ -83,7 +82,7 @@ class TransactionAssembler:
 
     def _reset(self) -> None:
         self._at: LogOffset | None = self._sealed_at.at
-        self._mark, self._created = _begun(self._sealed_at)
+        self._mark, self._created = begun(self._sealed_at)
         self._gtids: list[Gtid] = []
         self._joined = GtidSet()
         self._timestamp: float | None = None
@@ -171,12 +170,7 @@ class TransactionAssembler:
         self._open.ended.append(end)
 
     def _incident(self, incident: facts.Incident) -> None:
-        raise PermanentError(
-            Reason.LOG_INCOMPLETE,
-            f"the server reports an incident in its binlog: {incident.text}",
-            needed="a binlog that holds every change",
-            remedy=RESNAPSHOT_ALL,
-        )
+        raise incident_error(incident.text)
 
     def _end(self, end: facts.TransactionEnd) -> None:
         self._sealed_at.covers(end.id)  # raises for a transaction of the other kind, before any of it is kept
@@ -404,10 +398,3 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
     facts.XaEnd: TransactionAssembler._xa_end,
     facts.Incident: TransactionAssembler._incident,
 }
-
-
-def _begun(position: Position) -> tuple[str, int]:
-    """What a position knows of its own offset: MariaDB's GTID position, when its file was begun."""
-    if isinstance(position, FilePosition):
-        return str(position.gtid_pos), position.file_created_at
-    return "", position.anchor.file_created_at if position.anchor and position.anchor.at == position.at else 0
