@@ -1,27 +1,50 @@
-"""Raw events to whole transactions, as columns and event by event: the two ways of the reader,
-which must agree."""
+"""Raw events to batches, as columns and event by event: the two ways of the reader, which must
+agree."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.definitions import Definitions
+from cdcsync_mysql.connection import Source
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
+from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.packets import Arrived
 from cdcsync_spark.binlog.plain_transactions import PlainPath
+from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.schema_steps import Policy
 from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions
-from cdcsync_spark.binlog.spool import Spool, Spooled
-from cdcsync_spark.binlog.transactions import TransactionAssembler
+from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.binlog.spool import Spooled
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 
 _BIG = 1 << 40
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read how: tables from `start`, those of `ahead` beyond it, in batches that are full
+    at `limit` bytes. With `decoded`, the rows are compared as Arrow tables, too."""
+
+    flavor: Flavor
+    start: Position
+    tables: Mapping[TableId, Capture]
+    ahead: Mapping[TableId, Position] = field(default_factory=dict)
+    policies: Mapping[TableId, Policy] = field(default_factory=dict)
+    limit: int = _BIG
+    befores: bool = True
+    decoded: bool = False
 
 
 def stand_in(table: TableId) -> Capture:
@@ -38,64 +61,98 @@ def arrived(events: Sequence[bytes]) -> Arrived:
 
 
 def outcome(
-    flavor: Flavor,
-    buffers: Iterable[Sequence[bytes]],
-    start: Position,
-    tables: Iterable[TableId],
-    *,
-    columns: bool,
-    limit: int = _BIG,
-    ahead: Mapping[TableId, Position] | None = None,
-    taken: list[int] | None = None,
+    reading: Reading, buffers: Iterable[Sequence[bytes]], *, columns: bool, taken: list[int] | None = None
 ) -> list[Any]:
-    """What the batches hold, each full at `limit`, then the error if there is one. `taken` gets the
-    numbers of events that were read as columns together."""
+    """What the batches hold, then the error if there is one. `taken` gets the numbers of events
+    that were read as columns together."""
     with tempfile.TemporaryDirectory() as folder:
-        spool = Spool(folder, limit)
-        definitions = Definitions({t: stand_in(t) for t in tables})
-        assembler = TransactionAssembler(definitions, start, ahead or {}, spool)
-        parser = EventParser(flavor, mark="0-1-1" if flavor == "mariadb" else "", wanted=assembler.wanted)
-        least = dict.fromkeys(("least_events", "least_transactions"), 1 if columns else _BIG)
-        plain = PlainPath(parser, assembler, limit, **least)
-        found: list[Any] = []
+        reader = _Reader(reading, Path(folder))
         try:
-            for buffer in buffers:
-                batches = _read(arrived(buffer), parser, plain, assembler, limit, taken)
-                # one by one: those before an error count
-                for sealed in map(_comparable, batches):
-                    found += [sealed]
+            reader.read(buffers, columns, taken)
         except CdcError as e:
-            found.append((type(e), str(e), e.reason))
+            reader.found.append((type(e), str(e), e.reason))
         except (PrepareNeeded, ReachNeeded) as e:
-            found.append((type(e), str(e)))
-        return [*found, _comparable(assembler.seal())]
+            reader.found.append((type(e), str(e)))
+        reader._hand_over()
+        return reader.found
 
 
-def _read(
-    buffer: Arrived,
-    parser: EventParser,
-    plain: PlainPath,
-    assembler: TransactionAssembler,
-    limit: int,
-    taken: list[int] | None,
-) -> Iterator[SealedTransactions]:
-    plain.look(buffer)
-    at = 0
-    while at < len(buffer):
-        after = plain.take(at)
-        if after > at:
-            if taken is not None:
-                taken.append(after - at)
-            at = after
-            continue
-        event = buffer[at]
-        at += 1
-        if len(event) > 4 and event[4] == 15:
-            assembler.begin_file(int.from_bytes(event[:4], "little"))
-        for fact in parser.feed(event):
-            assembler.feed(fact)
-        if assembler.size >= limit and assembler.moved:
-            yield assembler.seal()
+class _Reader(BinlogReader):
+    """The reader without its thread and its source; a batch is taken where it is handed over."""
+
+    def __init__(self, reading: Reading, folder: Path) -> None:
+        settings = ReaderSettings(
+            source=Source("127.0.0.1", 1, folder / "none", folder / "none"),
+            lineage=Lineage.of("mariadb:1"),
+            replica_id=7,
+            tables=reading.tables,
+            start=reading.start,
+            ahead=reading.ahead,
+            heartbeat_seconds=1.0,
+            max_batch_bytes=reading.limit,
+            folder=folder,
+            befores=reading.befores,
+            policies=reading.policies,
+        )
+        super().__init__(settings)
+        self.found: list[Any] = []
+        self._reading = reading
+        self._writer: Any = _Writer(self._writer, reading.decoded, self.found)
+
+    def read(self, buffers: Iterable[Sequence[bytes]], columns: bool, taken: list[int] | None) -> None:
+        mark = "0-1-1" if self._reading.flavor == "mariadb" else ""
+        parser = EventParser(self._reading.flavor, mark=mark, wanted=self._wanted)
+        least = 1 if columns else _BIG
+        path = _Counted(parser, self._assembler, self._reading.limit, least, least)
+        for buffer in buffers:
+            if not self._take(parser, path, arrived(buffer)):
+                break
+        if taken is not None:
+            taken += path.taken
+
+    def _hand_over(self) -> None:
+        batch = self._sealed()
+        self.found.append((batch.changes, batch.appeared, str(batch.fatal)))
+
+
+class _Counted(PlainPath):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.taken: list[int] = []
+
+    def take(self, at: int) -> int:
+        after = super().take(at)
+        self.taken += [after - at] if after > at else []
+        return after
+
+
+@dataclass
+class _Writer:
+    """Notes what is sealed, and what the writer makes of it."""
+
+    writer: BatchWriter
+    decoded: bool
+    found: list[Any]
+
+    def write(self, sealed: SealedTransactions) -> BinlogBatch:
+        self.found.append(_comparable(sealed))
+        if not self.decoded:
+            return BinlogBatch(sealed.start, sealed.end, sealed.timestamp, "", ())
+        batch = self.writer.write(sealed)
+        transactions = read_transactions(batch.transactions) if batch.transactions else ((), ())
+        self.found.append([list(part) for part in transactions])
+        self.found += [_decoded(part) for part in batch.tables]
+        return batch
+
+
+def _decoded(part: TableBatch) -> tuple[Any, ...]:
+    rows = None
+    if part.file:
+        with pa.memory_map(part.file) as source:
+            rows = pa.ipc.open_file(source).read_all().to_pydict()
+    error = None if part.stop is None else (str(part.stop), part.stop.reason)
+    step = None if part.step is None else part.step.to_dict()
+    return part.table, rows, part.rows, part.nulled, part.upto.to_dict(), error, step, part.proved
 
 
 def _comparable(sealed: SealedTransactions) -> tuple[Any, ...]:
@@ -111,6 +168,7 @@ def _comparable(sealed: SealedTransactions) -> tuple[Any, ...]:
         {t: r for t, r in rows.items() if r},
         stops,
         sealed.left,
+        {t: step.to_dict() for t, step in sealed.steps.items()},
     )
 
 

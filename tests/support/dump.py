@@ -14,7 +14,7 @@ from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import Decoded, decode
-from support.both_paths import outcome
+from support.both_paths import Reading, outcome, stand_in
 from support.servers import Server
 
 REPLICA_ID = 3_000_000_001
@@ -47,8 +47,9 @@ def read_log(
     parser = EventParser(server.flavor, mark=mark, wanted=wanted)
     events = list(raw_events(server, start))
     facts = [fact for event in events for fact in parser.feed(event)]
-    tables = {f.table for f in facts if isinstance(f, RowsEvent)}
-    columns, single = (outcome(server.flavor, [events], start, tables, columns=way) for way in (True, False))
+    tables = {f.table: stand_in(f.table) for f in facts if isinstance(f, RowsEvent)}
+    reading = Reading(server.flavor, start, tables)
+    columns, single = (outcome(reading, [events], columns=way) for way in (True, False))
     assert columns == single
     return facts
 
