@@ -162,12 +162,12 @@ def _small_transactions(
     name = f"{database}.customer"
     ours = contender("cdcsync_binlog_folded", server.port, folder, name, start)
     single = contender("cdcsync_binlog_single_events", server.port, folder, name, start)
-    contenders = [ours, single, *_printed(server, file, offset, images)]
+    contenders = [ours, single, *printed(server, file, offset, images)]
     show(table(f"stream, {server.variant}, transactions of {title}", contenders, contenders[-1].name))
     assert (ours.rows, single.rows) == (images, images)
 
 
-def _printed(server: Server, file: str, offset: int, images: int) -> list[Figures]:
+def printed(server: Server, file: str, offset: int, images: int) -> list[Figures]:
     """The rows as text by the server's own program, where it is installed."""
     if server.flavor == "mysql":
         program = f"chroot {mysql97.ROOT} /usr/bin/mysqlbinlog --no-defaults --get-server-public-key"
