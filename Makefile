@@ -16,6 +16,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 STAMPS := .cache/stamps
 MYSQL97 := .cache/mysql97
+KAFKA := .cache/kafka-4.3.1
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
 
@@ -35,7 +36,7 @@ help: ## list the targets
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld ## provide the database servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties ## provide the servers that the tests start
 
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
 	@$(BIN)/cdcsync demo
@@ -156,3 +157,7 @@ $(STAMPS)/mariadb114: demo/cdcsync_demo/embedded.py | .venv/ready
 $(MYSQL97)/usr/sbin/mysqld: | $(STAMPS)/mariadb1011
 	@echo "servers: MySQL 9.7 by debootstrap into $(MYSQL97) (about a minute, 650 MB)"
 	@tests/support/mysql97-root.sh $(MYSQL97)
+
+$(KAFKA)/formatted/meta.properties: | $(STAMPS)/system
+	@echo "servers: a Kafka broker by Maven into $(KAFKA) (44 MB)"
+	@tests/support/kafka-broker.sh $(KAFKA)

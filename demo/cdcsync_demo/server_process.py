@@ -41,12 +41,15 @@ class ServerProcess:
     same data folder.
 
     `command` gives the argument vector for a port; `log` is the file that takes the server's
-    output.
+    output; `greets` is whether the server that listens on a port answers as it should.
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]], log: Path) -> None:
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], log: Path, greets: Callable[[int], bool] | None = None
+    ) -> None:
         self._command = command
         self._log = log
+        self._is_ready = greets or _greets
         self._server: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self.port: int | None = None
@@ -131,7 +134,7 @@ class ServerProcess:
         while time.monotonic() < deadline:
             if not self.is_running():
                 raise ServerStartError(f"the server ended while starting; the end of its log:\n{self._log_tail()}")
-            if self._listens(port) and _greets(port):
+            if self._listens(port) and self._is_ready(port):
                 return
             time.sleep(_POLL_SECONDS)
         raise ServerStartError(

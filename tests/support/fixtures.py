@@ -25,6 +25,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from cdcsync_demo.embedded import OptionValue
+from support.kafka import KafkaBroker
 from support.servers import VARIANTS, Server
 
 FreshDatabase = Callable[[Server], str]
@@ -32,7 +33,9 @@ FreshServer = Callable[..., Server]
 #: the same program as another one, with other settings of its log or of another version
 _SECOND = ("mariadb1011_loose", "mariadb114", "mysql97_nogtid")
 
-SERVER_FIXTURES = frozenset({*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server"})
+SERVER_FIXTURES = frozenset(
+    {*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server", "kafka"}
+)
 
 
 def _shared_server(name: str) -> Callable[[pytest.TempPathFactory], Iterator[Server]]:
@@ -104,3 +107,11 @@ def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshServ
             return server
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A Kafka broker of the session's own; a test works in topics of its own (`new_topic`)."""
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka")).start()
+    yield broker
+    broker.kill()

@@ -1,0 +1,146 @@
+"""A Kafka broker that a test session owns: one KRaft node from Maven's jars
+(`tests/support/kafka-broker.sh`), on loopback, on free ports, in a folder of its own.
+
+Why it is right: the process is ours (`ServerProcess`), so it is ended by its process id and never
+outlives the session. It is ready when it lists itself to a client as the broker of the cluster. It
+makes no topic by itself: what a sink forgets to make is an error, as in a guarded cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cdcsync_demo.server_process import LOOPBACK, ServerProcess, free_port
+
+BROKER = Path(__file__).parents[2] / ".cache" / "kafka-4.3.1"
+_SECONDS = 30.0
+_CLOCK = itertools.count(1)
+
+
+class Record(NamedTuple):
+    """What a consumer saw: NULLs are None, headers are in their order."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class KafkaBroker:
+    """A broker on a data folder; may be killed and started again on the same port."""
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+        self.folder, self._settings = folder, settings or {}
+        shutil.copytree(BROKER / "formatted", folder / "data")
+        self._controller = free_port()
+        self._process = ServerProcess(self._command, folder / "broker.log", _serves)
+
+    def start(self) -> KafkaBroker:
+        self._process.start(self._process.port, timeout=60)
+        return self
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def kill(self) -> None:
+        """Ends the broker as a crash would."""
+        self._process.kill()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self._process.port}"
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def new_topic(self, prefix: str = "topic", partitions: int = 1, **config: str) -> str:
+        """A topic that no other test has."""
+        name = f"{prefix}.{next(_CLOCK)}"
+        admin = self.admin()  # held until the answer: its requests end with it
+        admin.create_topics([NewTopic(name, partitions, 1, config=config)], request_timeout=_SECONDS)[name].result(
+            _SECONDS
+        )
+        return name
+
+    def read(self, topic: str, *, committed: bool = True) -> list[Record]:
+        """Everything that a consumer sees in a topic, partition by partition, up to its end as of
+        now."""
+        consumer = Consumer({
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "test",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        })  # fmt: skip
+        try:
+            partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+            return [r for p in partitions for r in _of_partition(consumer, TopicPartition(topic, p, 0))]
+        finally:
+            consumer.close()
+
+    def _command(self, port: int) -> Sequence[str]:
+        settings = self.folder / "server.properties"
+        settings.write_text("".join(f"{k}={v}\n" for k, v in self._server_settings(port).items()))
+        java = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+        options = ("-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        return [*java, *options, "-cp", f"{BROKER / 'jars'}/*", "kafka.Kafka", str(settings)]
+
+    def _server_settings(self, port: int) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{self._controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{self._controller}",
+            "log.dirs": str(self.folder / "data"),
+            "auto.create.topics.enable": "false",
+            # one node holds everything once, and few partitions of the broker's own topics
+            **dict.fromkeys(("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), "1"),
+            **dict.fromkeys(("transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr"), "1"),
+            **dict.fromkeys(("offsets.topic.num.partitions", "transaction.state.log.num.partitions"), "1"),
+            "share.coordinator.state.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "num.network.threads": "1",
+            "num.io.threads": "2",
+            "log.cleaner.dedupe.buffer.size": str(4 << 20),
+            "log.cleaner.threads": "1",
+            **self._settings,
+        }
+
+
+def _serves(port: int) -> bool:
+    try:
+        client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", "log_level": 0})
+        return bool(client.list_topics(timeout=2).brokers)
+    except KafkaException:
+        return False
+
+
+def _of_partition(consumer: Consumer, partition: TopicPartition) -> list[Record]:
+    """`poll`, because `consume` waits for a full list or its whole timeout."""
+    consumer.assign([partition])
+    found: list[Record] = []
+    while True:
+        message = consumer.poll(_SECONDS)
+        if message is None:
+            raise TimeoutError(f"no end of {partition} within {_SECONDS:.0f} s")
+        if message.error() is None:
+            headers = tuple(message.headers() or ())
+            found.append(Record(message.partition(), message.offset(), message.key(), message.value(), headers))
+        elif message.error().name() == "_PARTITION_EOF":
+            return found
+        else:
+            raise KafkaException(message.error())
