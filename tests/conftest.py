@@ -36,7 +36,7 @@ settings.register_profile(
 )
 settings.load_profile("laws")
 
-# Spark starts its workers with the first python3 of the PATH unless it is told otherwise.
+# Spark starts its workers with the first python3 of the PATH unless configured otherwise.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 # A folder's tests all carry the marker that `make` selects them by.

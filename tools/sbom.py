@@ -1,4 +1,4 @@
-"""An image's bill of materials as CycloneDX 1.6 JSON, from what its file system says is in it:
+"""An image's bill of materials as CycloneDX 1.6 JSON, from what its file system holds:
 `sbom.py ROOT NAME VERSION > NAME.cdx.json`.
 
 Why it is right: nothing is inferred from what was asked for. Debian's packages are those of dpkg's
@@ -92,10 +92,10 @@ def _maven(path: Path) -> tuple[str, str, str] | None:
         own = [n for n in names if path.name.startswith(f"{n.split('/')[-2]}-")] or names
         if len(own) != 1:
             return None
-        said = _assignments(archive.read(own[0]).decode("latin-1"))
+        properties = _assignments(archive.read(own[0]).decode("latin-1"))
     return (
-        (said["groupId"], said["artifactId"], said["version"])
-        if {"groupId", "artifactId", "version"} <= set(said)
+        (properties["groupId"], properties["artifactId"], properties["version"])
+        if {"groupId", "artifactId", "version"} <= set(properties)
         else None
     )
 

@@ -51,10 +51,10 @@ def _of_runs() -> Iterator[Step]:
 
 def _of_failures() -> Iterator[Step]:
     """A table that needs a run may fail; the user's change gives it back, or a resnapshot that
-    cures it (see `decision.resnapshots`)."""
+    fixes it (see `decision.resnapshots`)."""
     needing = [phase for phase, row in NEEDS.items() if set(row) != {Need.NOTHING} and phase is not COMPLETED]
     yield from (Step(phase, FAILED, "") for phase in needing)
-    yield Step(FAILED, PENDING, "changed resource, or cured")
+    yield Step(FAILED, PENDING, "changed resource, or fixed")
 
 
 def svg() -> str:

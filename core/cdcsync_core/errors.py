@@ -1,10 +1,10 @@
-"""Errors of the product: every one says what was found, what was needed and what to do.
+"""Errors of the product: every one has what was found, what was needed and what to do.
 
     CdcError
-     +-- PermanentError    only the user can help: the controller stops and says `Stalled`
+     +-- PermanentError    only the user can help: the controller stops and reports `Stalled`
      |    +-- ManifestError  several faults at once
      |    +-- DecodeError  bytes that cannot be read exactly (position, table, column)
-     +-- TransientError    a retry may cure it: the controller backs off and tries again
+     +-- TransientError    a retry may fix it: the controller backs off and tries again
 
 The class decides alone what the supervisor does; the `Reason` is the word that the user sees in
 conditions, exit messages and the documentation.
@@ -97,7 +97,7 @@ class CdcError(Exception):
     """A failure in the user's words.
 
     `found` and `needed` are phrases without a full stop; `remedy` is the statement, grant or
-    command that cures it; `table` is `database.table` where one table is concerned, else empty.
+    command that fixes it; `table` is `database.table` where one table is concerned, else empty.
     None of them may hold a secret. Text of others in them is quoted (`cdcsync_core.quoting`);
     whatever comes, no part holds a control character, and none can pass for another part in the
     message.
@@ -157,7 +157,7 @@ class PermanentError(CdcError):
 
 
 class TransientError(CdcError):
-    """A retry may cure it."""
+    """A retry may fix it."""
 
 
 class ManifestError(PermanentError):

@@ -4,7 +4,7 @@ moment.
 `CDCSYNC_GATE="name:count:action:once"` arms one gate: the `count`-th time that this process passes
 gate `name`, it kills itself (`kill`: SIGKILL) or stops itself (`stop`: SIGSTOP, until a SIGCONT),
 provided that it can create the file `once`: so the gate fires in one process of a whole tree, once.
-Without the variable a gate is a dictionary look-up. It is in the core, because the controller and
+Without the variable a gate is a dictionary lookup. It is in the core, because the controller and
 the Spark applications have crash points alike.
 """
 

@@ -89,12 +89,12 @@ def _bit(t: SourceType) -> LogicalType:
 
 
 def _year(t: SourceType) -> LogicalType:
-    """A SELECT of YEAR(2) gives two digits and the log has the whole year: the copy would have
+    """A SELECT of YEAR(2) gives two digits and the binlog has the whole year: the copy would have
     both."""
     if t.size == 2:
         raise PermanentError(
             Reason.TYPE_UNSUPPORTED,
-            f"column type {t.declared}, whose values a SELECT shortens to two digits and the log does not",
+            f"column type {t.declared}, whose values a SELECT shortens to two digits and the binlog does not",
             needed="YEAR with four digits",
             remedy="ALTER TABLE ... MODIFY the column to YEAR, or leave it out by tables.overrides[].columns.exclude",
         )

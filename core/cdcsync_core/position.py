@@ -6,7 +6,7 @@ Two kinds, because the servers give two kinds of truth (rule R5):
   have gaps. The file and offset beside it are where the reader stood; they order nothing, but a
   `LogOffset` (a high watermark) is reached by them.
 - `FilePosition` (MariaDB, MySQL without GTIDs): everything before `file`, `offset`. GTIDs of
-  MariaDB do not order a log (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as
+  MariaDB do not order a binlog (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as
   `gtid_pos` only: the proof that a place still belongs to the same history (rule R6).
 
 Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that
@@ -34,14 +34,14 @@ _FILE = re.compile(r".+\.(\d+)")
 
 @lru_cache(maxsize=1024)
 def _number(file: str) -> int:
-    """A file's number, -1 for what is none; a log has few files and many places in them."""
+    """A file's number, -1 for what is none; a binlog has few files and many places in them."""
     match = _FILE.fullmatch(file)
     return int(match[1]) if match else -1
 
 
 @dataclass(frozen=True)
 class LogOffset:
-    """A place in the log: the byte `offset` of `file`. Files are ordered by number, never as
+    """A place in the binlog: the byte `offset` of `file`. Files are ordered by number, never as
     text."""
 
     file: str
@@ -142,7 +142,7 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A place that the log had when a position was taken, and the second since 1970 in which its
+    """A place that the binlog had when a position was taken, and the second since 1970 in which its
     file was begun."""
 
     at: LogOffset

@@ -176,7 +176,7 @@ class Flow:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Flow:
-        """What a newer driver says beyond that is left aside."""
+        """What a newer driver reports beyond that is ignored."""
         return cls(**{k: v for k, v in data.items() if k in cls.__dataclass_fields__})
 
 
@@ -187,8 +187,8 @@ class Report:
     `tables` are changed parts of entries of `status.tableStatus`; `snapshot` is `status.snapshot`;
     `position` and `lag_seconds` are the reader's, and come together: None is a lag that the driver
     does not know; `flow` is a stream's `Flow`; `epoch` is the epoch that the driver really uses;
-    `done` is the run's work so far (commits, rows); `maintenance` is what the upkeep of its tables
-    has cost (steps, seconds, bytes written, filesRemoved), for metrics; `exit` is the last word:
+    `done` is the run's work so far (commits, rows); `maintenance` is what that of its tables
+    has cost (steps, seconds, bytes written, filesRemoved), for metrics; `exit` is the exit report:
     code, reason, message, remedy. `appeared` grows when a stream meets a table in the binlog that
     matches the patterns and is not the run's: then the catalog is worth a preflight.
     """

@@ -1,4 +1,4 @@
-"""The status of a sync: what is shown to people and programs, and all that a controller remembers.
+"""The status of a sync: what is shown to people and programs, and all that a controller keeps.
 
 Why it exists: one object says where a sync stands, in a file locally and in the resource on a
 cluster, under the same names. Why it is right: it is a view; the truth is in the targets' commits
@@ -168,7 +168,7 @@ class SchemaStatus(StatusPart):
 
 class ResnapshotStatus(StatusPart):
     """What the controller decided by itself: `generation` is the least that the content must have
-    (0: nothing is decided), `reason` and `message` are those of the stop that it cures, `at` when
+    (0: nothing is decided), `reason` and `message` are those of the stop that it fixes, `at` when
     this was decided, the last hour's decisions, the newest last."""
 
     generation: int = 0
@@ -318,7 +318,7 @@ def effective_lag(status: Status, reported_at: float | None, interval: float, no
     What a driver reported counts while it is fresh. Once reports are older than three intervals
     (drivers report every few seconds whatever their interval), and while a driver has applied
     nothing yet, the position's own age counts, or where it has no time the report's: neither a dead
-    driver nor a new one looks fresh.
+    driver nor a new one appears fresh.
     """
     if status.position is None:
         return status.lag_seconds

@@ -26,7 +26,7 @@ class VerifyConfig:
     `status_file` is the sync's resource with its status in YAML, read repeatedly: it shows how
     far idle tables are; `lock_file` is locked (flock) as long as the sync's controller runs.
     `scratch_dir` is local disk for digests; `limit` how many differing keys of a table are shown;
-    `patience` how many seconds the stream may take to pass the position at which keys were
+    `timeout` how many seconds the stream may take to pass the position at which keys were
     reread.
     """
 
@@ -36,7 +36,7 @@ class VerifyConfig:
     lock_file: str
     scratch_dir: str
     limit: int = 20
-    patience: float = 120.0
+    timeout: float = 120.0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -151,7 +151,7 @@ def parse_line(line: str) -> Progress | TableResult:
 
 
 def verdict(results: Iterable[TableResult]) -> ExitCode:
-    """Proven differences first; then what only the user can cure; then what another attempt may
+    """Proven differences first; then what only the user can fix; then what another attempt may
     settle."""
     known = list(results)
     if any(r.differences for r in known):

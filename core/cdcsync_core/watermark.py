@@ -1,6 +1,6 @@
 """What a reader must have passed before rows that a SELECT saw are consistent (rule R2).
 
-Three kinds, because the servers say it in three ways: a place in one server's binlog, a GTID set
+Three kinds, because the servers state it in three ways: a place in one server's binlog, a GTID set
 (MySQL) or a GTID position (MariaDB in strict mode), which hold on any server of the history.
 `cdcsync_mysql.watermark.high` makes places only: a transaction is visible before `gtid_executed`
 has it, so that set is a safe LOW and no HIGH.

@@ -4,7 +4,7 @@ Everything comes from information_schema in the server's order, invisible and ge
 the generated primary key included, because the binlog carries them all. The chunk key is the
 primary key or a unique index over NOT NULL columns: a row with NULL would be in no range (rule R3).
 What has no complete row events (views, sequences, other engines, system versioning) is refused
-(rule R10), and so is a name that the log spells in another way: its changes would pass by unseen.
+(rule R10), and so is a name that the binlog spells differently: its changes would pass by unseen.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def read_table(
 ) -> Capture:
     """The table's definition of now; with the chunk key `key`, if that is one still.
 
-    Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the log spells in another
+    Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the binlog spells in another
     way), NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
     column that is unknown or in the key).
     """
@@ -179,12 +179,12 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
 
 
 def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
-    """With the value 2 the server keeps a name as it was given and writes it to the log in lower
+    """With the value 2 the server keeps a name as it was given and writes it to the binlog in lower
     case. Raises LogIncomplete."""
     if lower_case_table_names == 2 and str(table_id) != str(table_id).lower():
         raise fail(
             Reason.LOG_INCOMPLETE,
-            f"lower_case_table_names=2, with which the log spells the table {str(table_id).lower()}",
+            f"lower_case_table_names=2, with which the binlog spells the table {str(table_id).lower()}",
             needed="lower_case_table_names=1 or 0, or a database and a table whose names are in lower case",
             remedy="set up the server with lower_case_table_names=1 (0 where files have case), or name database and table in lower case",
             table=str(table_id),
@@ -294,11 +294,11 @@ def _chunk_index(
 
 def _no_key(table_id: TableId, columns: dict[str, Column], indexes: list[Index]) -> CdcError:
     """Names each unique index that there is, with why it will not do."""
-    unfit = [f"{_named(i)} {', '.join(dict.fromkeys(_why_unfit(i, columns)))}" for i in indexes]
+    unusable = [f"{_named(i)} {', '.join(dict.fromkeys(_why_unusable(i, columns)))}" for i in indexes]
     primary = any(i.name == "PRIMARY" for i in indexes)
     return fail(
         Reason.NO_PRIMARY_KEY,
-        "; ".join(unfit) or "no primary key and no unique index",
+        "; ".join(unusable) or "no primary key and no unique index",
         needed="a primary key, or a unique index, over whole NOT NULL columns",
         remedy=f"ALTER TABLE {table_id.quoted} ADD {'UNIQUE' if primary else 'PRIMARY KEY'} (...)",
         table=str(table_id),
@@ -309,7 +309,7 @@ def _named(index: Index) -> str:
     return "the primary key" if index.name == "PRIMARY" else f"the unique index {index.name}"
 
 
-def _why_unfit(index: Index, columns: dict[str, Column]) -> list[str]:
+def _why_unusable(index: Index, columns: dict[str, Column]) -> list[str]:
     nullable = [c for c in index.columns if c in columns and columns[c].nullable]
     unknown = [c for c in index.columns if c and c not in columns]
     return [

@@ -1,13 +1,13 @@
-"""The proof that a position still belongs to the log that this connection reaches (rule R6).
+"""The proof that a position still belongs to the binlog that this connection reaches (rule R6).
 
-A reset, a restored backup, a failover and a crash that cut the log's tail all leave a server that
-answers well and whose log is another one. Going on there would skip or invent transactions without
-any error. So every connection proves its position first:
+A reset, a restored backup, a failover and a crash that cut the binlog's tail all leave a server
+that answers well and whose log is another one. Going on there would skip or invent transactions
+without any error. So every connection proves its position first:
 
-- the log's name: MySQL's server_uuid, MariaDB's server_id;
+- the binlog's name: MySQL's server_uuid, MariaDB's server_id;
 - with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), or
-  still to be committed from a log that is as long as it was; everything that was purged is in the
-  position (nothing is missing); and the file of its anchor, unless it was purged, is still that
+  still to be committed from a binlog that is as long as it was; everything that was purged is in
+  the position (nothing is missing); and the file of its anchor, unless it was purged, is still that
   file: a RESET gives the same GTIDs to other transactions;
 - with file and offset: the file is listed and at least that long; it was begun in the recorded
   second, because after a RESET names, sizes and GTIDs come again; MariaDB's GTID position there is
@@ -29,7 +29,7 @@ from cdcsync_mysql.connection import Connection, SourceConnection, fetch
 from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
 
-#: how long a transaction may be in the log, and so with a reader, before `gtid_executed` has it
+#: how long a transaction may be in the binlog, and so with a reader, before `gtid_executed` has it
 #: (semi-synchronous replication)
 _COMMIT_SECONDS = 10
 #: MariaDB's BINLOG_GTID_POS takes 32 bits
@@ -91,7 +91,7 @@ def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosi
 
 
 def _not_executed(connection: Connection, position: GtidPosition, executed: GtidSet) -> CdcError:
-    """While the log is as long as it was read it holds what is missing, and a replica's word is
+    """While the binlog is as long as it was read it holds what is missing, and a replica's word is
     waited for; a lost tail made it shorter. Raises PositionLost for another log."""
     found, needed = f"gtid_executed is {executed}", f"all of {position.gtids}"
     anchor = position.anchor
@@ -100,7 +100,7 @@ def _not_executed(connection: Connection, position: GtidPosition, executed: Gtid
     _verify_anchor(connection, anchor)
     return fail(
         Reason.SOURCE_UNREACHABLE,
-        f"{found}, and the rest is in the log without being committed",
+        f"{found}, and the rest is in the binlog without being committed",
         needed=needed,
         remedy="see whether the source waits for its semi-synchronous replicas",
     )

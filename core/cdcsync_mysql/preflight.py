@@ -2,7 +2,7 @@
 reports every failure at once.
 
 What it finds is in three parts: checks of the server (one failing stops everything), checks of each
-table (one failing stops that table), and what the whole snapshot means for the log that must
+table (one failing stops that table), and what the whole snapshot means for the binlog that must
 outlive it.
 """
 
@@ -25,7 +25,7 @@ from cdcsync_mysql.tablecheck import TableCheck, check_table
 
 #: rows a second and a parallel split, at the lower end of what was measured; for estimates only
 _ROWS_PER_SECOND = 10_000
-#: the snapshot should be done in this part of the log's retention
+#: the snapshot should be done in this part of the binlog's retention
 _SAFE_PART = 0.5
 
 
@@ -56,8 +56,8 @@ def preflight(
 ) -> Preflight:
     """Checks the source for the whole manifest; changes nothing and raises no CdcError.
 
-    `replica_id` is the one that our dump will use (0: not checked); `unread` names the tables
-    whose snapshot is still to be made (None: all), which is what must end before the log expires;
+    `replica_id` is the one that our dump will use (0: not checked); `unread` names the tables whose
+    snapshot is still to be made (None: all), which is what must end before the binlog expires;
     `readers` is how many splits are read at once, 0 for `snapshot.parallelism`.
     """
     try:
@@ -121,12 +121,12 @@ def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | 
 
 
 def _outlives(retention: float, seconds: float, rds: bool = False) -> list[Check]:
-    """The log since the first wave must still be there when the last one is done."""
+    """The binlog since the first wave must still be there when the last one is done."""
     name = "binlog retention"
     if not retention or seconds <= _SAFE_PART * retention:
         return []
     found = f"{retention:.0f} s, while the snapshot is estimated at {seconds:.0f} s"
-    needed = "a log that outlives the snapshot, twice over"
+    needed = "a binlog that outlives the snapshot, twice over"
     setting = KEEP_BINLOG if rds else "raise binlog_expire_logs_seconds"
     remedy = f"{setting}, or raise spec.snapshot.parallelism (on a cluster with spec.executors)"
     if seconds > retention:

@@ -1,4 +1,4 @@
-"""Amazon RDS and Aurora: what is set there in another way than by SQL, and how long they keep the
+"""Amazon RDS and Aurora: what is set there differently than by SQL, and how long they keep the
 binlog.
 
 No account of a user has SUPER, SET GLOBAL or SET PERSIST there: variables are set by a parameter

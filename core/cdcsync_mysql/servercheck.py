@@ -1,8 +1,8 @@
-"""Checks of the server as a whole: settings, privileges, what the log leaves out (rules R1, R6, R9,
-R10).
+"""Checks of the server as a whole: settings, privileges, what the binlog leaves out (rules R1, R6,
+R9, R10).
 
 Each check is a small function of what was read from the server and names the variable, the value
-found, the value needed and the statement that cures it; the list at the end is the registry.
+found, the value needed and the statement that fixes it; the list at the end is the registry.
 Privileges are not read from SHOW GRANTS, which says little about roles, but tried: the preflight
 does once what the run will do.
 """
@@ -104,8 +104,8 @@ def _setting(name: str, reason: Reason, needed: str, remedy: str = "") -> Callab
         if value is not None and value.upper() == needed.upper():
             yield passed(name, value or "(empty)")
         elif value is not None:
-            cure = remedy or f"SET {'PERSIST' if server.is_mysql else 'GLOBAL'} {name} = '{needed}'"
-            yield failed(name, reason, value or "(empty)", needed or "(empty)", cure)
+            statement = remedy or f"SET {'PERSIST' if server.is_mysql else 'GLOBAL'} {name} = '{needed}'"
+            yield failed(name, reason, value or "(empty)", needed or "(empty)", statement)
 
     check.__name__ = name
     return check
@@ -147,14 +147,14 @@ def _commit_order(server: Server) -> Iterator[Check]:
 
 
 def _log_status(server: Server) -> Iterator[Check]:
-    """REPLICATION CLIENT, BINLOG MONITOR: where the log ends."""
+    """REPLICATION CLIENT, BINLOG MONITOR: where the binlog ends."""
     end = watermark.high(server.connection, server.facts)
     fetch(server.connection, "SHOW BINARY LOGS", doing="listing the binlog files")
     yield passed("binlog", f"ends at {end}")
 
 
 def _dump(server: Server) -> Iterator[Check]:
-    """REPLICATION SLAVE: reading the log."""
+    """REPLICATION SLAVE: reading the binlog."""
     end = watermark.high(server.connection, server.facts)
     try:
         file_created_at(server.source, end.file)
@@ -164,7 +164,7 @@ def _dump(server: Server) -> Iterator[Check]:
         remedy = grant("REPLICATION SLAVE", "*.*", server.account)
         yield failed("dump", Reason.PRIVILEGE_MISSING, e.found, "REPLICATION SLAVE", remedy)
         return
-    yield passed("dump", "the log can be read")
+    yield passed("dump", "the binlog can be read")
 
 
 def _low_watermark(server: Server) -> Iterator[Check]:

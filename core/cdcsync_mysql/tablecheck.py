@@ -48,7 +48,7 @@ class TableCheck:
     """What is known of a table before it is read.
 
     `table` is None where its definition cannot be used; `rows` and `splits` are estimates;
-    `unlogged_cascades`: the log has gaps that the user accepted, so it can never be called
+    `unlogged_cascades`: the binlog has gaps that the user accepted, so it can never be called
     consistent.
     """
 
@@ -164,7 +164,7 @@ def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found:
     actions = cascades(definition)
     if not actions or cascades_logged(server):
         return
-    what = f"{', '.join(actions)}; what they change in this table is not in the log"
+    what = f"{', '.join(actions)}; what they change in this table is not in the binlog"
     if accepted:
         found.unlogged_cascades = True
         found.checks.append(warned(name, f"{what}; accepted by the manifest, never consistent", table=str(table_id)))

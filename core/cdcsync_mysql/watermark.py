@@ -1,8 +1,8 @@
 """Low and high watermarks of a wave (rule R1).
 
 A server reports the end of its binlog before the transactions up to it are visible to a SELECT:
-group commit writes the log, syncs it, waits for semi-synchronous replicas, and only then commits in
-the engine. A LOW from the plain status position therefore loses rows. `low` is safe because each
+group commit writes the binlog, syncs it, waits for semi-synchronous replicas, and only then commits
+in the engine. A LOW from the plain status position therefore loses rows. `low` is safe because each
 server has a report that follows the engine's commit:
 
 - MariaDB: a consistent snapshot and `binlog_snapshot_file/position` are taken under the lock that
@@ -53,8 +53,8 @@ def high(connection: Connection, facts: ServerFacts) -> LogOffset:
 
 
 def current(connection: Connection, facts: ServerFacts) -> Position:
-    """Where the log ends now, to compare a reader with. Not a low watermark: it is ahead of what a
-    SELECT sees."""
+    """Where the binlog ends now, to compare a reader with. Not a low watermark: it is ahead of what
+    a SELECT sees."""
     row = _status(connection, facts)
     if facts.flavor == "mysql" and facts.gtid:
         return GtidPosition(GtidSet.parse(str(row[4])), _place(row))

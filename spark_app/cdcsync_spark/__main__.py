@@ -1,9 +1,9 @@
 """A driver: `python -m cdcsync_spark RUN.json` runs one application and ends with an exit code and
 a last report.
 
-SIGTERM drains: the wave or batch at hand is finished, positions are stamped, the exit is 0. The
-same happens when the controller is gone. Exit codes: 0 done, 1 a retry may cure it, 3 the user must
-act.
+SIGTERM drains: the wave or batch at hand is finished, idle tables' positions are committed, the
+exit is 0. The same happens when the controller is gone. Exit codes: 0 done, 1 a retry may fix it, 3
+the user must act.
 """
 
 from __future__ import annotations

@@ -156,14 +156,14 @@ def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: st
 
 
 def cdcsync_binlog_arrow(port: str, folder: str, table: str, start: str) -> int:
-    """The log from `start` (a position's JSON) to its end into Arrow files: every row image, as the
-    source `mysql_binlog` gives them."""
+    """The binlog from `start` (a position's JSON) to its end into Arrow files: every row image, as
+    the source `mysql_binlog` gives them."""
     return _read_log(port, folder, table, start, befores=True)
 
 
 def cdcsync_binlog_folded(port: str, folder: str, table: str, start: str) -> int:
     """The same as a run reads it: an update's before image is in the files only where the key
-    changed. Counts the log's row images."""
+    changed. Counts the binlog's row images."""
     return _read_log(port, folder, table, start, befores=False)
 
 
@@ -229,7 +229,7 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
 
 
 def cdcsync_pipeline(port: str, folder: str, table: str) -> int:
-    """The log from the target's position to its end into the target, as a driver does it, in one
+    """The binlog from the target's position to its end into the target, as a driver does it, in one
     process: read, decoded, folded, committed, tended. How long each part took is in
     `folder`/parts.json."""
     from bench.pipeline import apply_backlog
@@ -238,7 +238,7 @@ def cdcsync_pipeline(port: str, folder: str, table: str) -> int:
 
 
 def mysql_replication(port: str, folder: str, table: str, file: str, offset: str) -> int:
-    """mysql-replication from file and offset to the end of the log: row images, as its users get
+    """mysql-replication from file and offset to the end of the binlog: row images, as its users get
     them."""
     from pymysqlreplication import BinLogStreamReader
     from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent

@@ -32,7 +32,7 @@ class Contender(Protocol):
 
 
 class OwnEntry:
-    """The product, with its upkeep."""
+    """The product, with its maintenance."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._writer = target_in(folder).writer(scratch)

@@ -1,4 +1,4 @@
-"""The whole pipeline in one process: the log read in a thread and applied to a Delta table, as a
+"""The whole pipeline in one process: the binlog read in a thread and applied to a Delta table, as a
 driver does it without Spark.
 
 The source process of Spark and the driver are two processes, so this one has half of their cores;
@@ -85,7 +85,7 @@ def snapshot(source: Source, folder: Path, table_id: TableId) -> None:
 
 
 def apply_backlog(source: Source, folder: Path, table: TableId) -> int:
-    """All changes between the target's position and the log's end; the number of row images."""
+    """All changes between the target's position and the binlog's end; the number of row images."""
     with connect(source) as connection:
         facts = read_facts(connection)
         goal = current(connection, facts).at

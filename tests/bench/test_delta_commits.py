@@ -5,9 +5,9 @@ Spark, in one run, on the same batches.
 
 By default a million rows, and all ways (DELTA_WAYS="own entry,delta-rs MERGE,Spark MERGE"). Keys
 are uniform, of the newest hundredth, or nine tenths of them so; eight in ten are updated, one is
-deleted, one inserted. After each of our commits comes a step of upkeep, as in the stream, which is
-timed for itself. CPU stands beside the wall's time, because a machine is never alone. Every table
-ends in a count and sums that must be the model's.
+deleted, one inserted. After each of our commits comes a step of maintenance, as in the stream,
+which is timed for itself. CPU stands beside the wall's time, because a machine is never alone.
+Every table ends in a count and sums that must be the model's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OURS, THEIRS, SMALL = 30, 2, 100
 Show = Callable[[str, str], None]
 Pair = tuple[float, float]
 _HEAD = (
-    "rows | keys | changes | | commits | median ms | CPU ms | slowest ms | commits a second | upkeep, ms a commit | "
+    "rows | keys | changes | | commits | median ms | CPU ms | slowest ms | commits a second | maintenance, ms a commit | "
     "its CPU ms | bytes a change"
 )
 _READ_HEAD = "rows | read | before, s | after, s | ratio"
@@ -54,29 +54,29 @@ _READ_HEAD = "rows | read | before, s | after, s | ratio"
 
 @dataclass
 class Times:
-    """Wall and CPU seconds of commits and of the upkeep after them; bytes that the commits
+    """Wall and CPU seconds of commits and of the maintenance after them; bytes that the commits
     wrote."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    upkeep: list[float] = field(default_factory=list)
-    upkeep_cpu: list[float] = field(default_factory=list)
+    maintenance: list[float] = field(default_factory=list)
+    maintenance_cpu: list[float] = field(default_factory=list)
     written: int = 0
 
-    def add(self, commit: Pair, upkeep: Pair, written: int) -> None:
+    def add(self, commit: Pair, maintenance: Pair, written: int) -> None:
         for seconds, column in zip(
-            (*commit, *upkeep), (self.wall, self.cpu, self.upkeep, self.upkeep_cpu), strict=True
+            (*commit, *maintenance), (self.wall, self.cpu, self.maintenance, self.maintenance_cpu), strict=True
         ):
             column.append(seconds)
         self.written += written
 
     def row(self, rows: int, kind: str, changes: int, name: str) -> str:
         count = len(self.wall)
-        rate = count / (sum(self.wall) + sum(self.upkeep))
+        rate = count / (sum(self.wall) + sum(self.maintenance))
         cells = [
             f"{rows:,}", kind, f"{changes:,}", name, str(count),
             *(f"{1000 * seconds:,.0f}" for seconds in (statistics.median(self.wall), statistics.median(self.cpu), max(self.wall))),
-            f"{rate:,.1f}", *(f"{1000 * sum(spent) / count:,.1f}" for spent in (self.upkeep, self.upkeep_cpu)),
+            f"{rate:,.1f}", *(f"{1000 * sum(spent) / count:,.1f}" for spent in (self.maintenance, self.maintenance_cpu)),
             f"{self.written / count / changes:,.0f}",
         ]  # fmt: skip
         return f"| {' | '.join(cells)} |"
@@ -89,9 +89,9 @@ def measured(contender: Contender, stream: Stream, folder: Path, commits: int, w
         change, before = stream.batch(), folder_bytes(folder)
         commit = _timed(contender, partial(contender.commit, stream.number, change))
         written = folder_bytes(folder) - before
-        upkeep = _timed(contender, contender.maintain)
+        maintenance = _timed(contender, contender.maintain)
         if turn >= 0:
-            times.add(commit, upkeep, written)
+            times.add(commit, maintenance, written)
     return times
 
 

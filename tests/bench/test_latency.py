@@ -4,8 +4,8 @@
     CDCSYNC_BENCH_SECONDS=60 make bench ARGS='-k latency'
 
 1,000 rows a second are inserted (default: for 20 seconds), each with the server's clock at its
-insert, the moment before its commit; a thread looks every few milliseconds whether the log's next
-entry is there. Both clocks are one machine's.
+insert, the moment before its commit; a thread polls every few milliseconds whether the binlog's
+next entry is there. Both clocks are one machine's.
 """
 
 from __future__ import annotations

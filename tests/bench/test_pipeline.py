@@ -1,5 +1,5 @@
 """A backlog of changes from a real server's log into a Delta table, end to end: read, decode, fold,
-commit, upkeep.
+commit, maintenance.
 
     CDCSYNC_BENCH_CHANGES=5000000 make bench ARGS='-k pipeline'
 
@@ -52,7 +52,7 @@ def test_pipeline(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: 
     parts = json.loads((tmp_path / "parts.json").read_text())
     print(
         f"\n| changes | row images | wall s | CPU s | changes a second | a CPU second | batches | waiting s | applying s "
-        f"| upkeep s | slowest batch s | peak MiB |\n|{'---|' * 12}\n"
+        f"| maintenance s | slowest batch s | peak MiB |\n|{'---|' * 12}\n"
         f"| {changes:,} | {figures.rows:,} | {figures.wall:.1f} | {figures.cpu:.1f} | {changes / figures.wall:,.0f} "
         f"| {changes / figures.cpu:,.0f} | {parts['batches']} | {parts['waiting']:.1f} | {parts['applying']:.1f} "
         f"| {parts['tending']:.1f} | {parts['slowest']:.2f} | {figures.memory:.0f} |"

@@ -67,7 +67,7 @@ def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def refused(request: pytest.FixtureRequest, node: Node, source: Server) -> None:
-    """Syncs that cannot run, those that the chosen tests look at."""
+    """Syncs that cannot run, those that the chosen tests use."""
     named = [getattr(item, "callspec", None) for item in request.session.items if "refused" in item.fixturenames]
     begin_faults(node, source, [call.params["name"] for call in named if call is not None])
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh COMMAND...: a command (pytest) with a cluster that has the project's images.
 #
-# The cluster is a node of its own, which is gone afterwards; KEEP=1 leaves it up, for a closer look: `. tests/cluster/lib.sh; kubectl_ get
+# The cluster is a node of its own, which is gone afterwards; KEEP=1 leaves it up, to be examined: `. tests/cluster/lib.sh; kubectl_ get
 # pods -A`. Or it is one that is given:
 #   KUBECONFIG    one file; its user must be an admin
 #   IMAGE_LOADER  a command that brings the image of an archive (docker's, its last argument) to all nodes, such as `minikube image load`

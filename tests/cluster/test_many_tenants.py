@@ -139,7 +139,7 @@ def _hostile_spec(node: Node, server: Server, port: int, database: str, **more: 
 
 
 def _operator(node: Node) -> list[tuple[str, int]]:
-    """Its pods, and how often each has been started anew."""
+    """Its pods, and how often each has been started again."""
     pods = node.pods(SYSTEM, OPERATOR)
     return [(p["metadata"]["name"], p["status"]["containerStatuses"][0]["restartCount"]) for p in pods]
 

@@ -130,6 +130,6 @@ def test_a_sync_of_the_version_before_goes_on(node: Node, recorded_source: Serve
         for table, state in before.items():
             newest = _states(store, table)[-1]
             assert (state["v"], newest["epoch"] > state["epoch"]) == (1, True)
-            assert [newest[k] for k in KEPT] == [state[k] for k in KEPT], "the snapshot is the one of then"
+            assert [newest[k] for k in KEPT] == [state[k] for k in KEPT], "the snapshot is the previous one"
     finally:
         node.api.delete(f"{SYNCS}/{NAME}")

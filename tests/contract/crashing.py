@@ -26,7 +26,7 @@ BOUNDS = (None, (10,), (20,), None)
 SPLITS = tuple(Split(start, end) for start, end in itertools.pairwise(BOUNDS))
 OLD: tuple[list[Row], ...] = ([(1, "old"), (2, "old")], [(11, "old")], [(21, "old"), (22, "old")])
 NEW: tuple[list[Row], ...] = ([(1, "new"), (3, "new")], [], [(21, "new"), (29, "new")])
-#: per batch of the stream: upserts and deleted keys; 1 to 4 come before the table is read again, 5
+#: per batch of the stream: upserts and deleted keys; 1 to 4 come before the table's resnapshot, 5
 #: and 6 after
 BATCHES: dict[int, tuple[list[Row], list[Row]]] = {
     1: ([(30, "1")], [(2,)]),

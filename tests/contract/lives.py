@@ -1,4 +1,4 @@
-"""Lives of a Delta table against a model: batches, upkeep, restarts, deaths, other programs'
+"""Lives of a Delta table against a model: batches, maintenance, restarts, deaths, other programs'
 commits, in any order.
 
 After every step the table is read from its log alone by our scan, by delta-rs' SQL and by DuckDB,
@@ -121,7 +121,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Another process: nothing is known but the log."""
+        """Another process: nothing is known but the Delta log."""
         self.writer = self.target.writer(self.folder)
 
     @rule(
@@ -151,8 +151,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(number=IDS)
     def delete(self, number: int) -> None:
-        """Another program's: against the rules of the house, but the log tells, so the next batch
-        is right."""
+        """Another program's: against the rules of the house, but the Delta log shows it, so the
+        next batch is right."""
         self.delta().delete(f"id = {number}")
         self.model.rows.pop(key_of(self.table, number), None)
 

@@ -35,7 +35,8 @@ class S3Server:
     log: Path
 
     def requests(self, bucket: str) -> list[tuple[str, str]]:
-        """Method and path below the bucket of every request so far, as the server's log tells."""
+        """Method and path below the bucket of every request so far, as the server's access log has
+        them."""
         lines = _COLOURS.sub("", self.log.read_text())
         return re.findall(rf'"?(GET|HEAD|PUT|POST|DELETE) /{bucket}(/?[^ ]*) HTTP', lines)
 

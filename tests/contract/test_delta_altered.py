@@ -1,5 +1,6 @@
-"""A target whose partitions, names, rules or columns somebody changed: no commit makes a table that
-readers misread, and what cannot be committed stops the table for good, with the reason."""
+"""A target whose partitions, names, rules or columns another program changed: no commit makes a
+table that readers misread, and what cannot be committed stops the table for good, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def read(target: DeltaTarget) -> list[Row]:
 
 
 def publish(sink: DeltaSink, target: DeltaTarget, rows: list[Row], nonce: int = 1) -> None:
-    """The table is read again, with these rows."""
+    """A resnapshot of the table, with these rows."""
     side = sink.target(ORDERS.id, generation=nonce)
     fresh = whole_snapshot(side, rows)
     files = side.staged()
@@ -117,8 +118,8 @@ def map_names(physical: dict[str, str]) -> Callable[[list[Metadata], dict[str, s
 
 
 def test_no_staged_file_goes_into_a_partitioned_table(sink: DeltaSink, orders: DeltaTarget, tmp_path: Path) -> None:
-    """Readers take a partition column from the log: its values in such a file would be NULLs to
-    them."""
+    """Readers take a partition column from the Delta log: its values in such a file would be NULLs
+    to them."""
     partition(orders, ORDERS, "note", FIRST)
     writer = orders.writer(tmp_path)
     for work in (
@@ -153,8 +154,8 @@ def test_a_table_partitioned_by_its_key_stops(sink: DeltaSink, by: str) -> None:
 def test_no_staged_file_goes_into_a_table_with_mapped_names(
     sink: DeltaSink, orders: DeltaTarget, tmp_path: Path, physical: dict[str, str]
 ) -> None:
-    """A wave's column would be looked for under another name; a publication left a schema that
-    nobody could read."""
+    """A wave's column would be searched under another name; a publication left a schema that
+    no reader could read."""
     alter(orders, map_names(physical), "columnMapping")
     before, writer = read(orders), orders.writer(tmp_path)
     for work in (
@@ -189,7 +190,7 @@ def stops(work: Callable[[], object], words: str) -> None:
 
 
 def test_rows_that_a_constraint_forbids_stop_the_table_and_are_not_shown(orders: DeltaTarget, tmp_path: Path) -> None:
-    """It was retried for ever, with the row in the resource's status."""
+    """It was retried forever, with the row in the resource's status."""
     DeltaTable(orders.uri).alter.add_constraint({"small": "id < 100"})
     writer = orders.writer(tmp_path)
     stops(lambda: writer.commit(1, batch(1, merge(ORDERS, [(100, "secret")]))), "CHECK constraints: small")
@@ -239,8 +240,8 @@ def test_what_delta_rs_refuses_where_no_other_program_committed_is_no_race(
 def test_a_column_that_may_not_be_null_any_more_stops_the_table(
     sink: DeltaSink, orders: DeltaTarget, tmp_path: Path
 ) -> None:
-    """Our entries do not look at values, and readers count NULLs of such a column as none. A key is
-    never NULL."""
+    """Native commits do not check values, and readers count NULLs of such a column as none. A key
+    is never NULL."""
     writer = orders.writer(tmp_path)
     alter(orders, lambda fields, _: fields[0].update({"nullable": False}))
     writer.commit(1, batch(1, merge(ORDERS, [(1, "z")])))
@@ -268,7 +269,7 @@ def filled(target: DeltaTarget) -> None:
 def test_reading_a_table_again_heals_its_columns(
     sink: DeltaSink, orders: DeltaTarget, tmp_path: Path, spoil: Callable[[DeltaTarget], None], constrained: bool
 ) -> None:
-    """The remedy that the refusal names: the publication writes the schema anew and takes every
+    """The remedy that the refusal names: the publication writes the schema again and takes every
     file away."""
     writer = orders.writer(tmp_path)
     writer.commit(1, batch(1, merge(ORDERS, [(3, "c")], [(1,)])))

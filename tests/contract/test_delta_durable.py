@@ -1,5 +1,5 @@
-"""What a later entry builds on is on the disk before it, whoever wrote it: a machine may lose its
-power at any moment."""
+"""What a later entry builds on is on the disk before it, whichever program wrote it: a machine may
+lose its power at any moment."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def entries(target: DeltaTarget) -> list[str]:
 
 def test_a_log_that_was_cut_behind_a_writer_stops_it(orders: DeltaTarget, tmp_path: Path) -> None:
     """The entry after the one that it knows is not there because both went: what it wrote then
-    nobody would read."""
+    no reader would read."""
     writer = orders.writer(tmp_path)
     writer.commit(1, batch(1, change((2, "b"))))
     _cut(orders)

@@ -258,7 +258,7 @@ REWRITTEN = {
 def test_a_table_whose_rules_are_not_ours_is_left_to_delta_rs_and_the_reason_is_told(
     local: DeltaTarget, tmp_path: Path, name: str
 ) -> None:
-    """Entries of our own are right only while all that the protocol asks of a writer is known; the
+    """Native commits are right only while all that the protocol asks of a writer is known; the
     rows are right both ways."""
     value, reason = REWRITTEN[name]
     whole_snapshot(local, [(1, "a"), (2, "b")])

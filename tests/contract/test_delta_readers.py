@@ -26,8 +26,8 @@ def test_all_readers_return_the_models_rows(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path) -> None:
-    """300 batches over 4,000 keys; the process restarts now and then; every step of upkeep happens
-    many times."""
+    """300 batches over 4,000 keys; the process restarts now and then; every step of maintenance
+    happens many times."""
     policy = MaintenancePolicy(peeled_bytes=1, most_rows=700, smallest_class_bytes=1500)
     table, random = TABLES[kind], Random(kind)
     target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC, policy=policy).target(table.id)
@@ -57,8 +57,8 @@ def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path) -> N
 
 
 def test_a_move_of_a_file_that_the_index_has_not_seen(tmp_path: Path) -> None:
-    """Another program's files come between two batches, and upkeep moves them before the next batch
-    looks at them."""
+    """Another program's files come between two batches, and maintenance moves them before the next
+    batch looks at them."""
     table, policy = TABLES["exact"], MaintenancePolicy(gathered_files=3)
     target = DeltaSink(open_store(str(tmp_path / "lake")), SYNC, policy=policy).target(table.id)
     whole_snapshot(target, [(1, "a"), (2, "a")], table)

@@ -130,7 +130,7 @@ def test_files_are_rewritten_only_where_old_rows_would_be_misread(
 
 @pytest.mark.parametrize("name", sorted(set(STEPS) - {"converted"}))
 def test_the_key_index_reads_no_key_again(writer: Writer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where the key's type changes its index is made anew."""
+    """Only where the key's type changes its index is made again."""
     read: list[str] = []
     real = table_index.file_batches
     monkeypatch.setattr(table_index, "file_batches", lambda *a, **k: read.append(a[1]) or real(*a, **k))

@@ -79,9 +79,9 @@ def test_a_torn_checkpoint_is_passed_over_while_the_entries_are_there(
         DeltaTable(orders.uri).create_checkpoint()
     file = newest(orders, ".checkpoint.parquet")
     tear(file, how)
-    with capture_logs() as told:
+    with capture_logs() as logged:
         assert orders.last_commit() == state
-    assert file.name in str(told)
+    assert file.name in str(logged)
     orders.writer(tmp_path).commit(1, upsert(3))
     assert content(orders) == [(1, "by 1"), (2, "by 2"), (3, "by 3")]
     older = min(Path(orders.uri, "_delta_log").glob("*.checkpoint.parquet"))

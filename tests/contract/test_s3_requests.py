@@ -1,5 +1,5 @@
 """What a commit asks of an object store: one put for the data, one for the vectors, one for the
-log, and two looks before."""
+log, and two requests before."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def asked(server: S3Server, bucket: str, before: int) -> list[str]:
 
 
 def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path) -> None:
-    """Data and vectors are put at the same time. The looks: no entry has come (404), and the newest
-    one is still there."""
+    """Data and deletion vectors are put at the same time. The checks: no entry has come (404), and
+    the newest one is still there."""
     bucket = f"lake-{uuid.uuid4().hex[:12]}"
     s3.make_bucket(bucket)
     target = DeltaSink(s3.store(bucket, tmp_path), SYNC).target(ORDERS.id)
@@ -41,8 +41,8 @@ def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path
     writer.commit(1, batch(1, model.apply([(1, "b")], [(0,)])))
     before = len(s3.requests(bucket))
     writer.commit(1, batch(2, model.apply([(1, "c"), (20, "c")], [(3,)])))
-    *looks, data, vectors, entry = asked(s3, bucket, before)
-    assert looks == ["GET entry 3", "HEAD entry 2"]
+    *checks, data, vectors, entry = asked(s3, bucket, before)
+    assert checks == ["GET entry 3", "HEAD entry 2"]
     assert (sorted([data, vectors]), entry) == (["PUT data", "PUT vectors"], "PUT entry 3")
     before = len(s3.requests(bucket))
     assert target.writer(tmp_path).last_commit() is not None

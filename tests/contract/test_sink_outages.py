@@ -126,7 +126,7 @@ def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
 
 @pytest.fixture
 def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of how many files the keys were read, for each look of the index at the table."""
+    """Of how many files the keys were read, for each time that the index is synchronized."""
     counts: list[int] = []
     sync = KeyIndex.sync
 
@@ -143,7 +143,7 @@ def one_row(number: int) -> Build:
 
 
 def streamed(writer: DeltaWriter, batches: range) -> set[str]:
-    """Batches of one row each, and all the upkeep that is due after each."""
+    """Batches of one row each, and all the maintenance that is due after each."""
     steps = set()
     for n in batches:
         writer.commit(1, one_row(n))
@@ -155,8 +155,8 @@ def streamed(writer: DeltaWriter, batches: range) -> set[str]:
 def test_an_account_that_may_not_delete_costs_neither_the_index_nor_other_upkeep(
     local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_read: list[int]
 ) -> None:
-    """Removing fails and rests, moves go on, no file's keys are read again, and the log says it
-    once."""
+    """Removing fails and rests, compaction goes on, no file's keys are read twice, and the Delta
+    log says it once."""
 
     def denied(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -176,7 +176,8 @@ def test_an_account_that_may_not_delete_costs_neither_the_index_nor_other_upkeep
 def test_a_lost_race_whose_files_cannot_be_deleted_is_only_a_lost_race(
     local: DeltaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody names them, and a later run sweeps them; the batch is committed on top of what won."""
+    """No commit names them, and a later run removes them; the batch is committed on top of what
+    won."""
     whole_snapshot(local, [(1, "a")])
     put_new, lost = LocalStore.put_new, ["once"]
 
@@ -196,7 +197,7 @@ def test_a_lost_race_whose_files_cannot_be_deleted_is_only_a_lost_race(
 def test_a_move_that_fails_is_made_later(
     answer_lost: bool, local: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_read: list[int]
 ) -> None:
-    """Where it lost a race nothing is read again; where its answer was lost the log decides."""
+    """After a lost race nothing is reread; where the answer was lost the Delta log decides."""
     whole_snapshot(local, [(n, "a") for n in range(20)])
     writer = replace(local, policy=MaintenancePolicy(retry_seconds=0.0)).writer(tmp_path)
     put_new = LocalStore.put_new

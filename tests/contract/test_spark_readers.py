@@ -50,8 +50,8 @@ def test_spark_returns_the_models_rows(delta_spark: SparkSession, lived: list[Li
 
 @pytest.mark.long
 def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, lived: list[Life]) -> None:
-    """Its vectors in its own files, its checkpoint and its protocol; then batches and upkeep of
-    ours."""
+    """Its deletion vectors in its own files, its checkpoint and its protocol; then batches and
+    maintenance of ours."""
     changed = [lived[0], lived[-1]]
     for turn, life in enumerate(changed):
         meddle(delta_spark, life, turn)

@@ -145,7 +145,7 @@ def test_a_driver_that_fails_is_started_again_and_its_reason_reported(
     kept = [
         p["metadata"]["name"] for p in sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=kept-driver")
     ]
-    assert kept == [old.pod], "the log of the failure can still be read"
+    assert kept == [old.pod], "the driver log of the failure can still be read"
 
 
 def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: InProcessSync) -> None:
@@ -190,7 +190,7 @@ class _Counting(Api):
 def test_a_failure_that_only_the_user_can_cure_stalls(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)
-    words = {"code": 3, "reason": "PositionLost", "message": "the log was purged"}
+    words = {"code": 3, "reason": "PositionLost", "message": "the binlog was purged"}
     sync.end(RunKind.STREAM, 3, message=json.dumps(words))
     status = sync.until(controller, lambda s: s.condition("Stalled").status == "True")
     assert (status.phase, status.condition("Stalled").reason) == ("Failed", "PositionLost")

@@ -37,7 +37,7 @@ from cdcsync_operator.decision.observed import (
     StartRun,
     StopRun,
 )
-from cdcsync_operator.decision.resnapshots import MAX_DECISIONS, cures
+from cdcsync_operator.decision.resnapshots import MAX_DECISIONS, resnapshot_fixes
 from unit.controller.harness import resource
 from unit.controller.simulated_drivers import Driver, Lake, Reader, Snapshot
 
@@ -71,9 +71,9 @@ class Cluster:
     now: float = 1_000_000.0
     drivers: dict[str, Driver] = field(default_factory=dict)
     preflight: PreflightResult | None = None
-    looking: RunPreflight | None = None
+    checking: RunPreflight | None = None
     errors: tuple[Any, ...] = ()
-    strangers: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)
     told_failed: set[str] = field(default_factory=set)
     blamed: set[str] = field(default_factory=set)
     booked: set[str] = field(default_factory=set)
@@ -106,15 +106,15 @@ class Cluster:
 
     def forget_operator(self) -> None:
         """Another operator begins from what is stored; chunk plans that were being made are
-        nobody's."""
-        self.status, self.preflight, self.looking = self.written, None, None
+        unowned."""
+        self.status, self.preflight, self.checking = self.written, None, None
         for driver in self.drivers.values():
             if isinstance(driver, Snapshot) and not driver.held and not driver.ended:
                 driver.stop_asked = True
 
     def forget_status(self) -> None:
         self.status = self.written = Status()
-        self.strangers = set(self.drivers)
+        self.foreign = set(self.drivers)
         self.failed_at.clear()
 
     # -- what drivers do
@@ -131,26 +131,26 @@ class Cluster:
             for other in self.live():
                 other.kicked |= other is not driver and other.action.kind is STREAM
 
-    def hear(self, driver: Driver) -> None:
-        if driver.reports and driver.heard < len(driver.reports):
-            driver.heard, driver.heard_at = len(driver.reports), self.now
+    def receive(self, driver: Driver) -> None:
+        if driver.reports and driver.received < len(driver.reports):
+            driver.received, driver.received_at = len(driver.reports), self.now
 
     def finish(self, driver: Driver) -> None:
         """It is gone; its reports are known by then."""
         if driver.exit is not None:
-            self.hear(driver)
+            self.receive(driver)
             driver.ended = True
 
     # -- the operator
 
-    def look(self, seconds: float = 5.0, crash_after: int | None = None, *, slow: bool = False) -> None:
+    def reconcile(self, seconds: float = 5.0, crash_after: int | None = None, *, slow: bool = False) -> None:
         self.now += seconds
         if not slow:
             self._preflight()
         merged = self._merged()
         blamed = self._blame(merged)
         self.blamed |= blamed
-        running, token = self.looking is not None, f"{next(self.tokens):04x}"
+        running, token = self.checking is not None, f"{next(self.tokens):04x}"
         runs = tuple(d.seen() for d in self.drivers.values())
         seen = Observed(merged, runs, self.preflight, running, token=token)
         decision = decide(self.resource, seen, self.now)
@@ -173,14 +173,14 @@ class Cluster:
             self._preflight()
 
     def _preflight(self) -> None:
-        if self.looking is not None:
+        if self.checking is not None:
             found = () if self.errors else tuple(ObservedTable(t) for t in self._wanted())
             self.preflight = PreflightResult(
-                self.looking.generation, self.now, self.errors, found, prompt=self.looking.prompt
+                self.checking.generation, self.now, self.errors, found, prompt=self.checking.prompt
             )
             if not self.errors:
                 self.lake.recorded |= {t: self.lake.definition(t) for t in self._wanted()}
-            self.looking = None
+            self.checking = None
 
     def _wanted(self) -> list[str]:
         return [t for t in NAMES if self._captured_by_spec(t) and t not in self.lake.absent]
@@ -196,18 +196,18 @@ class Cluster:
             run, kind = driver.seen(), driver.action.kind
             ref = status.runs.get(kind)
             assert ref is not None
-            report = driver.news(ref.report)
+            report = driver.report_since(ref.report)
             if report is None:
                 continue
             status = merge_report(status, report, run.names, run.names - owned[run.id])
             ref = status.runs.get(kind)
             assert ref is not None
-            status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": driver.heard})))
+            status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": driver.received})))
         return status
 
     def _do(self, action: Action) -> None:
         if isinstance(action, RunPreflight):
-            self.looking = action
+            self.checking = action
         elif isinstance(action, StartRun):
             self.drivers[action.id] = self._driver(action)
         elif isinstance(action, StopRun):
@@ -263,8 +263,8 @@ class Cluster:
         assert flow.heard, "ready before anything was received"
 
     def _check_stays_failed(self, before: Status) -> None:
-        cured = before.condition("SourceReady").status == "False" or before.observed_generation != self.generation
-        if before.phase is Phase.FAILED and not cured:
+        fixed = before.condition("SourceReady").status == "False" or before.observed_generation != self.generation
+        if before.phase is Phase.FAILED and not fixed:
             assert self.status.phase is Phase.FAILED, "a failed sync goes on by itself"
 
     def _unfit(self) -> bool:
@@ -279,7 +279,7 @@ class Cluster:
             assert ref is not None
             assert ref.id == action.id, "a run is named before it is made"
             assert action.id not in self.drivers
-            beside = [d for d in self.live() if d.action.kind is action.kind and d.action.id not in self.strangers]
+            beside = [d for d in self.live() if d.action.kind is action.kind and d.action.id not in self.foreign]
             assert not beside, "two runs of a kind"
             assert self.now - self.failed_at.get(action.kind, 0.0) >= PAUSE, "begun again without a pause"
 
@@ -287,9 +287,9 @@ class Cluster:
         """A few reconciliations after all has been reported."""
         entry, stream = self.status.table(name), self.stream()
         green = entry is not None and entry.phase in CONSISTENT and self.status.condition("Consistent").status == "True"
-        told = all(d.heard == len(d.reports) for d in self.drivers.values())
+        up_to_date = all(d.received == len(d.reports) for d in self.drivers.values())
         at_work = stream is not None and stream.opened and stream.exit is None
-        if green and told and at_work and not self.captured(name):
+        if green and up_to_date and at_work and not self.captured(name):
             self.uncaptured[name] = self.uncaptured.get(name, 0) + 1
         else:
             self.uncaptured[name] = 0
@@ -316,11 +316,11 @@ class Cluster:
             if "step" not in driver.held_back:
                 self.step(driver)
         for driver in self.live():
-            if "hear" not in driver.held_back:
-                self.hear(driver)
+            if "reports" not in driver.held_back:
+                self.receive(driver)
             if "end" not in driver.held_back:
                 self.finish(driver)
-        self.look(0.0)
+        self.reconcile(0.0)
 
     def settle(self) -> None:
         """Some rows for each table, then time."""
@@ -388,10 +388,10 @@ class Cluster:
         return "" if entry.phase is TablePhase.STREAMING else f"called {entry.phase}"
 
     def _left_of_failed(self, name: str) -> str:
-        """A stop that a resnapshot cures stands only where the user is to be asked."""
+        """A stop that a resnapshot fixes stands only where the user is to be asked."""
         entry, spec = self.status.table(name), self.resource.spec
         assert entry is not None
-        if name in self.blamed or not cures(spec, name, entry.reason) or not entry.run:
+        if name in self.blamed or not resnapshot_fixes(spec, name, entry.reason) or not entry.run:
             return ""
         return "" if entry.resnapshot and len(entry.resnapshot.at) >= MAX_DECISIONS else f"stopped: {entry.reason}"
 
@@ -403,10 +403,10 @@ TABLE = st.sampled_from(["shop.b", *NAMES])
 NOTHING = st.just(0)
 WORK = st.one_of(st.tuples(st.just("calm"), st.integers(1, 3)), st.tuples(st.just("step"), RUN))
 EVENTS = {
-    "look": st.sampled_from([1, 5, 40, 100]),
+    "reconcile": st.sampled_from([1, 5, 40, 100]),
     "slow preflight": st.sampled_from([1, 5, 40]),
     "hold step": RUN,
-    "hold hear": RUN,
+    "hold reports": RUN,
     "hold end": RUN,
     "let go": RUN,
     "die": RUN,
@@ -470,7 +470,7 @@ def initial_spec(*, resnapshots: bool) -> dict[str, Any]:
 
 def happen(cluster: Cluster, event: str, what: Any) -> None:
     """One event of a history; where there is nothing that it could happen to, nothing does."""
-    if event in ("calm", "look", "slow preflight", "crash", "restart", "forget status"):
+    if event in ("calm", "reconcile", "slow preflight", "crash", "restart", "forget status"):
         _happen_to_operator(cluster, event, what)
     elif isinstance(what, RunKind):
         for driver in [d for d in cluster.live() if d.action.kind is what]:
@@ -497,12 +497,12 @@ def _happen_to_operator(cluster: Cluster, event: str, what: Any) -> None:
     if event == "calm":
         for _ in range(what):
             cluster.calm()
-    elif event == "look":
-        cluster.look(what)
+    elif event == "reconcile":
+        cluster.reconcile(what)
     elif event == "slow preflight":
-        cluster.look(what, slow=True)
+        cluster.reconcile(what, slow=True)
     elif event == "crash":
-        cluster.look(1, crash_after=what)
+        cluster.reconcile(1, crash_after=what)
     elif event == "restart":
         cluster.forget_operator()
     else:
@@ -555,7 +555,7 @@ def test_whatever_happens_all_is_well_when_it_is_quiet(
     history: list[tuple[str, Any]], acts: bool, resnapshots: bool
 ) -> None:
     """`acts`: a person asks for a restart at last, so that nothing may stay failed that could go
-    on. `resnapshots`: what a resnapshot cures is resnapshotted without being asked for."""
+    on. `resnapshots`: what a resnapshot fixes is resnapshotted without being asked for."""
     live(history, acts=acts, resnapshots=resnapshots)
 
 

@@ -16,7 +16,7 @@ from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 
-#: key columns: Arrow type and a few values of which some look alike
+#: key columns: Arrow type and a few values of which some are alike
 KEYS: dict[str, tuple[list[pa.DataType], list[tuple[Any, ...]]]] = {
     "int8": ([pa.int8()], [(-128,), (0,), (127,)]),
     "int64": ([pa.int64()], [(-(2**63),), (0,), (2**63 - 1,)]),
@@ -121,8 +121,8 @@ def test_a_folded_batch_names_each_key_once(name: str, data: st.DataObject) -> N
 
 @given(data=st.data())
 def test_folding_twice_over_what_is_already_there_changes_nothing(data: st.DataObject) -> None:
-    """Rule R2: the log from LOW on repeats what a split has already seen; the end is the same from
-    any state in between."""
+    """Rule R2: the binlog from LOW on repeats what a split has already seen; the end is the same
+    from any state in between."""
     types, keys = KEYS["two columns"]
     before, changes, after = data.draw(histories(keys))
     early = data.draw(st.integers(0, len(changes)))

@@ -342,7 +342,7 @@ _VALUES = [
 
 
 def _use(text: str) -> None:
-    """As a reader of the table does: everything that the entry says is looked at."""
+    """As a reader of the table does: everything that the entry states is checked."""
     view = TableView()
     with parsing("entry"):
         view.entry(0, text)

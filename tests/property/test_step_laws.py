@@ -84,7 +84,7 @@ class Source:
         self._add((key, row), self.captures[-1], content if row is None else content | {key: row})
 
     def run(self, sql: str) -> None:
-        """What a server does with it, told by the origins of columns; a statement that it would
+        """What a server does with it, by the origins of columns; a statement that it would
         refuse is not run."""
         statement = Statement("shop", sql, Session(1 << 21, "utf8mb4", True, 101100))
         found = meaning(self.captures[-1], statement, POLICY)

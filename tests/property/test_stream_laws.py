@@ -1,9 +1,9 @@
-"""Whatever the log, however it is cut into batches, wherever the reader or the driver dies: the
+"""Whatever the binlog, however it is cut into batches, wherever the reader or the driver dies: the
 targets end as the source.
 
 The pieces are the real ones from facts to targets: assembler, spool, batch files, fold, applier.
-The server, Spark and the lake are simulated: a log of transactions over two tables, of which each
-target has another prefix when the first run begins; some are prepared (XA) and end in a later
+The server, Spark and the lake are simulated: a binlog of transactions over two tables, of which
+each target has another prefix when the first run begins; some are prepared (XA) and end in a later
 transaction or never. After every commit the target equals the source as of the position that the
 commit carries (the promise, rules R2, R4, R5, R8, R9).
 """
@@ -78,7 +78,7 @@ def rows(name: str, operation: Operation, *images: tuple[int, int]) -> RowsEvent
 
 @dataclass
 class Source:
-    """A log and what the tables hold after each of its transactions. `ddl` maps a table to the
+    """A binlog and what the tables hold after each of its transactions. `ddl` maps a table to the
     transaction that stops it."""
 
     gtids: bool
@@ -90,7 +90,7 @@ class Source:
     prepared: dict[str, tuple[int, list[RowsEvent]]] = field(default_factory=dict)
 
     def id(self, index: int) -> TransactionId:
-        """GTIDs come in another order than the log has them, so that every prefix of it is a set
+        """GTIDs come in another order than the binlog has them, so that every prefix of it is a set
         with gaps."""
         return TransactionId(place(index + 1), Gtid(UUID, self.order[index]) if self.gtids else None)
 
@@ -108,7 +108,7 @@ class Source:
         return sum(covered)
 
     def prepared_before(self, xid: str, end: LogOffset, spool: Spool) -> OpenTransaction:
-        """What the last PREPARE of `xid` in the log before `end` brings."""
+        """What the last PREPARE of `xid` in the binlog before `end` brings."""
         before = [t for i, t in enumerate(self.transactions) if not self.id(i).end.covers(end)]
         last = next(t for t in reversed(before) if XaPrepare(xid) in t)
         found = OpenTransaction()
@@ -213,7 +213,7 @@ def _change(draw: st.DrawFn, content: dict[str, Content], keys: list[int]) -> Ro
 
 def _maybe_ddl(draw: st.DrawFn, source: Source) -> None:
     """One transaction becomes a DDL of table `a`; the table's later rows are of another definition
-    and never looked at."""
+    and never examined."""
     if not draw(st.booleans()):
         return
     index = draw(st.integers(0, len(source.transactions) - 1))
@@ -228,8 +228,8 @@ def _maybe_ddl(draw: st.DrawFn, source: Source) -> None:
 
 
 class Lake:
-    """The targets, each with a prefix of the log; rows may already be newer than the position says
-    (rule R2)."""
+    """The targets, each with a prefix of the binlog; rows may already be newer than the position
+    says (rule R2)."""
 
     def __init__(self, source: Source, prefixes: dict[str, tuple[int, int]]) -> None:
         self.source = source
@@ -280,7 +280,7 @@ class Run:
         self.dump = source.sent(start)
 
     def read(self) -> bool:
-        """One fact; False at the end of the log."""
+        """One fact; False at the end of the binlog."""
         found = next(self.dump, None)
         if found is None:
             return False

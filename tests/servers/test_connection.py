@@ -145,7 +145,7 @@ def test_credentials_are_read_at_each_connect(any_server: Server) -> None:
 
 
 def test_no_account(any_server: Server, tmp_path: Path) -> None:
-    assert _refusal(source_of(any_server, "nobody", _PASSWORD)).reason is Reason.AUTHENTICATION_FAILED
+    assert _refusal(source_of(any_server, "stranger", _PASSWORD)).reason is Reason.AUTHENTICATION_FAILED
     missing = Source(any_server.host, any_server.port, tmp_path / "u", tmp_path / "p", Tls("disabled"))
     assert _refusal(missing).reason is Reason.SPEC_INVALID
 
@@ -280,7 +280,7 @@ def test_a_foreign_authority_is_refused(mysql97_gtid: Server, tmp_path: Path) ->
 
 def _some_authority() -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody the server knows")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "unknown to the server")])
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

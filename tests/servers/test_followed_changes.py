@@ -197,7 +197,7 @@ def test_a_table_ahead_skips_its_rows_and_its_step(copy: Stepwise) -> None:
 def test_what_is_not_followed_stops_its_table(
     copy: Stepwise, statements: list[str], reasons: dict[str, Reason]
 ) -> None:
-    """By a reason that says whether a resnapshot cures it; rows before the statement are there."""
+    """By a reason that says whether a resnapshot fixes it; rows before the statement are there."""
     alter(copy, "UPDATE a SET n = NULL WHERE id = 2", "DELETE FROM a WHERE id = 1", "UPDATE a SET n = 1")
     alter(copy, *statements)
     stops(copy, **reasons)

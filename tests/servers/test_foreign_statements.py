@@ -116,7 +116,7 @@ def test_a_trigger_towards_a_captured_table(copy: Stepwise) -> None:
 
 @both
 def test_a_trigger_that_is_gone_by_now(copy: Stepwise) -> None:
-    """The catalog is of now, the statement of before: what was in between is in the binlog."""
+    """The catalog is today's, the statement is older: what was in between is in the binlog."""
     trigger = (
         "CREATE TRIGGER reaches AFTER INSERT ON other FOR EACH ROW UPDATE a SET v = 'by trigger' WHERE id = NEW.id"
     )

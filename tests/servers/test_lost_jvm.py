@@ -1,4 +1,4 @@
-"""A JVM that runs out of memory ends, and the run with it, in words that tell the user what to
+"""A JVM that runs out of memory ends, and the run with it, with a message of what the user can
 raise."""
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def test_cascades_are_right_where_they_are_logged(copy: Stepwise) -> None:
     assert copy.targets["child"].open_snapshot().scan().read_all().num_rows == 1
 
 
-# -- what a log may hold and is right
+# -- what a binlog may hold and is right
 
 
 @pytest.mark.parametrize("variant", ["mysql97_gtid", "mysql97_nogtid"])

@@ -69,7 +69,7 @@ def test_a_sync_that_streamed_goes_on(source: Server, tmp_path: Path, with_statu
             assert recorded["v"] == 1
             assert [newest[k] for k in ("splits", "rows", "nonce", "finished")] == [
                 recorded[k] for k in ("splits", "rows", "nonce", "finished")
-            ], "the snapshot is the one of then"
+            ], "the snapshot is the previous one"
             assert newest["epoch"] > recorded["epoch"]
 
 

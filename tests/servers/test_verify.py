@@ -39,7 +39,7 @@ def sync_of(tmp_path: Path) -> MakeSync:
     return lambda server, database: SmallSync(server, database, tmp_path)
 
 
-def verify(sync: SmallSync, *, patience: float = 30) -> dict[str, TableResult]:
+def verify(sync: SmallSync, *, timeout: float = 30) -> dict[str, TableResult]:
     """Table name without the database -> its result."""
     scratch = sync.folder / "verify"
     scratch.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def verify(sync: SmallSync, *, patience: float = 30) -> dict[str, TableResult]:
         str(sync.status_file),
         str(sync.lock_file),
         str(scratch),
-        patience=patience,
+        timeout=timeout,
     )
     reported: list[Progress | TableResult] = []
     results = open_comparison(config, reported.append).run()

@@ -1,5 +1,5 @@
 """Binlog events built from their parts, as MySQL's source documentation lays them out: little
-endian, a 19-byte header, the body, and a CRC32 where the log has checksums."""
+endian, a 19-byte header, the body, and a CRC32 where the binlog has checksums."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def image(number: int, text: str) -> bytes:
 
 @dataclass
 class Log:
-    """A log file that is written event by event and knows where it is."""
+    """A binlog file that is written event by event and knows where it is."""
 
     offset: int = 4
     checksum: bool = False

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 #: a command is the first byte behind a packet's header of four, whose number is 0; where its flags
-#: lie, of which 1 ends a dump with the log
+#: lie, of which 1 ends a dump with the binlog
 _DUMPS = {0x12: 9, 0x1E: 5}
 _TICK = 0.1
 

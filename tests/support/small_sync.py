@@ -1,9 +1,9 @@
 """A sync without Spark and without a controller: the same parts, called one after the other in the
 test's process.
 
-It copies tables by splits between watermarks, follows the log by `BinlogReader` and `Applier` when
-it is asked to, and keeps a status file and a lock as a controller does. Tests of what stands beside
-a sync (verify) need its effects at chosen moments, not its processes.
+It copies tables by splits between watermarks, follows the binlog by `BinlogReader` and `Applier`
+when it is asked to, and keeps a status file and a lock as a controller does. Tests of what stands
+beside a sync (verify) need its effects at chosen moments, not its processes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SmallSync:
     # -- the snapshot
 
     def copy(self) -> None:
-        """All tables, as of now; they are consistent when the log is followed once."""
+        """All tables, as of now; they are consistent when the binlog is followed once."""
         with connect(self.source) as connection:
             for table in resolve(connection, self.resource.spec.tables.selection).tables:
                 self._copy_table(table)
@@ -146,7 +146,7 @@ class SmallSync:
 
     @contextmanager
     def running(self, *, report: bool = True) -> Iterator[Stream]:
-        """Follows the log in a thread, under the lock; `report` writes the status file."""
+        """Follows the binlog in a thread, under the lock; `report` writes the status file."""
         with open(self.lock_file, "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             stream = Stream(self, report)
@@ -158,7 +158,7 @@ class SmallSync:
 
 
 class Stream:
-    """A thread that applies the log."""
+    """A thread that applies the binlog."""
 
     def __init__(self, sync: SmallSync, report: bool) -> None:
         self._sync, self._report = sync, report

@@ -1,5 +1,5 @@
-"""Reads a table's rows as a snapshot does, without a log or a split: both readers, the fast one and
-its oracle."""
+"""Reads a table's rows as a snapshot does, without a binlog or a split: both readers, the fast one
+and its oracle."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ or seconds later, a journal of pure inserts, and a counter walk whose outcome th
 themselves. A seed decides what each writer tries; how the writers interleave is the server's
 affair. The pace is bounded, because the machine is shared with what is tested.
 
-On MariaDB some writers set another server id, as a log has it after a failover; where
+On MariaDB some writers set another server id, as a binlog has it after a failover; where
 `gtid_strict_mode` is off, sequence numbers go backwards, too. Positions that trust them lose
 transactions.
 """

@@ -3,7 +3,7 @@ for programs.
 
 Why it is right: a view gets the status after every reconciliation and decides only what is worth a
 line; it never asks anything itself. Lines come on changes and else every few seconds, so that a log
-of a week stays readable.
+file of a week stays readable.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Run:
 
     def timed(self, run: ObservedRun) -> ObservedRun:
         """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
-        does not look fresh for as long."""
+        does not appear fresh for as long."""
         if run.reported_at is None or self.last_report is None:
             return run
         return replace(run, reported_at=min(run.reported_at, self.last_report[1]))

@@ -4,7 +4,7 @@ Why it exists: a right to create objects is one to write any label and many name
 an object a sync's. What counts has the owner (by uid) and the name that this program gives it.
 
 Why it is right: each deletion names the uid of the object that was judged, so one that took its
-name meanwhile stays: the API server answers with a conflict, and the next pass judges anew.
+name meanwhile stays: the API server answers with a conflict, and the next pass judges again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from cdcsync_core.errors import Reason, message_parts
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, with_condition
 from cdcsync_core.timestamps import utc
-from cdcsync_operator.decision.data_flow import obstacle
+from cdcsync_operator.decision.data_flow import flow_problem
 from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.phase import settle_phases
 from cdcsync_operator.decision.rollout import rolling_out
@@ -110,7 +110,7 @@ def _health_of_work(s: Situation) -> Health:
         reason, words = _waiting(s)
         message = "; ".join(filter(None, (_work(s), words)))
         return _reconciling(reason or s.status.phase.value, message)
-    found = obstacle(s.spec, s.stream, s.now)
+    found = flow_problem(s.spec, s.stream, s.now)
     if found:
         return _reconciling(found[0], f"{found[1]}; {_work(s)}")
     return Health(True, False, all_consistent(s.status), "Streaming", _work(s))
@@ -209,7 +209,7 @@ def _snapshot_complete(s: Situation) -> ConditionValue:
 
 
 def _resnapshotted(tables: list[TableStatus]) -> str:
-    shown = [f"{t.name} is resnapshotted, its content of before serves: {_why(t)}" for t in tables[:_SHOWN_FAILURES]]
+    shown = [f"{t.name} is resnapshotted, its previous content is served: {_why(t)}" for t in tables[:_SHOWN_FAILURES]]
     more = len(tables) - len(shown)
     return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
 

@@ -32,7 +32,7 @@ def sink_bound(interval: float) -> float:
     return _COMMIT + interval
 
 
-def obstacle(spec: Spec, stream: ObservedRun, now: float) -> tuple[str, str] | None:
+def flow_problem(spec: Spec, stream: ObservedRun, now: float) -> tuple[str, str] | None:
     """Reason and message of why data does not flow; None where it does."""
     if stream.reported_at is None:
         return STARTING, "the stream's driver has not reported yet"

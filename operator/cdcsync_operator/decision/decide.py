@@ -102,7 +102,7 @@ def _next_epoch(s: Situation) -> int:
 
 
 def _begun_again(s: Situation, run: WantedRun) -> list[TableStatus]:
-    """Tables with a position that the run reads again. What the stream reports of them does not
+    """Tables with a position that the run resnapshots. What the stream reports of them does not
     count from now on, so it cannot count as streaming them."""
     rule, names = RUNS[run.kind], {name for name, _ in run.tables}
     if not rule.begins:

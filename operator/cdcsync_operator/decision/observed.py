@@ -88,7 +88,7 @@ class PreflightResult:
     """The outcome of a preflight for one generation of the resource; `errors` concern the whole
     source.
 
-    `sink_errors` concern the sink; `sink_unchecked` says why it was not checked here.
+    `sink_errors` concern the sink; `sink_unchecked` is why it was not checked here.
     `prompt` is that of the action which asked for it: what the stream had seen of tables by then.
     """
 
@@ -139,7 +139,7 @@ class Observed:
 class RunPreflight:
     """Do a preflight for this generation, in the background.
 
-    `unread` names the tables that are still to be read, None for all: the log must outlive their
+    `unread` names the tables that are still to be read, None for all: the binlog must outlive their
     snapshot. `prompt` comes back with what is found.
     """
 

@@ -1,7 +1,7 @@
 """Resnapshots that follow without the user's request: of tables that stopped at a change of their
 definition which cannot be followed, and of tables whose position is lost.
 
-Theory of operation. A stop that a resnapshot cures becomes a decision in the table's status: the
+Theory of operation. A stop that a resnapshot fixes becomes a decision in the table's status: the
 next generation, and why. The table waits (`Pending`) until a preflight that was asked for after the
 decision has read its definition; then a snapshot run stages the new generation beside the old
 content, and from there on it is a resnapshot like one that the user asked for.
@@ -34,15 +34,15 @@ PERIOD = 3600.0
 _CHANGED, _LOST = Reason.SCHEMA_CHANGE_REFUSED.value, Reason.POSITION_LOST.value
 
 
-def cures(spec: Spec, table: str, reason: str) -> bool:
-    """Whether a stop for this reason is cured by a resnapshot without the user."""
+def resnapshot_fixes(spec: Spec, table: str, reason: str) -> bool:
+    """Whether a stop for this reason is fixed by a resnapshot without the user."""
     if reason == _LOST:
         return spec.on_position_lost == "resnapshot"
     return reason == _CHANGED and spec.schema_change_of(table).resnapshots and not _keeps_events(spec)
 
 
 def _keeps_events(spec: Spec) -> bool:
-    """A target whose rows are events would lose those of before."""
+    """A target whose rows are events would lose the previous ones."""
     return spec.sink.kind.event_columns() is not None
 
 
@@ -58,8 +58,8 @@ def awaits(spec: Spec, table: TableStatus) -> bool:
 
 
 def decide_resnapshots(s: Situation) -> Situation:
-    """With the tables that runs have stopped, and that a resnapshot cures, waiting for one."""
-    stopped = [t for t in s.assigned if t.failed and t.run and cures(s.spec, t.name, t.reason)]
+    """With the tables that runs have stopped, and that a resnapshot fixes, waiting for one."""
+    stopped = [t for t in s.assigned if t.failed and t.run and resnapshot_fixes(s.spec, t.name, t.reason)]
     asking = [t for t in s.assigned if t.failed and t.run and _is_to_ask(s.spec, t)]
     why = _HISTORY if _keeps_events(s.spec) else _BY_POLICY
     return s.with_tables([*(_decided(s, t) for t in stopped), *(_asking(t, why) for t in asking)])
@@ -114,7 +114,7 @@ def _asking(table: TableStatus, why: str) -> TableStatus:
     return table.model_copy(update=update)
 
 
-# ---- what a preflight says of them
+# ---- what a preflight finds of them
 
 
 def prompt_of(spec: Spec, tables: tuple[TableStatus, ...]) -> str:

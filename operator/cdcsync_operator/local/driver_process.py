@@ -9,7 +9,8 @@ Why it is right:
   became of its controller, so the next controller knows for certain whether an old driver still
   writes; pids alone are reused.
 - What a driver left in its process group (a JVM, Python workers) is killed while the dead leader's
-  pid is still reserved as an unreaped child, so the group's number cannot belong to a stranger.
+  pid is still reserved as an unreaped child, so the group's number cannot belong to another
+  process.
 """
 
 from __future__ import annotations

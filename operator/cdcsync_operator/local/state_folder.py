@@ -2,7 +2,7 @@
 
     <state-dir>/<namespace>.<name>.yaml       the resource with its status
     <state-dir>/<namespace>.<name>.lock       held (flock) by the controller that runs
-    <state-dir>/<namespace>.<name>/logs/      a log for each driver's run
+    <state-dir>/<namespace>.<name>/logs/      the driver log of each run
     <state-dir>/<namespace>.<name>/runs/ID/   a run's configuration, plan, scratch, until it ends
     <state-dir>/<namespace>.<name>/tables.json   the recorded table definitions
     <state-dir>/<namespace>.<name>/tables/       the tables of a status too large for one file

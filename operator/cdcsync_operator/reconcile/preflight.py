@@ -4,7 +4,7 @@ newest outcome.
 Why it is right: a preflight may wait for a server that does not answer, and the controller must
 not; what it finds is one value that replaces the last one whole. Definitions of recorded tables are
 kept beside it, so that a table that is gone from the source can still be named to a driver, which
-learns its fate from the log.
+learns its fate from the binlog.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class PodReporter:
         with self._lock:
             self._take(parts)
             if self._urgent or self._clock() - self._written_at >= PROGRESS_SECONDS:
-                self._write(patient="exit" in parts)
+                self._write(retry="exit" in parts)
 
     def _take(self, parts: ReportParts) -> None:
         number = self._head["number"] + 1
@@ -96,9 +96,9 @@ class PodReporter:
             self._entries[name] = before | entry | {"number": number}
             self._changed.add(name)
 
-    def _write(self, *, patient: bool) -> None:
+    def _write(self, *, retry: bool) -> None:
         """Tables first: a head whose number is known stands for all that came with it."""
-        attempts = 6 if patient else 1
+        attempts = 6 if retry else 1
         for attempt in range(attempts):
             try:
                 self._send()

@@ -3,7 +3,7 @@ its own (`session.spark_home`), and a class archive, which halves the time of it
 
 The JVM does the snapshot's and the stream's kinds of work once and writes down the classes that it
 loaded (application class data sharing). The archive lies in the Python environment, and its name
-holds the versions that it is good for; a JVM that finds it unfit starts without it. Source: Java SE
+holds the versions that it is good for; a JVM that does not match starts without it. Source: Java SE
 17, "Class Data Sharing".
 """
 

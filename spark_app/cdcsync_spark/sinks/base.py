@@ -390,6 +390,6 @@ def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
         raise fail(
             Reason.INTERNAL_ERROR,
             f"a commit that does not follow the target's state: {'; '.join(wrong)}",
-            remedy="report this with the log",
+            remedy="report this with the driver log",
             table=found.identity.table,
         )

@@ -29,10 +29,10 @@ from cdcsync_spark.run.context import Draining
 
 #: seconds without a single executor after which a run is given up: as long as a driver waits for a
 #: node
-PATIENCE = 300.0
+TIMEOUT = 300.0
 #: seconds for which the end of an executor may be why one is missing; an earlier one was replaced,
 #: and its pod is still there
-_RECENT = 3 * PATIENCE
+_RECENT = 3 * TIMEOUT
 _CHECK_SECONDS = 2.0
 #: a lost executor; and the only message where more failed than Spark allows
 #: (spark.executor.maxNumFailures), then or at its start
@@ -129,7 +129,7 @@ class Executors:
         waited = now - self._seen_at
         if waited and self.stopping.is_set():
             raise Draining
-        if waited > PATIENCE:
+        if waited > TIMEOUT:
             raise self._missing(waited)
 
     @contextmanager

@@ -78,6 +78,6 @@ def _content(found: Object) -> dict[str, Any]:
     compressed = base64.b64decode(found["binaryData"]["plan.json.gz"])
     try:
         content: dict[str, Any] = json.loads(gzip.decompress(compressed))
-    except gzip.BadGzipFile as e:  # an OSError that no time cures
+    except gzip.BadGzipFile as e:  # an OSError that no retry fixes
         raise ValueError(str(e)) from e
     return content

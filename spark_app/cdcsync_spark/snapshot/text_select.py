@@ -125,7 +125,7 @@ def _texts(column: Column, cells: Sequence[Cell], converted: Sequence[Cell] | No
         if value is None or text is None or b"?" in text or REPLACEMENT in value or value.encode() == text:
             continue
         raise DecodeError(
-            f"a text of {column.type.charset} that the server reads in another way",
+            f"a text of {column.type.charset} that the server reads differently",
             needed=f"the server's text, {text[:32].hex()}, where {value[:32].encode().hex()} was read",
             row=row,
         )

@@ -1,7 +1,7 @@
 """`python -m cdcsync_spark.verify FILE`: compares as the `VerifyConfig` in FILE says, and reports
 on standard output, line by line.
 
-Exit codes: 0 equal, 4 differences, 3 the user must act, 1 a retry may cure it (or what differs
+Exit codes: 0 equal, 4 differences, 3 the user must act, 1 a retry may fix it (or what differs
 could not be proven). An error that concerns all tables is the last line of standard error, as a
 `CdcError` in JSON.
 """

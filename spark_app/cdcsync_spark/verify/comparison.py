@@ -155,7 +155,7 @@ class Comparison:
             replica_id(metadata.namespace, f"{metadata.name}/verify/{os.getpid()}"),
             Path(self.config.scratch_dir),
             self.resource.spec.snapshot.max_split_seconds,
-            self.config.patience,
+            self.config.timeout,
             lambda name, step: self.report(Progress(name, step)),
         )
 

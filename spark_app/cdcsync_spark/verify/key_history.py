@@ -172,7 +172,7 @@ class BinlogSearch:
         return fail(
             Reason.SOURCE_UNREACHABLE,
             f"the binlog from {start} to {place} was not read within {self.timeout:.0f} s",
-            needed="a target that is not far behind, or more patience",
+            needed="a target that is not far behind, or a longer timeout",
             remedy="let the sync catch up and verify again, or give a longer --wait",
         )
 

@@ -38,8 +38,8 @@ def test_tables_that_come_and_go_by_themselves_are_posted_once() -> None:
     flowing = TableStatus(name="s.a", phase=TablePhase.STREAMING)
     before = BEFORE.with_(observed_generation=1, table_status=(flowing,))
     gone = TableStatus(name="s.a", phase=TablePhase.UNASSIGNED, reason="NoSuchTable", message="s.a: dropped")
-    unfit = TableStatus(name="s.b", phase=TablePhase.UNASSIGNED, reason="NoPrimaryKey", message="s.b: no key")
-    after = before.with_(table_status=(gone, unfit, TableStatus(name="s.c"), TableStatus(name="s.d")))
+    keyless = TableStatus(name="s.b", phase=TablePhase.UNASSIGNED, reason="NoPrimaryKey", message="s.b: no key")
+    after = before.with_(table_status=(gone, keyless, TableStatus(name="s.c"), TableStatus(name="s.d")))
     assert list(events_between(before, after)) == [
         ("Normal", "TablesAdded", "new tables match and are read while the stream goes on: s.c, s.d"),
         ("Warning", "TablesNotCaptured", "s.a: dropped\ns.b: no key"),

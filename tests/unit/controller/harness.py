@@ -54,7 +54,7 @@ def place(offset: int) -> dict[str, Any]:
 
 @dataclass
 class ControllerHarness:
-    """`tables` exist on the source; `preflights` are handed out in turn, the last one for ever."""
+    """`tables` exist on the source; `preflights` are handed out in turn, the last one forever."""
 
     tables: tuple[str, ...] = ("shop.a", "shop.b")
     resource: CdcSync = field(default_factory=resource)

@@ -3,7 +3,7 @@ say what those would say.
 
 Where each says and does what: `stream` and `applier` for a stream and a catch-up, `snapshot`,
 `snapshot.table` and `snapshot.progress` for a snapshot, `run.pod_report` and `cluster.runs` for how
-it reaches the operator. Offsets in the log are numbers of its transactions.
+it reaches the operator. Offsets in the binlog are numbers of its transactions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHANGED = Reason.SCHEMA_CHANGE_REFUSED.value
 @dataclass
 class Target:
     """What the newest commit of a table, or of the place beside it, carries; offsets are numbers of
-    the log's transactions."""
+    the binlog's transactions."""
 
     generation: int
     epoch: int
@@ -67,8 +67,8 @@ class Ended(Exception):
 
 @dataclass
 class Lake:
-    """The log and the targets, those beside a table under its name and generation. The log begins
-    with its header's four bytes.
+    """The binlog and the targets, those beside a table under its name and generation. The binlog
+    begins with its header's four bytes.
 
     `absent` are the tables that the source does not have; `recorded` the definitions that the last
     preflight has found, as numbers.
@@ -104,14 +104,14 @@ class Lake:
 
 @dataclass
 class Held:
-    """A table in a run: what the run knows of its target, and how it stands. `said` is what was
-    told of it last."""
+    """A table in a run: what the run knows of its target, and how it stands. `reported` is what was
+    reported of it last."""
 
     known: Target
     published: bool = True
     stop: str = ""
     released: bool = False
-    said: tuple[Any, ...] = ()
+    reported: tuple[Any, ...] = ()
 
     @property
     def flowing(self) -> bool:
@@ -120,7 +120,7 @@ class Held:
 
 @dataclass
 class Driver(ABC):
-    """A run. `exit` is its last word, `ended` whether it is gone; `heard` is how many of its
+    """A run. `exit` is its exit report, `ended` whether it is gone; `received` is how many of its
     reports have arrived, and when."""
 
     lake: Lake
@@ -136,8 +136,8 @@ class Driver(ABC):
     held: dict[str, Held] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     reports: list[dict[str, Any]] = field(default_factory=list)
-    heard: int = 0
-    heard_at: float | None = None
+    received: int = 0
+    received_at: float | None = None
     epoch: int = 0
 
     @property
@@ -177,7 +177,7 @@ class Driver(ABC):
         a = self.action
         ended = self._unasked() if self.ended else None
         state = RunState.ENDED if self.ended else RunState.DRAINING if self.stopping else RunState.RUNNING
-        flows = [parts["flow"] for parts in self.reports[: self.heard] if "flow" in parts]
+        flows = [parts["flow"] for parts in self.reports[: self.received] if "flow" in parts]
         flow = Flow.from_dict(flows[-1]) if flows else None
         return ObservedRun(
             a.kind,
@@ -187,28 +187,28 @@ class Driver(ABC):
             state,
             self.started_at,
             self.stop_asked,
-            self.heard_at,
+            self.received_at,
             ended,
             flow=flow,
-            appeared=max((parts.get("appeared", 0) for parts in self.reports[: self.heard]), default=0),
+            appeared=max((parts.get("appeared", 0) for parts in self.reports[: self.received]), default=0),
         )
 
     def _unasked(self) -> Exit | None:
-        """As `cluster.runs` sees a driver that drained and that nobody had asked to."""
+        """As `cluster.runs` sees a driver that drained without being asked to."""
         drained = self.evicted and not self.stop_asked and self.exit is not None and self.exit.code == ExitCode.DONE
         if drained and self.action.kind is CATCH_UP:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "drained")
         return self.exit
 
-    def news(self, since: int) -> Report | None:
+    def report_since(self, since: int) -> Report | None:
         """What has arrived after report number `since`, as `run.pod_report` keeps it: of each table
         the newest entry."""
-        if self.heard <= since:
+        if self.received <= since:
             return None
         head: dict[str, Any] = {}
         entries: dict[str, dict[str, Any]] = {}
         numbers: dict[str, int] = {}
-        for number, parts in enumerate(self.reports[: self.heard], 1):
+        for number, parts in enumerate(self.reports[: self.received], 1):
             head |= {k: v for k, v in parts.items() if k != "tables"}
             for entry in parts.get("tables", []):
                 entries[entry["name"]] = entries.get(entry["name"], {}) | entry
@@ -258,7 +258,7 @@ class Reader(Driver):
         return held.known.position
 
     def _applied(self) -> bool:
-        """Whether there is more to do after a batch up to the end of the log."""
+        """Whether there is more to do after a batch up to the end of the binlog."""
         if self.kicked:
             raise Ended(ExitCode.RETRY, Reason.SOURCE_UNREACHABLE.value)
         goal = self.lake.end
@@ -342,8 +342,8 @@ class Reader(Driver):
             if held.released:
                 continue
             phase = self._phase(held)
-            if everything or held.said != (phase, held.known.number):
-                held.said = (phase, held.known.number)
+            if everything or held.reported != (phase, held.known.number):
+                held.reported = (phase, held.known.number)
                 entries.append(entry_of(name, phase, held.known, held.stop))
         flow = Flow(heard=heard, silence=0.0 if heard else None).to_dict()
         position = place(self.reader) | {"timestamp": ""}

@@ -33,7 +33,7 @@ def flowing() -> ControllerHarness:
 
 
 def reading_again() -> ControllerHarness:
-    """A snapshot of shop.b beside the stream that has not said anything yet."""
+    """A snapshot of shop.b beside the stream, without a report yet."""
     world = flowing()
     world.change(resnapshot=AGAIN)
     world.steps()
@@ -171,7 +171,7 @@ def test_how_a_drained_run_of_an_older_spec_ended_fails_no_newer_one() -> None:
     ],
 )
 def test_any_change_tries_a_table_again_that_failed_in_the_stream_and_really(spec: dict[str, Any]) -> None:
-    """The live stream leaves it out for ever, so another one takes its place; until then the reason
+    """The live stream leaves it out forever, so another one takes its place; until then the reason
     stands."""
     world = flowing()
     first = world.live(STREAM).id
@@ -269,16 +269,17 @@ def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
 # ---- an entry of spec.resnapshot that is removed
 
 
-@pytest.mark.parametrize("said", [(), ({"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None},)])
-def test_a_nonce_that_is_taken_back_while_its_table_is_read_leaves_no_table_out(said: tuple[Any, ...]) -> None:
-    """The table had failed in the stream, which does not capture it, and had said so long ago."""
+@pytest.mark.parametrize("reported", [(), ({"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None},)])
+def test_a_nonce_that_is_taken_back_while_its_table_is_read_leaves_no_table_out(reported: tuple[Any, ...]) -> None:
+    """The table had failed in the stream, which does not capture it, and that was reported long
+    ago."""
     world = flowing()
     first = world.live(STREAM).id
     world.say(STREAM, tables=[FAILED])
     world.steps()
     world.change(resnapshot=AGAIN)
     world.steps()
-    world.say(SNAPSHOT, tables=list(said))
+    world.say(SNAPSHOT, tables=list(reported))
     world.steps()
     world.change(resnapshot=[])
     world.steps()
@@ -315,7 +316,7 @@ def test_a_table_that_flows_gets_no_second_writer_when_its_nonce_is_taken_back()
     world.end(STREAM)
     world.steps()
     world.steps()
-    assert world.kinds() == {"stream"}, "nor when the stream is made anew"
+    assert world.kinds() == {"stream"}, "nor when the stream is made again"
 
 
 def test_a_nonce_that_is_taken_back_while_its_table_catches_up_is_handed_over_all_the_same() -> None:

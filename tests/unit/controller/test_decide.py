@@ -146,12 +146,12 @@ def test_a_cured_source_goes_on_by_itself() -> None:
 
 def test_an_unreachable_source_is_tried_again_with_growing_pauses() -> None:
     world = ControllerHarness(errors=(fail(Reason.SOURCE_UNREACHABLE, "connection refused"),))
-    looks = []
+    passes = []
     for _ in range(200):
         before = len(world.log)
         world.step(1)
-        looks += [world.now] * len(world.log[before:])
-    pauses = [round(b - a) for a, b in itertools.pairwise(looks)]
+        passes += [world.now] * len(world.log[before:])
+    pauses = [round(b - a) for a, b in itertools.pairwise(passes)]
     assert pauses[:4] == sorted(pauses[:4])
     assert pauses[0] < 10 < pauses[3]
     assert world.status.phase is Phase.PENDING
@@ -189,7 +189,7 @@ def test_a_sync_whose_tables_all_failed_has_failed() -> None:
 
 
 def test_a_sync_whose_tables_all_failed_is_not_judged_before_a_change_is_taken_in() -> None:
-    """Who runs it with an edited manifest would be told of the old failure."""
+    """A run with an edited manifest would report the old failure."""
     world = ControllerHarness(tables=("shop.a",))
     world.to_streaming()
     world.say(STREAM, tables=[{"name": "shop.a", "phase": "Failed", "reason": "PositionLost", "message": "reset"}])
@@ -361,9 +361,9 @@ def test_a_transient_end_backs_off_and_a_stable_run_is_forgiven() -> None:
 def test_a_driver_that_vanished_is_a_transient_failure() -> None:
     world = ControllerHarness()
     world.to_streaming()
-    heard = world.status.runs.stream
-    assert heard is not None
-    world.status = world.status.with_(runs=Runs(stream=heard.model_copy(update={"report": 7})))
+    accepted = world.status.runs.stream
+    assert accepted is not None
+    world.status = world.status.with_(runs=Runs(stream=accepted.model_copy(update={"report": 7})))
     world.runs.clear()
     world.step()
     assert world.status.restarts.reason == "DriverLost"
@@ -390,7 +390,7 @@ def test_a_run_that_was_named_and_never_made_is_begun_anew(kind: RunKind) -> Non
 
 
 def _asked(world: ControllerHarness, seconds: int) -> int:
-    """How often the source is looked at in that time."""
+    """How many preflights there are in that time."""
     before = len([a for a in world.log if isinstance(a, RunPreflight)])
     for _ in range(seconds):
         world.step(1)
@@ -410,7 +410,7 @@ def test_a_source_that_refuses_the_operator_while_a_stream_flows_is_asked_twice_
 
 
 def test_a_source_that_was_unfit_and_is_away_is_tried_again_as_any_that_is_away() -> None:
-    """As a server is that restarts for its cure: what is retried is not called failed, nor
+    """As a server is that restarts to be fixed: what is retried is not called failed, nor
     stalled."""
     world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     world.steps()
@@ -514,7 +514,7 @@ def test_a_missing_secret_is_named_and_nothing_starts() -> None:
 
 
 def test_a_secret_that_goes_missing_stops_nothing() -> None:
-    """Pods that live have it mounted; whoever deletes and makes it again would stop the data."""
+    """Pods that live have it mounted; to delete and make it again would stop the data."""
     from cdcsync_operator.decision.decide import decide
     from cdcsync_operator.decision.observed import Observed
 
@@ -544,7 +544,7 @@ def test_a_driver_with_an_old_password_gets_a_successor_and_one_with_a_wrong_one
 
 
 def _lose_rights(world: ControllerHarness) -> None:
-    """The next look at the source is due, and misses what the driver missed."""
+    """The next preflight is due, and misses what the driver missed."""
     world.errors = (fail(Reason.PRIVILEGE_MISSING, "no REPLICATION SLAVE"),)
     world.end(STREAM, 3, "PrivilegeMissing", "you need the REPLICATION SLAVE privilege")
     world.preflight = None

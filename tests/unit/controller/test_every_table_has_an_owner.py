@@ -25,9 +25,9 @@ def flowing(*tables: str, **spec: Any) -> ControllerHarness:
     return world
 
 
-def idle(world: ControllerHarness, looks: int = 50) -> None:
-    """The stream's reader goes on, and there is no news of any table."""
-    for _ in range(looks):
+def idle(world: ControllerHarness, passes: int = 50) -> None:
+    """The stream's reader goes on, and nothing is reported of any table."""
+    for _ in range(passes):
         if "stream" in world.kinds():
             world.say(STREAM, position=place(900) | {"timestamp": utc(world.now)}, lag_seconds=0.1)
         world.step(10)
@@ -104,14 +104,14 @@ def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_bac
     assert table(world).phase is TablePhase.CATCHING_UP
 
 
-@pytest.mark.parametrize("said", ["the table", "the run"])
-def test_content_that_was_never_published_is_not_taken_for_the_tables(said: str) -> None:
-    """All is staged, the log does not lead on from it, and the nonce is taken back: the target
+@pytest.mark.parametrize("reported_by", ["the table", "the run"])
+def test_content_that_was_never_published_is_not_taken_for_the_tables(reported_by: str) -> None:
+    """All is staged, the binlog does not lead on from it, and the nonce is taken back: the target
     still has its old content."""
     world = reading_again()
     staged = {"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "finished": WHOLE, "position": place(400)}
     world.say(SNAPSHOT, tables=[staged])
-    if said == "the table":
+    if reported_by == "the table":
         world.say(SNAPSHOT, tables=[staged | {"phase": "Failed", "reason": "PositionLost", "message": "purged"}])
     world.end(SNAPSHOT, 3, "PositionLost", "purged")
     world.steps()
@@ -210,11 +210,11 @@ def test_a_run_that_a_lost_status_does_not_name_cannot_outdo_those_that_follow()
     assert world.live(SNAPSHOT).number > before.number
 
 
-# ---- a source that is cured
+# ---- a source that is fixed
 
 
 def test_a_change_is_tried_when_the_source_is_cured_however_often_it_had_failed_before() -> None:
-    """The user said that nothing is tried again, and then asked for it."""
+    """The user wanted that nothing is tried again, and then asked for it."""
     world = flowing(autoRestart={"enabled": False})
     world.end(STREAM, 1, "OutOfMemory", "killed")
     world.steps()

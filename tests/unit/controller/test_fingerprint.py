@@ -1,6 +1,6 @@
 """What a change of each field does to what runs: the table of docs/operator.md, field by field.
 
-A field that is added to the spec has no row here and fails the first test: somebody must say what
+A field that is added to the spec has no row here and fails the first test: it must be decided what
 its change does.
 """
 

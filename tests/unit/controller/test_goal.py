@@ -53,8 +53,8 @@ def test_caught_up(parts: dict[str, Any], code: ExitCode | None) -> None:
 
 @pytest.mark.parametrize(("run", "reader", "code"), [("t-2", 500, DONE), ("t-2", 499, None), ("c-3", 500, None)])
 def test_an_idle_table_is_where_the_reader_of_its_stream_is(run: str, reader: int, code: ExitCode | None) -> None:
-    """Rule R5: not where the reader of another run is, as of a table that is read again beside the
-    stream."""
+    """Rule R5: not where the reader of another run is, as of a table that is resnapshotted beside
+    the stream."""
     found = status(offset=100)
     tables = [t.model_copy(update={"run": run}) for t in found.table_status]
     place = StatusPosition(file="b.000001", offset=reader, gtid_set="", timestamp="")
@@ -62,13 +62,13 @@ def test_an_idle_table_is_where_the_reader_of_its_stream_is(run: str, reader: in
     assert verdict(Until.CAUGHT_UP, progress(status=found)) == code
 
 
-def test_a_source_that_is_unfit_ends_the_command() -> None:
-    """The sync would wait for its cure."""
-    unfit = with_condition(
+def test_a_source_that_is_not_ready_ends_the_command() -> None:
+    """The sync would wait until it is fixed."""
+    not_ready = with_condition(
         status(Phase.PENDING, reason="BinlogDisabled"), "SourceReady", False, "BinlogDisabled", "", 0
     )
     for until in Until:
-        assert verdict(until, progress(status=unfit)) is ACT
+        assert verdict(until, progress(status=not_ready)) is ACT
     away = with_condition(status(Phase.PENDING), "SourceReady", False, "SourceUnreachable", "", 0)
     assert verdict(Until.FOREVER, progress(status=away)) is None
 

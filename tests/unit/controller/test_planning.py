@@ -70,7 +70,7 @@ def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, mo
 
 
 def test_a_planner_that_fails_in_any_way_says_so(tmp_path: Path) -> None:
-    """Its driver would wait for the rest for ever."""
+    """Its driver would wait for the rest forever."""
 
     def fail_late(_: Capture, start: Bound) -> Iterator[Split]:
         yield from itertools.islice(splits(2500, start), 1500)

@@ -51,8 +51,8 @@ def test_a_clusters_floor_holds_whatever_a_resource_asks_for() -> None:
     policy = floored(asked, 5.0).spec.auto_restart
     assert [delay(policy, n) for n in range(1, 5)] == [5.0, 5.0, 5.0, 5.0]
     assert policy.max_restarts == 3
-    patient = resource(autoRestart={"backoff": {"initial": "7s", "max": "20s"}})
-    assert floored(patient, 5.0) == patient
+    slow = resource(autoRestart={"backoff": {"initial": "7s", "max": "20s"}})
+    assert floored(slow, 5.0) == slow
     assert floored(asked, 0.0) == asked
 
 

@@ -1,4 +1,4 @@
-"""Secrets' files live as long as their user, and what a killed one left is found, whoever else
+"""Secrets' files live as long as their user, and what a killed one left is found, whatever else
 makes and removes folders just then."""
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def test_what_only_the_driver_can_check_is_not_claimed(tmp_path: Path) -> None:
 
 
 def test_the_operators_own_identity_is_never_used(tmp_path: Path) -> None:
-    """A client without keys looks for those of its machine: the operator's."""
+    """A client without keys takes those of its machine: the operator's."""
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "AWS_REGION").write_text("eu-central-1")
     delta = {"path": "s3://lake/x", "credentialsSecretRef": {"name": "lake"}}

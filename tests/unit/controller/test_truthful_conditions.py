@@ -56,7 +56,7 @@ def test_a_table_that_stopped_after_it_was_read_is_read() -> None:
 
 
 def test_content_that_was_staged_and_not_published_is_not_read() -> None:
-    """All of it is beside the table, and the log does not lead on from it any more."""
+    """All of it is staged, and the binlog does not lead on from it any more."""
     world = ControllerHarness()
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
@@ -76,7 +76,7 @@ def test_content_that_was_staged_and_not_published_is_not_read() -> None:
 def test_after_a_reset_no_table_is_called_streaming() -> None:
     world = ControllerHarness()
     world.to_streaming()
-    world.end(STREAM, 3, "PositionLost", "the log was reset; remedy: resnapshot")
+    world.end(STREAM, 3, "PositionLost", "the binlog was reset; remedy: resnapshot")
     world.steps()
     assert world.kinds() == set()
     assert world.status.phase is Phase.FAILED
@@ -88,7 +88,7 @@ def test_after_a_reset_no_table_is_called_streaming() -> None:
 def test_a_failed_sync_goes_on_with_its_tables_when_it_is_asked_to() -> None:
     world = ControllerHarness()
     world.to_streaming()
-    world.end(STREAM, 3, "PositionLost", "the log was reset; remedy: resnapshot")
+    world.end(STREAM, 3, "PositionLost", "the binlog was reset; remedy: resnapshot")
     world.steps()
     world.change(restartNonce=1)
     world.steps()
@@ -222,7 +222,7 @@ def test_what_a_change_does_not_concern_stays_ready() -> None:
 
 
 def test_what_a_preflight_finds_is_retried_and_not_called_failed() -> None:
-    """It goes on by itself once it is cured; a new controller does not forget what stalls it before
+    """It goes on by itself once it is fixed; a new controller does not forget what stalls it before
     it has checked."""
     world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),))
     for _ in range(100):

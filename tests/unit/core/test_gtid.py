@@ -59,7 +59,7 @@ def test_a_servers_text_is_read_and_printed_in_one_form(text: str, canonical: st
 )
 def test_what_is_no_gtid_set_is_refused(text: str) -> None:
     """A MariaDB position or a cut text must not pass for an empty set: then everything would be
-    read again, or nothing."""
+    reread, or nothing."""
     with pytest.raises(ValueError, match="not a"):
         GtidSet.parse(text)
 

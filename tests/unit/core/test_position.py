@@ -21,7 +21,7 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def test_file_one_million_comes_after_file_999999() -> None:
-    """Ordered as text, a reader would go back a million files, or skip the rest of the log."""
+    """Ordered as text, a reader would go back a million files, or skip the rest of the binlog."""
     earlier, later = LogOffset("binlog.999999", 1 << 30), LogOffset("binlog.1000000", 4)
     assert later.covers(earlier)
     assert not earlier.covers(later)
@@ -48,7 +48,7 @@ def test_a_place_covers_the_transaction_that_ends_there() -> None:
 
 
 def test_gtid_membership_counts_and_offsets_do_not() -> None:
-    """Rule R5: a transaction may come late in the log, or long before the place where a reader
+    """Rule R5: a transaction may come late in the binlog, or long before the place where a reader
     stands."""
     position = GtidPosition(GtidSet.parse(f"{UUID}:1-10:12"), LogOffset("binlog.000009", 4))
     end = LogOffset("binlog.000001", 4)
@@ -57,7 +57,7 @@ def test_gtid_membership_counts_and_offsets_do_not() -> None:
 
 
 def test_a_transaction_without_gtid_in_a_log_with_gtids_needs_the_user() -> None:
-    """It cannot be said whether the table has it; guessing would lose or double it."""
+    """Whether the table has it is not known; guessing would lose or double it."""
     with pytest.raises(PermanentError) as caught:
         GtidPosition(GtidSet()).covers(TransactionId(LogOffset("binlog.000001", 400)))
     assert caught.value.reason is Reason.POSITION_LOST

@@ -1,4 +1,4 @@
-"""What controller and driver tell each other survives the way as JSON, and holds no secret."""
+"""What controller and driver send each other survives the way as JSON, and holds no secret."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_what_is_no_type_is_refused(declared: str) -> None:
 
 @pytest.mark.parametrize("declared", ["xmltype", "year(2)"])
 def test_a_type_that_is_not_mapped_needs_the_user(declared: str) -> None:
-    """It is never guessed; MariaDB's YEAR(2) is 24 in a SELECT and 2024 in the log."""
+    """It is never guessed; MariaDB's YEAR(2) is 24 in a SELECT and 2024 in the binlog."""
     with pytest.raises(PermanentError) as caught:
         arrow_type(SourceType.parse(declared))
     assert caught.value.reason is Reason.TYPE_UNSUPPORTED

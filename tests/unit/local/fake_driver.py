@@ -69,7 +69,7 @@ class Driver:
         if self.order == "mute":
             return 0
         if self.order == "permanent":
-            return self.end(3, "PositionLost", "found the log purged; needed it; remedy: read it again")
+            return self.end(3, "PositionLost", "found the binlog purged; needed it; remedy: resnapshot")
         if self.order == "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return self.snapshot() if self.config.kind is RunKind.SNAPSHOT else self.stream()

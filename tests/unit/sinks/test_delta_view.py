@@ -1,4 +1,4 @@
-"""A table as its log tells it, and the statistics of a file whose rows are deleted."""
+"""A table as its Delta log has it, and the statistics of a file whose rows are deleted."""
 
 from __future__ import annotations
 

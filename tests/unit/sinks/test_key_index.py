@@ -1,5 +1,5 @@
-"""The key index: every live key is found, no other row ever is, whatever the hash does (R8: the log
-alone decides)."""
+"""The key index: every live key is found, no other row ever is, whatever the hash does (R8: the
+Delta log alone decides)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_short_composite_keys_are_exact_and_ordered() -> None:
 
 @pytest.mark.parametrize("declared", HASHED)
 def test_a_keys_hash_is_its_own_whatever_batch_it_is_in(declared: str) -> None:
-    """A hash that looked at its neighbours would find a key in one batch and not in another."""
+    """A hash that depended on its neighbours would find a key in one batch and not in another."""
     table, values = one_key(declared), HASHED[declared]
     together = codes_of(table, [(v,) for v in values])
     alone = [codes_of(table, [(v,)])[0] for v in values]
@@ -109,7 +109,7 @@ class World:
         self.index = KeyIndex(table, folder, seed=7)
 
     def put(self, keys: list[Row]) -> None:
-        """A batch: the keys' rows of before are deleted, a new file has them."""
+        """A batch: the keys' previous rows are deleted, a new file has them."""
         for path, rows in self.index.locate(keys_of(self.table, keys)).items():
             self.deleted[path] = self.deleted[path] | BitMap(rows.tolist())
             self.index.delete(path, f"{len(self.deleted[path])}", self.deleted[path])
@@ -180,8 +180,8 @@ def test_the_index_finds_the_live_row_of_each_key(
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
-    """A file that went, a file that came, deletions that grew, shrank or came back: the next look
-    sees the log's truth."""
+    """A file that went, a file that came, deletions that grew, shrank or came back: the next sync
+    sees the Delta log's truth."""
     table, key = TABLES[kind]
     world = World(table, tmp_path)
     for start in range(0, 40, 10):
@@ -201,7 +201,7 @@ def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
 def test_a_file_is_known_with_its_keys_or_not_at_all(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scratch space was full: the next look reads the file again, and no key in it is taken for a
+    """Scratch space was full: the next sync reads the file again, and no key in it is taken for a
     new one."""
     table, key = TABLES[kind]
     world = World(table, tmp_path)

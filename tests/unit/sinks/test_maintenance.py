@@ -1,5 +1,5 @@
-"""Upkeep of a table: what it costs is added up, as reports carry it; a step that fails rests and
-holds up no other."""
+"""Maintenance of a table: what it costs is added up, as reports carry it; a step that fails rests
+and holds up no other."""
 
 from __future__ import annotations
 

@@ -132,10 +132,10 @@ def test_a_missing_secret_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_stores_errors_say_what_to_do(error: Exception, reason: Reason, word: str) -> None:
-    told = open_store("/lake").error(error, "shop.orders", "staging rows")
-    assert told.reason is reason
-    assert word in told.remedy
-    assert told.table == "shop.orders"
+    reported = open_store("/lake").error(error, "shop.orders", "staging rows")
+    assert reported.reason is reason
+    assert word in reported.remedy
+    assert reported.table == "shop.orders"
 
 
 def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
 def test_a_link_that_was_made_and_whose_answer_was_lost(
     there: bytes, ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network file system asks again and is told that the name is taken: then the content
+    """A network file system asks again and the name is taken: then the content
     decides."""
 
     def lost(_: Path, target: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_store_that_denies_is_told_from_one_that_is_gone(
     with (
         served_by(_Closed, tmp_path) as store,
         pytest.raises(CdcError) as denied,
-        store.translating_errors("shop.orders", "upkeep"),
+        store.translating_errors("shop.orders", "maintenance"),
     ):
         ask(store, "t")
     assert denied.value.reason is Reason.PRIVILEGE_MISSING

@@ -12,7 +12,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.failures import for_account, map_error
 
 
-def _mapped(code: int, text: str = "said the server") -> CdcError:
+def _mapped(code: int, text: str = "as the server has it") -> CdcError:
     return map_error(pymysql.err.OperationalError(code, text), "reading d.t")
 
 
@@ -51,7 +51,7 @@ def _mapped(code: int, text: str = "said the server") -> CdcError:
 def test_reasons(code: int, reason: Reason) -> None:
     error = _mapped(code)
     assert error.reason is reason
-    assert error.found == f'reading d.t: "said the server" ({code})'
+    assert error.found == f'reading d.t: "as the server has it" ({code})'
 
 
 def test_what_is_already_ours_stays() -> None:

@@ -1,4 +1,4 @@
-"""Digests tell every difference that a table can hold, and no difference that it cannot."""
+"""Digests show every difference that a table can hold, and no difference that it cannot."""
 
 from __future__ import annotations
 

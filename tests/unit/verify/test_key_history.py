@@ -1,4 +1,4 @@
-"""What the log says of a key decides whether rows that differ are right all the same."""
+"""What the binlog says of a key decides whether rows that differ are right all the same."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ WALK = [
     (0, BEFORE, 1, "a"),
     (0, AFTER, 1, "b"),
     (1, BEFORE, 1, "b"),
-    (1, AFTER, 1, "seen by nobody"),
-    (1, BEFORE, 1, "seen by nobody"),
+    (1, AFTER, 1, "never seen"),
+    (1, BEFORE, 1, "never seen"),
     (1, AFTER, 1, "c"),
     (2, DELETE, 1, "c"),
     (3, INSERT, 1, "d"),
@@ -81,16 +81,14 @@ def test_a_target_must_have_what_its_last_covered_transaction_left(
     tmp_path: Path, target_at: int, expected: str | None
 ) -> None:
     (known,) = history(tmp_path, target_at, WALK).histories.values()
-    for value in ("a", "b", "c", "d", None, "seen by nobody"):
+    for value in ("a", "b", "c", "d", None, "never seen"):
         assert explained(rows("a"), rows(value), known) is (value == expected)
 
 
 def test_a_source_may_have_what_a_transaction_left_and_nothing_else(tmp_path: Path) -> None:
     (known,) = history(tmp_path, 50, WALK).histories.values()
-    seen = {
-        value: explained(rows(value), rows("a"), known) for value in ("a", "b", "c", "d", None, "seen by nobody", "x")
-    }
-    assert seen == {"a": True, "b": True, "c": True, "d": True, None: True, "seen by nobody": False, "x": False}
+    seen = {value: explained(rows(value), rows("a"), known) for value in ("a", "b", "c", "d", None, "never seen", "x")}
+    assert seen == {"a": True, "b": True, "c": True, "d": True, None: True, "never seen": False, "x": False}
 
 
 def test_an_update_is_no_moment_without_the_row(tmp_path: Path) -> None:

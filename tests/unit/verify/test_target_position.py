@@ -44,7 +44,7 @@ RUNNING = Status(runs=Runs(stream=RunRef(id="t-2", epoch=2)), position=at(300).t
         ({}, 300),
         ({"run": "c-3"}, 200),
         ({"phase": TablePhase.FAILED}, 100),
-        # it was read again since
+        # it was resnapshotted since
         ({"nonce": 0, "generation": 0}, 100),
     ],
 )

@@ -1,5 +1,5 @@
-"""Commits to a Delta table as compare-and-set (rule R8), by native commits: entries of our own in
-its Delta log.
+"""Commits to a Delta table as compare-and-set (rule R8), by native commits: entries that we write
+in its Delta log.
 
 A commit brings its view of the table to the newest version, reads our newest state there, lets the
 caller decide, and writes the next entry only if that version has none yet: rows, state and

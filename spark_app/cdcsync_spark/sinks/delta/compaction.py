@@ -37,7 +37,7 @@ from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 @dataclass(frozen=True)
 class Compaction:
-    """Live rows of `paths` (as the log writes them), up to `rows` of each."""
+    """Live rows of `paths` (as the Delta log writes them), up to `rows` of each."""
 
     paths: tuple[str, ...]
     rows: int

@@ -52,7 +52,7 @@ _SETTINGS = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.autoCompact.enabled": "false",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # whatever the resource's sparkConf says: a file that cannot be read must not become fewer rows,
+    # whatever the resource's sparkConf sets: a file that cannot be read must not become fewer rows,
     # and rows are counted by statistics
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -196,8 +196,8 @@ def _staged(session: SparkSession, root: Path, target: TargetSchema, files: tupl
 
 
 def spark_error(text: str, table: str) -> CdcError:
-    """What Delta and the analyser say by name is about the table; all else (memory, disk) a retry
-    may cure. The values of a row that breaks a rule are left out."""
+    """What Delta and the analyser name is about the table; all else (memory, disk) a retry
+    may fix. The values of a row that breaks a rule are left out."""
     flat = _VALUES.split(" ".join(text.split()))[0]
     named = _NAMED.search(flat)
     if named is None:

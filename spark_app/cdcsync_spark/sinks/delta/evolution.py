@@ -120,7 +120,7 @@ def write_emptied(view: TableView, now: int) -> Batch:
 
 
 def not_native(state: TableState, reason: str) -> CdcError:
-    """`reason` keeps entries of our own out of the table."""
+    """`reason` rules native commits out."""
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"a change of the definition, and {reason}",

@@ -1,4 +1,4 @@
-"""Whether we may write entries of our own into a Delta table's log, and the protocol of the tables
+"""Whether native commits may be written into a Delta table's log, and the protocol of the tables
 that we make. Pure.
 
 An entry of ours is only right while we know all that the table's protocol asks of a writer. Each
@@ -22,13 +22,13 @@ CONSTRAINT = "delta.constraints."
 #: writer feature -> why an entry of ours honours it
 KNOWN = {
     VECTORS: "our entries are made of them",
-    "appendOnly": "only with delta.appendOnly=true, which is looked at",
-    "invariants": "only with invariants in the schema, which is looked at",
-    "checkConstraints": "only with delta.constraints.*, which are looked at",
-    "columnMapping": "only with a mapping mode, which is looked at",
-    "changeDataFeed": "only with delta.enableChangeDataFeed=true, which is looked at",
-    "generatedColumns": "only with expressions in the schema, which are looked at",
-    "identityColumns": "only with identities in the schema, which are looked at",
+    "appendOnly": "only with delta.appendOnly=true, which is checked",
+    "invariants": "only with invariants in the schema, which is checked",
+    "checkConstraints": "only with delta.constraints.*, which are checked",
+    "columnMapping": "only with a mapping mode, which is checked",
+    "changeDataFeed": "only with delta.enableChangeDataFeed=true, which is checked",
+    "generatedColumns": "only with expressions in the schema, which are checked",
+    "identityColumns": "only with identities in the schema, which are checked",
     TIMESTAMP_NTZ: "a type of columns: Parquet files hold it as they hold others",
     "variantType": "a type of columns that our tables do not have; delta-rs adds it to tables that it alters",
     "vacuumProtocolCheck": "about VACUUM, which is not ours",
@@ -74,8 +74,8 @@ def deletion_vectors_unavailable(view: TableView) -> str:
 
 def unreadable_files_reason(view: TableView) -> str:
     """Why readers would misread a file that we staged, as a phrase; empty where they would not.
-    They take a partition column's value from the log, and look for other columns by the names, or
-    numbers, of a mapping."""
+    They take a partition column's value from the Delta log, and look for other columns by the
+    names, or numbers, of a mapping."""
     if view.partitions:
         return "the table is partitioned"
     mode = view.properties.get(_MAPPING, "none")
@@ -94,7 +94,7 @@ def hidden_columns(view: TableView) -> set[str]:
 
 
 def not_null_columns(view: TableView) -> list[str]:
-    """Columns of which readers believe that they hold no NULL; an entry of ours would not look."""
+    """Columns of which readers believe that they hold no NULL; a native commit checks no values."""
     return [name for name, field in view.fields.items() if not field.get("nullable", True)]
 
 

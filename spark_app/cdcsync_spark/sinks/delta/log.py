@@ -3,7 +3,7 @@
 Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never
 changes, so the state as of a version is found by reading entries downwards from it until one is
 ours: nearly always the first. Entries of other programs (OPTIMIZE, compaction, VACUUM) have no
-state and change no row's value, so they are looked past. Files are read here directly and not
+state and change no row's value, so they are skipped. Files are read here directly and not
 through delta-rs' `history()`, which mixes in commits newer than the handle.
 
 Entries are kept as long as they are needed: the table is made with
@@ -57,7 +57,7 @@ def entry_name(version: int) -> str:
 
 
 class TornFile(PermanentError):
-    """A file of the log that cannot be parsed."""
+    """A file of the Delta log that cannot be parsed."""
 
 
 @contextmanager
@@ -91,7 +91,7 @@ class Log:
     linked: Callable[[str], bool] = lambda _: False
 
     def names(self) -> list[str]:
-        """The files in the log; none where there is no log."""
+        """The files in the Delta log; none where there is no log."""
         return list(self.listed(f"{self.folder}/_delta_log"))
 
     def entry(self, version: int) -> str | None:

@@ -7,7 +7,7 @@ ends deleted is not inserted. `streamed_exec=False` lets delta-rs skip files who
 outside the batch's; bounds are never narrow (see `statistics`).
 
 A table that holds a key of the batch twice, which only a foreign writer can have done, is stopped
-before: afterwards the state would say that the batch is in. The counts must add up as well: each
+before: afterwards the state would claim that the batch is in. The counts must add up as well: each
 upsert updated or inserted exactly one row, each delete removed at most one.
 
 Cost: every file that may hold a key is read, and rewritten if it does (copy on write), in the

@@ -36,8 +36,8 @@ _log = structlog.get_logger()
 
 
 def open_view(log: Log) -> TableView | None:
-    """The newest version; None where there is no table. Raises `SinkConflict` for a log with gaps,
-    or with a file that cannot be parsed and is needed."""
+    """The newest version; None where there is no table. Raises `SinkConflict` for a Delta log with
+    gaps, or with a file that cannot be parsed and is needed."""
     names = log.names()
     versions = sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m)
     checkpoints = _checkpoints(names)
@@ -51,7 +51,7 @@ def open_view(log: Log) -> TableView | None:
     if view.version < max([view.version, *versions]) or not view.metadata:
         raise fail(
             Reason.SINK_CONFLICT,
-            f"the log of {log.folder} has no entry {view.version + 1} and goes to {versions[-1]}",
+            f"the Delta log of {log.folder} has no entry {view.version + 1} and goes to {versions[-1]}",
             needed="every entry since the newest checkpoint",
             remedy=f"restore the Delta log; or, {OWN_TABLE}, {RUN_AGAIN}",
         )

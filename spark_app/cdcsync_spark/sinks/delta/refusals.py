@@ -24,11 +24,11 @@ from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.view import TableView
 
 
-def occupied_folder_error(table: str, uri: str, strangers: list[str]) -> CdcError:
+def occupied_folder_error(table: str, uri: str, foreign: list[str]) -> CdcError:
     """A folder that holds something else is not taken over: a later VACUUM would remove it."""
     return fail(
         Reason.SINK_CONFLICT,
-        f"{uri} holds {len(strangers)} entries that are no Delta table, such as {strangers[0]!r}",
+        f"{uri} holds {len(foreign)} entries that are no Delta table, such as {foreign[0]!r}",
         needed="an empty folder",
         remedy=f"move them away, {RUN_AGAIN}; or create the sync again with another sink path",
         table=table,
@@ -82,7 +82,7 @@ def refuse_other_mode(view: TableView, events: EventColumns | None, table: str, 
         return
     raise fail(
         Reason.SINK_CONFLICT,
-        f"{uri} holds {_mode(found)}, and the resource says {_mode(needed)}",
+        f"{uri} holds {_mode(found)}, and the resource asks for {_mode(needed)}",
         needed="the mode and the names of metadata columns with which the table was made",
         remedy=f"undo the change of spec.sink.delta.mode or historyColumns, {RUN_AGAIN}; or create the sync again with "
         "another sink path",

@@ -1,9 +1,9 @@
 """A copy of a table's log in which another program may commit, and what it committed there, to be
 entered into the real log.
 
-Spark carries no state of ours in its commits, and on a disk its commit is a look and a rename,
+Spark carries no state of ours in its commits, and on a disk its commit is a check and a rename,
 which overwrites an entry that comes between [delta-storage, HDFSLogStore]. So it works in a shadow:
-a folder inside the table's, with links to the log's entries up to one version and to all the
+a folder inside the table's, with links to the Delta log's entries up to one version and to all the
 table's files. To it the shadow is the table. Its entry is then completed by our state and
 transaction and entered like every entry of ours, only if that version has no entry yet (rules R4,
 R8); whatever the features of the table ask of an entry is in it, because the version that it

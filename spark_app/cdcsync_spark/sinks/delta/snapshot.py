@@ -1,10 +1,10 @@
 """Reading one version of a Delta table, range by range, with bounded memory.
 
 Row groups are skipped by the bounds of the leading key column in the Parquet footers, which are
-read once per snapshot and never by the log's statistics. Deleted rows are left out by their number
-in the file, which is why a row group is always read whole and in order. The rest is filtered after
-the batches have the table's own types: delta-rs marks its strings as views, which Arrow's filters
-cannot compare inside a file scan.
+read once per snapshot and never by the Delta log's statistics. Deleted rows are left out by their
+number in the file, which is why a row group is always read whole and in order. The rest is filtered
+after the batches have the table's own types: delta-rs marks its strings as views, which Arrow's
+filters cannot compare inside a file scan.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def delta_rs_writes(view: TableView) -> bool:
 
 
 def spark_may(view: TableView) -> bool:
-    """Whether an entry made on a copy of the log is one of the table; other formats' metadata would
-    not follow it."""
+    """Whether an entry made on a copy of the Delta log is one of the table; other formats' metadata
+    would not follow it."""
     elsewhere = any(name.startswith(_ELSEWHERE) for name in writer_features(view.protocol))
     return not elsewhere and not view.properties.get("delta.universalFormat.enabledFormats")
 

@@ -51,13 +51,13 @@ class TablePath:
 
     @property
     def folder(self) -> str:
-        """The folder of this target's log, relative to the lake: names in the log are relative to
-        it."""
+        """The folder of this target's log, relative to the lake: names in the Delta log are
+        relative to it."""
         return f"{self.root}/{self.staged}" if self.staged else self.root
 
     @property
     def prefix(self) -> str:
-        """What staged names have more than names in the log."""
+        """What staged names have more than names in the Delta log."""
         return f"{self.staged}/" if self.staged else ""
 
     @property
@@ -105,9 +105,9 @@ class TablePath:
     def refuse_other_files(self) -> None:
         """A folder that holds something else is not taken over."""
         names = self.lake.listed(self.folder)
-        strangers = sorted(n for n in names if not n.startswith((".", "_")))
-        if strangers and not self.staged and "_delta_log" not in names:
-            raise refusals.occupied_folder_error(str(self.table), self.store.uri, strangers)
+        foreign = sorted(n for n in names if not n.startswith((".", "_")))
+        if foreign and not self.staged and "_delta_log" not in names:
+            raise refusals.occupied_folder_error(str(self.table), self.store.uri, foreign)
 
     def refuse_missing(self, files: tuple[DataFile, ...]) -> None:
         """Staged files are checked once more before a commit names them, so that a wave staged on

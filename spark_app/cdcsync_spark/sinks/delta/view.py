@@ -34,7 +34,7 @@ class LiveFile:
 
     @property
     def log_path(self) -> str:
-        """The path as the log writes it."""
+        """The path as the Delta log writes it."""
         return str(self.add["path"])
 
     @property
@@ -49,7 +49,7 @@ class LiveFile:
 
     @cached_property
     def rows(self) -> int | None:
-        """Physical rows, deleted ones included; None where the log does not say."""
+        """Physical rows, deleted ones included; None where the Delta log does not say."""
         stats = self.add.get("stats")
         with parsing(self.log_path):
             return _counted(stats) if stats else None
@@ -142,11 +142,11 @@ class TableView:
     named: list[str] = field(default_factory=list)
 
     def entry(self, version: int, text: str) -> None:
-        """Applies the log's entry `version`."""
+        """Applies the Delta log's entry `version`."""
         self.apply(version, list(actions_of(text)), own_state(text))
 
     def apply(self, version: int, actions: list[Action], state: TableState | None) -> None:
-        """The same, for who knows what the entry says."""
+        """The same, where the entry's content is known."""
         for removed in (a["remove"] for a in actions if "remove" in a):
             found = self.files.get(removed["path"])
             if found is not None and _vector_of(removed) == found.vector:
@@ -189,7 +189,7 @@ class TableView:
 
     @property
     def partitions(self) -> list[str]:
-        """The columns whose values are in the log, not in the files."""
+        """The columns whose values are in the Delta log, not in the files."""
         return list(self.metadata.get("partitionColumns") or ())
 
     @property
@@ -199,12 +199,12 @@ class TableView:
 
 
 def actions_of(text: str) -> Iterator[Action]:
-    """Of a log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
+    """Of a Delta log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
     return (json.loads(line) for line in text.split("\n") if line.strip())
 
 
 def entry_text(actions: list[Action]) -> str:
-    """A log entry, one action a line."""
+    """A Delta log entry, one action a line."""
     return "".join(_JSON.encode(a) + "\n" for a in actions)
 
 

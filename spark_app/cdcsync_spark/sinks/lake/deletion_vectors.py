@@ -6,7 +6,7 @@ is a set of row numbers (from 0, in the physical order of the file) as a portabl
 `RoaringBitmapArray`: a magic number, then 64-bit roaring maps by their upper half. A file has fewer
 than 2^32 rows, so there is one map, number 0. Vectors of one commit share a file: a version byte,
 and per vector its size, its bytes and their CRC-32, big endian. A descriptor says where a vector
-is: in such a file in the table's folder (`u`), or in the log itself (`i`).
+is: in such a file in the table's folder (`u`), or in the Delta log itself (`i`).
 
 What is read is checked for size, magic, checksum and cardinality: a vector that was cut or mixed up
 stops the table, because its rows would rise again. Our files lie in `_vectors/`: VACUUM passes by

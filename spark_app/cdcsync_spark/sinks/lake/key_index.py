@@ -3,8 +3,8 @@ replaces.
 
 The index is a set of sorted runs (`key_runs`), one for each large file and merged ones for the
 small, and per file the rows that are deleted. Entries are never removed: an entry counts only while
-its file is live and its row is not deleted, so the log alone decides and a stale entry does no
-harm. Hence `sync` can bring the index to any version of the table, by any writer: files that are
+its file is live and its row is not deleted, so the Delta log alone decides and a stale entry does
+no harm. Hence `sync` can bring the index to any version of the table, by any writer: files that are
 gone are dropped, files that are new, or whose deletions another program changed, are reread. It
 also builds the index, which therefore needs no persistence.
 
@@ -169,7 +169,7 @@ class KeyIndex:
         return self._files[path].rows
 
     def merge_runs(self) -> bool:
-        """Drops runs of dead files and merges small ones, which keeps looking up fast; whether
+        """Drops runs of dead files and merges small ones, which keeps lookups fast; whether
         there was something to merge."""
         live = {e.number for e in self._files.values()}
         classes: dict[int, list[Run]] = {}
@@ -182,7 +182,7 @@ class KeyIndex:
         self._runs = [run for runs in classes.values() for run in runs]
         return bool(crowded)
 
-    # -- looking up
+    # -- lookups
 
     def locate(self, keys: pa.Table) -> dict[str, Rows]:
         """The live rows of `keys` (the key columns, each key once): path -> rows. Raises

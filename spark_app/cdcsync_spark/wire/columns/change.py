@@ -2,7 +2,7 @@
 
 A batch of changes is an Arrow table: `KIND` (int8, a `ChangeKind`) and `TRANSACTION` (int32, index
 into the batch's list of transactions) before the table's captured columns; rows are in the order of
-the log.
+the binlog.
 """
 
 from __future__ import annotations

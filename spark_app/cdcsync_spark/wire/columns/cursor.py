@@ -1,6 +1,6 @@
 """Reading bytes in order, never past their end.
 
-Every number of the protocol is little endian unless said otherwise. Whatever does not fit is a
+Every number of the protocol is little endian unless stated otherwise. Whatever does not fit is a
 `DecodeError`, so that no caller has to think of short input. Source: MySQL source documentation,
 "Protocol Data Types" and "Binary Log Event".
 """

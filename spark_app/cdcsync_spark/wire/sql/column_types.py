@@ -180,7 +180,7 @@ def _text(declared: Declared, default: str, _: Session) -> SourceType:
 
 
 def _members(declared: Declared, default: str, _: Session) -> SourceType:
-    """Members that servers compare or print in another way than here are not followed."""
+    """Members that servers compare or print differently than here are not followed."""
     charset = charset_of_text(declared, default)
     names = declared.members
     plain = all(m and m.isascii() and m.isprintable() and m == m.strip() and not set(m) & set("\\'\"") for m in names)

@@ -38,7 +38,7 @@ def _decimals(old: SourceType, new: SourceType) -> bool:
 
 def _texts(old: SourceType, new: SourceType) -> bool:
     """A CHAR has no trailing blanks, so only a CHAR may become one; a text in bytes that are no
-    characters (`replaced`) would be converted in another way."""
+    characters (`replaced`) would be converted differently."""
     if not same_characters(old.charset, new.charset) or (old.replaced and old.charset != new.charset):
         return False
     if new.base in _SIZED_TEXTS:

@@ -1,5 +1,5 @@
-"""Which statements of the log may change a captured table: decided by exclusion (rule R9), in doubt
-yes.
+"""Which statements of the binlog may change a captured table: decided by exclusion (rule R9), in
+doubt yes.
 
 Why it is right: a statement leaves a table alone only if its kind is known to change no table
 (views, users, statistics ...), or if it is DDL that names the table nowhere. "Anywhere" is taken

@@ -9,7 +9,7 @@ from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL in the log that is not about transactions: DDL, administration, or DML in statement
+    """SQL in the binlog that is not about transactions: DDL, administration, or DML in statement
     format.
 
     `database` is the default database. Characters that could not be decoded are U+FFFD. `session`

@@ -46,7 +46,7 @@ _NOT_KNOWN = Started()
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """How a statement was read: what its event and the log file's first event say.
+    """How a statement was read: what its event and the binlog file's first event say.
 
     `sql_mode` is None and `charset` (of the client, by the server's name) is empty where the event
     does not say. `version` is 80036 for 8.0.36 and 101119 for 10.11.19, and 0 if unknown.

@@ -213,7 +213,7 @@ def test_spilled_and_joined_events_decode_as_if_in_memory(writer: BatchWriter, t
 
 def test_a_changed_definition_is_seen_in_every_piece(writer: BatchWriter) -> None:
     """The check is made once per description that the log gives; a new description is checked
-    anew."""
+    again."""
     assert part(writer.write(sealed({ORDERS: [(0, event(ORDERS, image(1, 1)))]})), ORDERS).stop is None
     changed = event(ORDERS, image(2, 2), mapped=table_map(ORDERS, second="w"))
     stop = part(writer.write(sealed({ORDERS: [(0, changed)]})), ORDERS).stop

@@ -40,7 +40,7 @@ class FakeSocket:
 
 
 class FakeConnection:
-    """What of PyMySQL's connection the client uses; remembers its commands."""
+    """What of PyMySQL's connection the client uses; records its commands."""
 
     def __init__(self, data: bytes = b"", piece: int = 1 << 20) -> None:
         self._sock: Any = FakeSocket(data, piece)
@@ -102,7 +102,7 @@ def test_events_are_the_same_however_the_bytes_are_cut(piece: int) -> None:
     events = [b"a", b"", b"bb" * 300, b"c" * 70_000 if piece > 5 else b"c"]
     data = packets(*(b"\0" + e for e in events), END)
     assert received(data, piece) == events
-    # what comes after the end is not looked at
+    # what comes after the end is not read
     assert received(data + b"garbage", piece) == events
 
 

@@ -338,8 +338,8 @@ def test_the_rotation_with_which_each_connection_begins_is_no_progress(
 
 
 def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(settings: ReaderSettings, started: Start) -> None:
-    """Two syncs with one replica id: each connection brings a transaction, and nobody would ever
-    hear of it."""
+    """Two syncs with one replica id: each connection brings a transaction,  and it would never
+    be reported."""
     pen, taken = Pen(), DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
     script = Script([Connection(transactions(pen, range(n, n + 1)), taken, WINDOW / 3.9) for n in range(40)])
     reader = started(settings, script)
@@ -391,7 +391,7 @@ def test_what_was_whole_comes_before_the_error(settings: ReaderSettings, started
 def test_an_error_that_no_new_connection_cures_ends_the_run(
     settings: ReaderSettings, started: Start, error: Exception, reason: Reason
 ) -> None:
-    """A thread that died silently would look like a source where nothing happens."""
+    """A thread that died silently would pass for a source where nothing happens."""
     script = Script([Connection([], error)])
     batch = take(started(settings, script))
     assert batch.fatal is not None
@@ -400,7 +400,7 @@ def test_an_error_that_no_new_connection_cures_ends_the_run(
 
 
 def test_after_an_unforeseen_error_nothing_is_handed_over(settings: ReaderSettings, started: Start) -> None:
-    """Nobody knows then what is whole."""
+    """It is not known then what is whole."""
     script = Script([Connection(transactions(Pen(), range(3)), ZeroDivisionError("a bug"))])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
@@ -493,7 +493,7 @@ def test_a_thread_with_a_backlog_shuts_nobody_out(settings: ReaderSettings, star
 
 
 def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings, started: Start) -> None:
-    """Whoever asks in the middle of a transaction gets what is whole, and the rest later."""
+    """A call in the middle of a transaction gets what is whole, and the rest later."""
     count = 400
     script = Script([Connection(transactions(Pen(), range(count)))])
     reader = started(replace(settings, max_batch_bytes=6 * FIVE), script)

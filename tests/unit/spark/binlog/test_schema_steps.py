@@ -1,5 +1,5 @@
 """What a statement means for a captured table under its policy: nothing, a step, or a stop whose
-reason says whether a resnapshot cures it."""
+reason says whether a resnapshot fixes it."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_whatever_the_bound_every_table_gets_its_bytes_in_order(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_says_how_much_room_a_transaction_needs(tmp_path: Path, number: int) -> None:
-    """Rule R9: beyond the disk a transaction is too large, and the user is told."""
+    """Rule R9: beyond the disk a transaction is too large, and the user is informed."""
     error = disk_error(OSError(number, os.strerror(number)), str(tmp_path))
     assert error.reason is Reason.TRANSACTION_TOO_LARGE
     assert "MiB left" in error.message

@@ -272,7 +272,7 @@ def test_spilled_rows_are_dropped_to_a_savepoint_too(tmp_path: Path) -> None:
 
 def test_a_table_that_has_a_transaction_drops_its_rows(tmp_path: Path) -> None:
     """Rule R5: each table skips what its position has; so rows of an older definition are never
-    looked at."""
+    examined."""
     reader = Reader(tmp_path, file(100), {ORDERS: file(200), ITEMS: file(100)})
     old = fail(Reason.ROW_IMAGE_NOT_FULL, "an image of the old definition")
     reader.transaction(rows(ORDERS, b"", defect=old), rows(ITEMS, b"a"))
@@ -556,7 +556,7 @@ def test_a_batch_may_be_sealed_between_the_loss_and_the_new_connection(reader: R
 
 
 def test_an_abandoned_transactions_disk_space_is_given_back(tmp_path: Path) -> None:
-    """A large transaction that is read again and again must not fill the disk."""
+    """A large transaction that is reread again and again must not fill the disk."""
     reader = Reader(tmp_path, memory=0)
     segments = set()
     for _ in range(3):
@@ -600,7 +600,7 @@ def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, st
 
 
 def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> None:
-    """While nobody takes, for an hour perhaps, thousands of them come every second."""
+    """While no batch is taken, for an hour perhaps, thousands of them come every second."""
     reader = Reader(tmp_path, gtid("", 100))
 
     def feed() -> None:

@@ -63,7 +63,7 @@ def test_a_run_that_waits_reports_that_it_lives_until_it_is_stopped(tmp_path: Pa
 
 def test_a_run_that_waits_notices_that_its_controller_is_gone(tmp_path: Path) -> None:
     """Else a controller that was killed before it had made the plan would leave a driver and its
-    JVM for ever."""
+    JVM forever."""
     read, write = os.pipe()
     os.close(read)
     try:

@@ -109,7 +109,7 @@ def test_a_result(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 def test_a_result_that_trickles(pair: tuple[socket.socket, socket.socket]) -> None:
-    """A server that pauses longer than the reader looks away is not gone."""
+    """A server that pauses longer than the reader waits is not gone."""
     connection = Connection(pair[0], timeout=5)
     rows = read_select(connection, TABLE, "SELECT ...")  # type: ignore[arg-type]
     cut = len(RESULT) - 5

@@ -13,7 +13,7 @@ import pytest
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_spark.run.context import Draining
-from cdcsync_spark.snapshot.executors import PATIENCE, Executors, cause, session_of, why_waiting
+from cdcsync_spark.snapshot.executors import TIMEOUT, Executors, cause, session_of, why_waiting
 
 #: the words of Spark 4.1
 _TASK = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in stage 0.0 (TID 7)"
@@ -138,19 +138,19 @@ UNSCHEDULED = {
 def test_executors_that_never_come_are_waited_for_and_then_reported(pods: list[Object] | ApiError, words: str) -> None:
     watch = Watch(pods=pods)
     with pytest.raises(TransientError, match=words) as caught:
-        watch.wave(watch.executors(), PATIENCE - 5, 20)
+        watch.wave(watch.executors(), TIMEOUT - 5, 20)
     assert caught.value.reason is Reason.EXECUTORS_LOST
-    assert watch.now > 1000 + PATIENCE
+    assert watch.now > 1000 + TIMEOUT
 
 
 def test_one_executor_is_enough_to_go_on_and_the_last_one_counts() -> None:
     watch = Watch()
     found = watch.executors()
     none: Step = set()
-    watch.wave(found, PATIENCE - 5, {"1"}, 2 * PATIENCE, none, PATIENCE - 5)
+    watch.wave(found, TIMEOUT - 5, {"1"}, 2 * TIMEOUT, none, TIMEOUT - 5)
     watch.pods = [ended(137, "OOMKilled"), UNSCHEDULED]
     with pytest.raises(TransientError) as caught:
-        watch.wave(found, PATIENCE + 5)
+        watch.wave(found, TIMEOUT + 5)
     assert caught.value.reason is Reason.OUT_OF_MEMORY, "what befell the last one is why none is there"
 
 
@@ -160,7 +160,7 @@ def test_an_executor_that_ended_long_ago_is_not_why_none_is_there() -> None:
     old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
     watch = Watch(pods=[old, UNSCHEDULED])
     with pytest.raises(TransientError, match="Insufficient memory") as caught:
-        watch.wave(watch.executors(), 2 * PATIENCE)
+        watch.wave(watch.executors(), 2 * TIMEOUT)
     assert caught.value.reason is Reason.EXECUTORS_LOST
 
 
@@ -186,7 +186,7 @@ def test_another_fault_of_a_wave_and_a_session_without_executors_are_left_alone(
     with pytest.raises(RuntimeError, match="a bug"):
         watch.wave(watch.executors(), RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="shut down"):
-        watch.wave(watch.executors(watched=False), 2 * PATIENCE, RuntimeError("SparkContext was shut down"))
+        watch.wave(watch.executors(watched=False), 2 * TIMEOUT, RuntimeError("SparkContext was shut down"))
 
 
 def test_a_session_that_its_executors_kept_from_starting() -> None:

@@ -12,7 +12,7 @@ from cdcsync_spark.snapshot.low_mark import _xid, wait_for_ended
 
 
 class _Server:
-    """Lists one set of xids after the other, the last one for ever; a clock that moves by
+    """Lists one set of xids after the other, the last one forever; a clock that moves by
     sleeping."""
 
     def __init__(self, listed: Sequence[set[str]]) -> None:

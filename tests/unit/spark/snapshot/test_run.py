@@ -369,7 +369,7 @@ def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
 
 
 def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: World) -> None:
-    """Rule R6: the log since its LOW is gone, what it has can never be brought forward."""
+    """Rule R6: the binlog since its LOW is gone, what it has can never be brought forward."""
 
     def crash() -> None:
         raise TransientError(Reason.DRIVER_LOST, "killed")

@@ -1,5 +1,5 @@
 """Pieces of a split and counts of a wave: bounded memory, and sums that stand still while they are
-looked at."""
+examined."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
 
 @pytest.mark.parametrize("torn", [True, False])
 def test_a_target_that_cannot_be_read_stops_alone(world: World, torn: bool) -> None:
-    """Who asks whether somebody has read it again meets the same log, a torn or an empty one."""
+    """A check for a resnapshot meets the same Delta log, a torn or an empty one."""
     log = Path(world.sink.target(TableId("shop", "a")).uri, "_delta_log")
     entry = log / f"{1:020d}.json"
     if torn:

@@ -211,7 +211,7 @@ def test_of_a_partly_covered_batch_only_the_rest_is_applied(world: World) -> Non
 
 
 def test_gtid_sets_with_gaps_decide_transaction_by_transaction(tmp_path: Path) -> None:
-    """Rule R5: a table has 1-5 and 7 but not 6, which comes between them in the log."""
+    """Rule R5: a table has 1-5 and 7 but not 6, which comes between them in the binlog."""
     world = World(tmp_path, {"orders": MemoryTarget(state("orders", gtid("1-5:7", 100)))})
     world.targets["orders"].rows[(1,)] = {"id": 1, "v": "seven"}
     world.run(gtid("1-5", 100))
@@ -413,7 +413,7 @@ def test_a_released_table_has_not_stopped(world: World) -> None:
     assert world.table("orders").error is None
 
 
-# -- positions and stamps
+# -- positions of idle tables
 
 
 def test_the_position_of_a_resting_table_follows_the_reader(world: World) -> None:
@@ -434,17 +434,17 @@ def test_a_table_is_consistent_once_the_log_has_passed_its_high_watermark(tmp_pa
     assert world.applier.consistent(table)
 
 
-def test_an_idle_table_is_stamped_when_its_last_commit_is_old(world: World) -> None:
+def test_an_idle_table_is_commits_when_its_last_commit_is_old(world: World) -> None:
     """Rule R4: before the last commit becomes useless."""
     world.applier.apply(world.batch(file(100), file(300), [file_transaction(300, items=[(INSERT, 1, "i")])]))
     world.applier.checkpoint_idle(older_than=world.now - 10)
     assert world.targets["orders"].log == []
     world.now += 20
     world.applier.checkpoint_idle(older_than=world.now - 10)
-    stamped = world.targets["orders"].log
-    assert [(type(c.change), c.state.position, c.state.epoch) for c in stamped] == [(AdvancePosition, file(300), 2)]
+    commits = world.targets["orders"].log
+    assert [(type(c.change), c.state.position, c.state.epoch) for c in commits] == [(AdvancePosition, file(300), 2)]
     world.applier.checkpoint_idle(older_than=world.now - 10)
-    assert len(stamped) == 1
+    assert len(commits) == 1
 
 
 def test_a_stamp_with_no_news_is_no_commit_and_is_not_tried_at_every_batch(world: World) -> None:

@@ -51,7 +51,7 @@ def test_syncs_that_are_numbered_one_after_the_other_do_not_end_each_others_dump
 
 
 def test_a_sync_without_a_number_has_the_same_ids_in_every_run() -> None:
-    """The preflight looks for the stream's."""
+    """The preflight searches for the stream's."""
     stream, again, second = (
         replica_ids_of(resource("shop"), kind) for kind in (RunKind.STREAM, RunKind.STREAM, RunKind.CATCH_UP)
     )

@@ -121,7 +121,7 @@ def test_lengths_beyond_everything_are_errors() -> None:
 
 
 def test_many_nulls_in_few_bytes_come_in_bounded_batches() -> None:
-    """63 bytes stand for 500 values: 8,000 such rows are half a megabyte in the log and 32 MB as
+    """63 bytes stand for 500 values: 8,000 such rows are half a megabyte in the binlog and 32 MB as
     columns."""
     table, table_map = table_of([INT] * 500)
     body = image(table_map, [None] * 500) * 8000
@@ -131,7 +131,7 @@ def test_many_nulls_in_few_bytes_come_in_bounded_batches() -> None:
 
 
 def test_padded_values_come_in_bounded_batches() -> None:
-    """A BINARY(255) of zeros is one byte in the log."""
+    """A BINARY(255) of zeros is one byte in the binlog."""
     binary = next(k for k in KINDS if k.declared == "binary(255)")
     table, table_map = table_of([binary])
     body = image(table_map, [b""]) * 200_000
