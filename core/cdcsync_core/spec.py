@@ -15,11 +15,11 @@ from collections import Counter
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import re2
 from pydantic import AfterValidator, Field, model_validator
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.sink_spec import Sink
+from cdcsync_core.spark_conf import SparkConf
 from cdcsync_core.spec_part import (
     DnsLabel,
     Flag,
@@ -270,26 +270,6 @@ def _once_each(entries: tuple[Resnapshot, ...]) -> tuple[Resnapshot, ...]:
     if repeated:
         raise ValueError(f"each pattern once, found again: {', '.join(repeated[:5])}")
     return entries
-
-
-#: what a manifest may not set, because it would run code, move pods or carry a credential
-_REFUSED_CONF = re2.compile(
-    r"spark\.kubernetes\..*|.*\.extraJavaOptions|.*\.extraClassPath|spark\.jars.*|spark\.plugins"
-    r"|(?i:.*(?:secret|password|token|access\.?key).*)"
-)
-
-
-def _check_conf(conf: dict[str, str]) -> dict[str, str]:
-    for key in conf:
-        if not key.startswith("spark.") or _REFUSED_CONF.fullmatch(key):
-            raise ValueError(
-                f"other keys than {key} (spark.* without spark.kubernetes.*, *.extraJavaOptions, "
-                "*.extraClassPath, spark.jars*, spark.plugins and credentials)"
-            )
-    return conf
-
-
-SparkConf = Annotated[dict[Text, Text], AfterValidator(_check_conf)]
 
 
 class Spec(Part):
