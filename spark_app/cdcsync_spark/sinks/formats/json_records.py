@@ -121,18 +121,21 @@ def debezium_json(changes: Events, origin: Origin) -> Records:
 
 
 def canal_json(changes: Events, origin: Origin) -> Records:
-    """Flink's and Canal's readers take the members here; `old` is the whole row before."""
+    """Canal's members, of which two are NULL; `old` is the whole row before the change."""
     images = changes.images
     keys, rows = _keys(images, origin), json_rows(_columns(images), _EXACT)
     steps = _steps(keys, _kinds(images), tombstones=False)
-    commits = pa.array([str(_milliseconds(t)) for t in changes.committed_at] or [str(origin.sent)])
+    commits = pa.array([str(_microseconds(t) // 1000) for t in changes.committed_at] or [str(origin.sent)])
     old = _or_null(join(len(steps.op), "[", _where(steps.op, _UPDATE, rows.take(steps.before)), "]"))
     key = f"[{','.join(map(quoted, origin.key))}]"
     table = f'"database":{quoted(origin.table.database)},"table":{quoted(origin.table.name)},"pkNames":{key}'
     values = join(
         len(steps.op),
-        *('{"data":[', rows.take(pc.coalesce(steps.after, steps.before)), '],"old":', old),
-        *(f',{table},"isDdl":false,"type":"', pa.array(["INSERT", "UPDATE", "DELETE"]).take(steps.op)),
+        *('{"id":0,"data":[', rows.take(pc.coalesce(steps.after, steps.before)), '],"old":', old),
+        *(
+            f',{table},"isDdl":false,"sql":"","sqlType":null,"mysqlType":null,"type":"',
+            pa.array(["INSERT", "UPDATE", "DELETE"]).take(steps.op),
+        ),
         *('","es":', commits.take(single(images[TRANSACTION]).take(steps.image)), f',"ts":{origin.sent}}}'),
     )
     return _records(keys.take(steps.image), values)
@@ -210,12 +213,13 @@ def _debezium_sources(changes: Events, origin: Origin) -> Sequence[str]:
     """The `source` of each transaction; a snapshot has one for all rows."""
     ids, times = changes.transactions, changes.committed_at
     if origin.snapshot:
-        return [_debezium_source(origin, None, origin.sent)]
-    return [_debezium_source(origin, t, _milliseconds(at)) for t, at in zip(ids, times, strict=True)]
+        return [_debezium_source(origin, None, origin.sent * 1000)]
+    return [_debezium_source(origin, t, _microseconds(at)) for t, at in zip(ids, times, strict=True)]
 
 
 def _debezium_source(origin: Origin, transaction: TransactionId | None, committed: int) -> str:
-    """`pos` is where the transaction ends, not where the row's event begins."""
+    """`pos` is where the transaction ends, not where the row's event begins; `committed` is in
+    microseconds."""
     gtid = transaction.gtid if transaction else None
     place = (
         f'"gtid":{quoted(str(gtid)) if gtid else "null"},'
@@ -224,12 +228,13 @@ def _debezium_source(origin: Origin, transaction: TransactionId | None, committe
         else '"gtid":null,"file":null,"pos":null'
     )
     return (
-        f'{{"connector":{quoted(origin.flavour)},"name":{quoted(origin.prefix)},"ts_ms":{committed},'
+        f'{{"connector":{quoted(origin.flavour)},"name":{quoted(origin.prefix)},'
+        f'"ts_ms":{committed // 1000},"ts_us":{committed},"ts_ns":{committed * 1000},'
         f'"snapshot":"{"true" if origin.snapshot else "false"}","db":{quoted(origin.table.database)},'
         f'"table":{quoted(origin.table.name)},"server_id":{origin.server_id},{place}}}'
     )
 
 
-def _milliseconds(seconds: float | None) -> int:
-    """Zero where the binlog does not say when."""
-    return round((seconds or 0) * 1000)
+def _microseconds(seconds: float | None) -> int:
+    """Zero where the binlog does not say when. A float has them exactly until the year 2112."""
+    return round((seconds or 0) * 1_000_000)

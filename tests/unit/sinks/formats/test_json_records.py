@@ -27,7 +27,7 @@ TRANSACTIONS = [
     TransactionId(LogOffset("binlog.000001", 200), Gtid.parse(GTID)),
     TransactionId(LogOffset("binlog.000001", 300)),
 ]
-COMMITTED_AT = [1.5, None]
+COMMITTED_AT = [1.500123, None]
 
 
 def changelog(*images: tuple[int, int, Row]) -> Events:
@@ -58,6 +58,8 @@ def test_debezium_json() -> None:
         "connector": "mysql",
         "name": "cdc",
         "ts_ms": 1500,
+        "ts_us": 1500123,
+        "ts_ns": 1500123000,
         "snapshot": "false",
         "db": "shop",
         "table": "orders",
@@ -66,7 +68,7 @@ def test_debezium_json() -> None:
         "file": "binlog.000001",
         "pos": 200,
     }
-    second = first | {"ts_ms": 0, "gtid": None, "pos": 300}
+    second = first | {"ts_ms": 0, "ts_us": 0, "ts_ns": 0, "gtid": None, "pos": 300}
 
     def value(op: str, before: Any, after: Any, source: Any) -> dict[str, Any]:
         return {"before": before, "after": after, "source": source, "op": op, "ts_ms": 5000, "transaction": None}
@@ -112,6 +114,7 @@ def test_upsert_json() -> None:
 
 def test_canal_json() -> None:
     head = {"database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": False, "ts": 5000}
+    head |= {"id": 0, "sql": "", "sqlType": None, "mysqlType": None}
 
     def value(kind: str, data: Any, old: Any, committed: int) -> dict[str, Any]:
         return {"data": [data], "old": old, "type": kind, "es": committed} | head
