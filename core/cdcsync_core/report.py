@@ -22,12 +22,15 @@ IntervalsJson = list[dict[str, Any]]
 class SchemaJson(TypedDict, total=False):
     """The last change of a table's definition that was met: `version` counts the definitions of its
     content, `at` is when the statement was committed (RFC 3339), `step` the `Kind` of what it
-    meant, `statement` its text, shortened."""
+    meant, `statement` its text, shortened; `proof` is the `Proof` of the definition that was
+    predicted, `proofMessage` why there is no more of it."""
 
     version: int
     at: str
     statement: str
     step: str
+    proof: str
+    proofMessage: str
 
 
 class TableParts(TypedDict, total=False):

@@ -35,6 +35,14 @@ class Kind(StrEnum):
     STOP = "stop"
 
 
+class Proof(StrEnum):
+    """What has confirmed the definition that was predicted from a statement."""
+
+    PENDING = "Pending"
+    ROWS = "Rows"
+    CATALOG = "Catalog"
+
+
 @dataclass(frozen=True)
 class Kept:
     """The values of the old column `source`, whose type stays."""

@@ -55,7 +55,9 @@ class LastChange:
 
     `version` counts the definitions of the content from 0, `at` is when the statement was committed
     (seconds since 1970), `statement` its beginning, `kind` what it meant. `unproved`: no row was
-    seen since that has the definition as it was predicted.
+    seen since that has the definition as it was predicted. `unconfirmed`: the server's catalog was
+    not compared since; `defaults` are then the defaults that were predicted for added columns, as
+    pairs of a column and its default in comparable form.
     """
 
     version: int = 0
@@ -63,6 +65,16 @@ class LastChange:
     statement: str = ""
     kind: Kind = Kind.NOTHING
     unproved: bool = False
+    unconfirmed: bool = False
+    defaults: tuple[tuple[str, str], ...] = ()
+
+    def confirmed(self) -> LastChange:
+        """The catalog has what was predicted."""
+        return replace(self, unconfirmed=False, defaults=())
+
+    def is_of(self, other: LastChange | None) -> bool:
+        """Whether both are the same change, proved or not."""
+        return other is not None and replace(self, unproved=other.unproved) == other
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,11 +83,22 @@ class LastChange:
             "statement": self.statement,
             "kind": self.kind.value,
             "unproved": self.unproved,
+            "unconfirmed": self.unconfirmed,
+            **({"defaults": [list(pair) for pair in self.defaults]} if self.defaults else {}),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LastChange:
-        return cls(data["version"], data["at"], data["statement"], Kind(data["kind"]), data["unproved"])
+        """Of a version that confirmed nothing, everything is still to be confirmed."""
+        return cls(
+            data["version"],
+            data["at"],
+            data["statement"],
+            Kind(data["kind"]),
+            data["unproved"],
+            data.get("unconfirmed", True),
+            tuple((column, default) for column, default in data.get("defaults", [])),
+        )
 
 
 @dataclass(frozen=True)
@@ -151,6 +174,12 @@ class TableState:
     def with_proof(self) -> TableState:
         """Rows have confirmed the last change."""
         return replace(self, change=replace(self.change, unproved=False)) if self.change else self
+
+    def with_confirmation(self, confirmed: LastChange | None) -> TableState:
+        """Unchanged where that is not the last change any more."""
+        if confirmed is None or self.change is None or not confirmed.is_of(self.change):
+            return self
+        return replace(self, change=self.change.confirmed())
 
     def to_dict(self) -> dict[str, Any]:
         return {

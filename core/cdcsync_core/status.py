@@ -158,12 +158,21 @@ class SnapshotProgress(StatusPart):
 
 class SchemaStatus(StatusPart):
     """The last change of the table's definition: `version` counts the definitions of its content,
-    `step` is what the statement meant for the rows."""
+    `step` is what the statement meant for the rows, `proof` what has confirmed the definition that
+    was predicted from it (a `Proof`; empty in reports of older runs), `proof_message` why the
+    catalog could not."""
 
     version: int = 0
     at: str = ""
     statement: str = ""
     step: str = ""
+    proof: str = ""
+    proof_message: str = ""
+
+    @property
+    def change(self) -> tuple[int, str, str, str]:
+        """Which one it is, whatever has confirmed it."""
+        return (self.version, self.at, self.statement, self.step)
 
 
 class ResnapshotStatus(StatusPart):

@@ -206,6 +206,17 @@ def _column_rows(connection: Connection, table_id: TableId) -> list[tuple[Any, .
     )
 
 
+def read_defaults(connection: Connection, table_id: TableId) -> dict[str, tuple[str | None, str]]:
+    """`COLUMN_DEFAULT` and `EXTRA` by column."""
+    rows = fetch(
+        connection,
+        "SELECT COLUMN_NAME, COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (table_id.database, table_id.name),
+    )
+    return {str(name): (None if default is None else _text(default), str(extra)) for name, default, extra in rows}
+
+
 def _column(row: tuple[Any, ...]) -> Column:
     name, declared, charset, nullable, collation, *_ = row
     return Column(str(name), SourceType.parse(_text(declared), charset), str(nullable) == "YES", collation or "")

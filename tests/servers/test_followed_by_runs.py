@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +57,21 @@ def test_a_driver_that_dies_after_a_step(sync: Sync) -> None:
     entry = next(t for t in sync.status()["tableStatus"] if t["name"] == f"{database}.a")
     assert (entry["schema"]["version"], entry["schema"]["step"]) == (2, "fill")
     assert entry["schema"]["statement"].startswith("ALTER TABLE a DROP v")
+
+
+def test_a_driver_that_dies_while_it_reads_the_catalog(sync: Sync) -> None:
+    """The next one asks again, on a source that has nothing new, and records the answer."""
+    name = f"{sync.database}.a"  # type: ignore[attr-defined]
+    sync.run_to_completion()
+    sync.server.run("ALTER TABLE a ADD n INT NOT NULL DEFAULT 7", db=str(sync.database))  # type: ignore[attr-defined]
+    sync.start("forever", gate=Gate("definitions-read"))
+    sync.wait_fired()
+    sync.wait_until(lambda: _entry(sync, name).get("proof") == "Catalog", "the catalog has confirmed the change")
+    sync.terminate()
+    sync.run_to_completion()
+    assert _entry(sync, name)["proof"] == "Catalog"
+
+
+def _entry(sync: Sync, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next((t.get("schema") or {} for t in sync.status()["tableStatus"] if t["name"] == name), {})
+    return found

@@ -14,7 +14,7 @@ from cdcsync_core.evolve import DroppedColumns
 from cdcsync_core.schema_change import Kind
 from cdcsync_core.state import LastChange
 from cdcsync_spark.binlog.schema_steps import Policy
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, variants
 from support.memory_target import MemorySink
 from support.servers import Server
 from support.stepwise import Stepwise
@@ -307,3 +307,60 @@ def test_an_added_column_that_is_left_out(copy: Stepwise) -> None:
     assert not copy.follow()["a"].error
     assert not copy.difference("a")
     assert "secret" not in copy.targets["a"].open_snapshot().schema.names
+
+
+DEFAULTS = (
+    "ALTER TABLE a ADD x INT NOT NULL DEFAULT -42, ADD y CHAR(9) DEFAULT 'a''b \\\\ c' FIRST, ADD z DECIMAL(9,3) DEFAULT 1.5,"
+    " ADD u BIGINT UNSIGNED DEFAULT 18446744073709551615, ADD o DOUBLE DEFAULT 9007199254740992, ADD g FLOAT DEFAULT -3,"
+    " ADD p BINARY(4) DEFAULT 'ab', ADD q VARBINARY(9) DEFAULT 'cd', ADD en ENUM('m','n') DEFAULT 'n',"
+    " ADD se SET('k','l') DEFAULT 'k,l', ADD da DATE DEFAULT '2024-02-29', ADD dti DATETIME(3) DEFAULT '2024-02-29 01:02:03',"
+    " ADD ti TIME(2) DEFAULT '01:02:03', ADD ye YEAR DEFAULT 2024, ADD bo BOOLEAN NOT NULL DEFAULT TRUE,"
+    " ADD nu VARCHAR(5) DEFAULT NULL, ADD em VARCHAR(5) NOT NULL DEFAULT ''"
+)
+
+
+confirming = variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_nogtid"))
+HIDDEN_DEFAULT = "ALTER TABLE a ALTER x SET DEFAULT 43"
+HIDDEN_FACTS = "ALTER TABLE a MODIFY id INT AUTO_INCREMENT"
+
+
+@confirming
+@pytest.mark.parametrize(
+    "statements",
+    [(DEFAULTS,), (IMPLICIT,), ("SET time_zone = '+05:30'", TIMES), (WIDER,), CLASSES["charset"].statements],
+)
+def test_the_catalog_confirms_what_was_predicted(copy: Stepwise, statements: tuple[str, ...]) -> None:
+    """Without a row since; a later run does not ask again."""
+    copy.confirm = lambda: None
+    alter(copy, *statements)
+    equal(copy)
+    assert not last_change(copy).unconfirmed
+    assert last_change(copy).defaults == ()
+
+
+@confirming
+@pytest.mark.parametrize("hidden", [HIDDEN_DEFAULT, HIDDEN_FACTS])
+def test_a_default_that_the_server_has_not_stops_the_table(copy: Stepwise, hidden: str) -> None:
+    """No row could tell."""
+    copy.confirm = lambda: None
+    alter(copy, "ALTER TABLE a ADD x INT NOT NULL DEFAULT 42", "SET sql_log_bin = 0", hidden)
+    stops(copy, a=Reason.SCHEMA_CHANGE_REFUSED)
+    assert last_change(copy).unconfirmed
+
+
+@confirming
+@pytest.mark.parametrize(
+    "later", ["ALTER TABLE a ALTER x SET DEFAULT 9", "ALTER TABLE a ADD y INT DEFAULT 7", "ALTER TABLE a DROP x"]
+)
+def test_a_statement_after_the_step_is_no_contradiction(copy: Stepwise, later: str) -> None:
+    """Whether it comes before the catalog is read, or after that."""
+    copy.confirm = lambda: None
+    alter(copy, "ALTER TABLE a ADD x INT NOT NULL DEFAULT 42", later)
+    equal(copy)
+    assert not last_change(copy).unconfirmed
+    alter(copy, "ALTER TABLE a ADD k INT NOT NULL DEFAULT 42")
+    copy.confirm = lambda: alter(copy, "ALTER TABLE a ALTER k SET DEFAULT 1")
+    equal(copy)
+    copy.confirm = lambda: None
+    equal(copy)
+    assert not last_change(copy).unconfirmed

@@ -135,6 +135,7 @@ PASSED_ELSEWHERE = {
     "crash-repaired",
     "step-staged",
     "step-committed",
+    "definitions-read",
     "resnapshot-decided",
 }
 PARTS: tuple[Part, ...] = ("controller", "driver", "jvm", "worker", "reader")

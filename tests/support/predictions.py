@@ -14,12 +14,14 @@ from typing import Any
 from pymysql.err import MySQLError
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.confirmation import contradictions, other_defaults
 from cdcsync_core.errors import CdcError
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, unchanged
 from cdcsync_core.source_table import TableId, quote
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.catalog import read_defaults, read_table
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
+from cdcsync_spark.wire.sql.catalog_default import catalog_default, predicted_default
 from cdcsync_spark.wire.sql.schema_change import apply_to
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Session
@@ -44,6 +46,7 @@ class Played:
     rows: Rows
     refused: str = ""
     after: Capture | None = None
+    defaults: dict[str, str] = field(default_factory=dict)
     rows_after: Rows = field(default_factory=dict)
 
 
@@ -132,6 +135,7 @@ class Bench:
         played.after = self._definition(played.table)
         if played.after is None:
             return
+        played.defaults = self._defaults(played.after)
         with suppress(MySQLError):
             played.rows_after = self._rows(played.after)
         with suppress(MySQLError), self._writer.cursor() as cursor:
@@ -149,6 +153,11 @@ class Bench:
             return read_table(self._admin, table)
         except CdcError:
             return None
+
+    def _defaults(self, definition: Capture) -> dict[str, str]:
+        shown = read_defaults(self._admin, definition.id)
+        mariadb = self._server.flavor == "mariadb"
+        return {c.name: catalog_default(c, *shown[c.name], mariadb=mariadb) for c in definition.columns}
 
     def _rows(self, definition: Capture) -> Rows:
         """A FLOAT as a DOUBLE, because its text has six digits."""
@@ -185,6 +194,8 @@ def _judged(played: Played, facts: list[Fact]) -> Verdict | None:
     own = [f for f in facts if isinstance(f, RowsEvent) and f.table == played.table]
     maps = [f.map for f in facts[last:] if isinstance(f, RowsEvent) and f.table == played.table]
     wrong = _compared(outcome.after, rows, played, maps[-1] if maps else None)
+    if len(statements) == 1 and isinstance(outcome, Followed):
+        wrong += other_defaults(_predicted_defaults(outcome, statements[0]), played.defaults)
     written = len(own) > 1
     return Verdict(played.case, outcome.kind, tuple(w for w in wrong if not (written and w.startswith("rows "))))
 
@@ -204,6 +215,14 @@ def _predicted(played: Played, statements: list[Statement]) -> tuple[Outcome, Ro
         if outcome.kind is not Kind.NOTHING or result.kind is Kind.NOTHING:
             result = outcome
     return (Emptied(definition), {}) if isinstance(result, Emptied) else (_with(result, definition), rows)
+
+
+def _predicted_defaults(outcome: Followed, statement: Statement) -> dict[str, str]:
+    return {
+        column.name: predicted_default(column, origin.value, statement.session)
+        for column, origin in zip(outcome.after.columns, outcome.origins, strict=True)
+        if isinstance(origin, Filled)
+    }
 
 
 def _with(result: Outcome, definition: Capture) -> Followed:
@@ -230,7 +249,7 @@ def _compared(predicted: Capture, rows: Rows, played: Played, table_map: TableMa
     if played.after is None:
         return ["the table is gone, or not to be copied"]
     wrong = [
-        *_of_definition(predicted, played.after),
+        *contradictions(predicted, played.after),
         *(differences(predicted, table_map) if table_map else ["no row"]),
     ]
     if list(rows) != list(played.rows_after) and sorted(rows) != sorted(played.rows_after):
@@ -242,26 +261,6 @@ def _compared(predicted: Capture, rows: Rows, played: Played, table_map: TableMa
             if not same and not (isinstance(value, int) and isinstance(found, bytes) and value == _comparable(found)):
                 wrong.append(f"row {key}: {name} is {found!r}, not {value!r}")
     return wrong
-
-
-def _of_definition(predicted: Capture, found: Capture) -> list[str]:
-    """What was predicted and is not so; what was left unknown is no prediction."""
-    wrong = []
-    mine, theirs = predicted.source, found.source
-    if (predicted.key, predicted.key_index) != (found.key, found.key_index):
-        wrong.append(f"the key {found.key}, not {predicted.key}")
-    if [c.name for c in mine.columns] != [c.name for c in theirs.columns]:
-        return [*wrong, f"columns {[c.name for c in theirs.columns]}, not {[c.name for c in mine.columns]}"]
-    for a, b in zip(mine.columns, theirs.columns, strict=True):
-        if (a.type, a.nullable) != (b.type, b.nullable) or (a.collation and a.collation != b.collation):
-            wrong.append(f"{b}, not {a}")
-    facts = {
-        "charset": (mine.charset, theirs.charset, ""),
-        "generated": (mine.generated, theirs.generated, None),
-        "auto_increment": (mine.auto_increment, theirs.auto_increment, ""),
-        "unique": (mine.unique, theirs.unique, None),
-    }
-    return wrong + [f"{n}: {b}, not {a}" for n, (a, b, unknown) in facts.items() if a != unknown and a != b]
 
 
 def _plain(value: Any) -> Any:

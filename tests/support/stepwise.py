@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from cdcsync_core.capture import Capture
@@ -24,7 +25,7 @@ from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, unproved_tables
+from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Staged, StagedPart, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
@@ -32,6 +33,7 @@ from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.stream.confirmation import Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from support.compare import Difference, compare, source_rows
 from support.servers import Server
@@ -57,6 +59,9 @@ class Stepwise:
     #: None: a lake of Delta tables in `folder`
     sink: Sink | None = None
     policy: Policy | None = None
+    #: whether definitions are confirmed once all is applied; called between the question and its
+    #: answer's judgement
+    confirm: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self.server.create_user(_ACCOUNT, _PASSWORD)
@@ -103,21 +108,23 @@ class Stepwise:
         applier = Applier(tables, 1, start, time.monotonic, self.repair())
         reader = BinlogReader(self._settings(start, positions))
         reader.start()
-        deadline = time.monotonic() + _FOLLOW_SECONDS
         try:
-            while not applier.reader.has_reached(end):
-                assert time.monotonic() < deadline, f"the binlog was not followed to {end}, only to {applier.reader}"
-                batch = reader.next_batch()
-                if batch is None:
-                    time.sleep(0.02)
-                elif batch.fatal:
-                    raise batch.fatal
-                else:
-                    applier.apply(batch)
+            _apply(reader, applier, end)
+            if self.confirm is not None:
+                self._confirm(reader, applier)
         finally:
             reader.stop()
         applier.checkpoint_idle(older_than=float("inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
+
+    def _confirm(self, reader: BinlogReader, applier: Applier) -> None:
+        assert self.confirm is not None
+        ask = partial(ask_catalog, self.source, self.facts.lineage)
+        confirmation = Confirmation(applier.tables.values(), ask, time.monotonic, run=lambda work: work())
+        confirmation.begin()
+        self.confirm()
+        _apply(reader, applier, self.end())
+        confirmation.settle(applier.reader)
 
     def _stream_table(self, name: str, target: Target) -> StreamTable:
         state = target.last_commit()
@@ -173,7 +180,21 @@ class Stepwise:
             folder=folder,
             policies={} if self.policy is None else dict.fromkeys(definitions, self.policy),
             unproved=unproved_tables(self._state(n) for n in self.targets),
+            unconfirmed=unconfirmed_tables(self._state(n) for n in self.targets),
         )
+
+
+def _apply(reader: BinlogReader, applier: Applier, end: LogOffset) -> None:
+    deadline = time.monotonic() + _FOLLOW_SECONDS
+    while not applier.reader.has_reached(end):
+        assert time.monotonic() < deadline, f"the binlog was not followed to {end}, only to {applier.reader}"
+        batch = reader.next_batch()
+        if batch is None:
+            time.sleep(0.02)
+        elif batch.fatal:
+            raise batch.fatal
+        else:
+            applier.apply(batch)
 
 
 def _wave(splits: list[Split], safe: Position, end: LogOffset, staged: Staged) -> Callable[[TableState], Commit]:

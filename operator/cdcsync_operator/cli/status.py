@@ -185,4 +185,7 @@ def _why(table: TableStatus) -> str:
 def _schema(table: TableStatus) -> str:
     """The last change of the definition that was met."""
     found = table.schema_
-    return shown(f"{found.version}: {found.step}: {found.statement}") if found else ""
+    if not found:
+        return ""
+    waits = "" if found.proof in ("", "Catalog") else " (not confirmed)"
+    return shown(f"{found.version}: {found.step}{waits}: {found.statement}")

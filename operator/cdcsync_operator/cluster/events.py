@@ -104,7 +104,7 @@ def _changed_tables(before: Status, after: Status) -> Iterator[EventText]:
         if was is None or (table.schema_, table.resnapshot) == (was.schema_, was.resnapshot):
             continue
         schema, decided = table.schema_, table.resnapshot
-        if schema is not None and schema != was.schema_:
+        if schema is not None and (was.schema_ is None or schema.change != was.schema_.change):
             yield ("Normal", "SchemaChanged", f"{table.name}: {schema.step}: {schema.statement}")
         begun = was.resnapshot.generation if was.resnapshot else 0
         if decided is not None and decided.generation > begun:

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Emptied, Followed
+from cdcsync_core.schema_change import Emptied, Followed, unchanged
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.schema_steps import Policy, meaning, unconfirmed
+from cdcsync_spark.binlog.schema_steps import Policy, contradicted, meaning, names
 from cdcsync_spark.binlog.stop_reasons import statement_error
 from cdcsync_spark.wire.binlog.facts import TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
@@ -34,8 +34,10 @@ class Definitions(Mapping[TableId, Capture]):
         captures: Mapping[TableId, Capture],
         policies: Mapping[TableId, Policy] = _NO_POLICIES,
         unproved: Set[TableId] = frozenset(),
+        unconfirmed: Set[TableId] = frozenset(),
     ) -> None:
-        self._captures, self._policies, self._unproved = dict(captures), policies, set(unproved)
+        self._captures, self._policies = dict(captures), policies
+        self._unproved, self._unconfirmed = set(unproved), set(unconfirmed)
 
     def __getitem__(self, table: TableId) -> Capture:
         return self._captures[table]
@@ -50,14 +52,21 @@ class Definitions(Mapping[TableId, Capture]):
         self, table: TableId, statement: Statement, fault: str | None = None
     ) -> Followed | Emptied | CdcError | None:
         """Of the statement for the table as it is here; `fault` is why a change in statement format
-        may reach it."""
+        may reach it.
+
+        While the last change waits for the catalog, every statement that names the table is a step:
+        what the catalog shows is compared with the last of them.
+        """
         policy = self._policies.get(table)
         if policy is not None:
-            return meaning(self[table], statement, policy, fault)
+            found = meaning(self[table], statement, policy, fault)
+            waits = found is None and table in self._unconfirmed and names(statement, self[table])
+            return unchanged(self[table]) if waits else found
         return statement_error(statement, table, fault) if may_change(statement, self[table]) else None
 
     def advance(self, table: TableId, step: Followed | Emptied) -> None:
         """All that is decoded from here on is of the definition after `step`."""
+        self._unconfirmed.add(table)
         if step.after != self._captures[table]:
             self._unproved.add(table)
         self._captures[table] = step.after
@@ -69,5 +78,5 @@ class Definitions(Mapping[TableId, Capture]):
         """Raises SchemaChangeRefused where the rows' own description is another one."""
         found = differences(self[table], table_map)
         if found:
-            raise unconfirmed(table, found)
+            raise contradicted(table, "rows", found)
         self._unproved.discard(table)

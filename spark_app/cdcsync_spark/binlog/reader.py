@@ -91,7 +91,7 @@ class BinlogReader:
         check = DmlCheck(settings.source, settings.lineage, tuple(settings.tables), search.since)
         self._find_fault = find_fault or check.fault
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
-        definitions = Definitions(settings.tables, settings.policies, settings.unproved)
+        definitions = Definitions(settings.tables, settings.policies, settings.unproved, settings.unconfirmed)
         self._assembler = TransactionAssembler(definitions, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, definitions, settings.decoder, settings.befores)
         self._new = NewTables(settings.tables, settings.patterns)

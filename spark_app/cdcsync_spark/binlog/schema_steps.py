@@ -102,6 +102,12 @@ def meaning(
     return None if followed.kind is Kind.NOTHING and _same(capture, followed.after) else followed
 
 
+def names(statement: Statement, capture: Capture) -> bool:
+    """Whether the statement is about the table's definition, also where it changes nothing that is
+    recorded."""
+    return not is_dml(statement.sql) and apply_to(capture, statement) is not None
+
+
 def repeatable(step: Followed | Emptied) -> bool:
     """Whether a row that was read after the statement may be given the step once more, and all
     later changes after it: each column keeps its own values, or is filled.
@@ -120,6 +126,11 @@ def unproved_tables(states: Iterable[TableState]) -> frozenset[TableId]:
     return frozenset(s.capture.id for s in states if s.change is not None and s.change.unproved)
 
 
+def unconfirmed_tables(states: Iterable[TableState]) -> frozenset[TableId]:
+    """Those whose last change the catalog has not confirmed yet."""
+    return frozenset(s.capture.id for s in states if s.change is not None and s.change.unconfirmed)
+
+
 def not_followed(why: str, statement: Statement, table: TableId) -> CdcError:
     """What a resnapshot cures."""
     return PermanentError(
@@ -131,11 +142,11 @@ def not_followed(why: str, statement: Statement, table: TableId) -> CdcError:
     )
 
 
-def unconfirmed(table: TableId, found: list[str]) -> CdcError:
-    """The rows after a step contradict what was predicted of it."""
+def contradicted(table: TableId, by: str, found: list[str]) -> CdcError:
+    """The rows after a step, or the catalog, contradict what was predicted of it."""
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"rows after a schema change that was followed: {'; '.join(found)}",
+        f"{by} after a schema change that was followed: {'; '.join(found)}",
         needed="the definition that was predicted from the statement",
         remedy=resnapshot(table),
         table=str(table),

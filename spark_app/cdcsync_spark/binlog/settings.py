@@ -37,7 +37,7 @@ class ReaderSettings:
     file for what has been received (see `received`); None: none. With `patterns`, batches count
     what the binlog has of other tables that match them. `policies` says what is followed of changes
     of a definition; a table without one stops. `unproved` tables had such a change, and no row of
-    it was seen.
+    it was seen; of `unconfirmed` ones the catalog was not compared since.
     """
 
     source: Source
@@ -59,3 +59,4 @@ class ReaderSettings:
     reconnect: Reconnect = Reconnect()
     policies: Mapping[TableId, Policy] = field(default_factory=dict)
     unproved: frozenset[TableId] = frozenset()
+    unconfirmed: frozenset[TableId] = frozenset()

@@ -15,6 +15,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.position import Position
 from cdcsync_core.report import PositionJson, ReportParts, SchemaJson, TableParts, TableReport
 from cdcsync_core.run import Report, TablePhase
+from cdcsync_core.schema_change import Proof
 from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.watermark import watermark_to_dict
 
@@ -72,17 +73,26 @@ def _parts_of(state: TableState) -> TableParts:
         "position": state.position.to_dict() if state.position else None,
     }
     if state.change is not None:
-        parts["schema"] = _schema(state.change)
+        parts["schema"] = schema_part(state.change)
     return parts
 
 
-def _schema(change: LastChange) -> SchemaJson:
+def schema_part(change: LastChange, unreadable: str = "") -> SchemaJson:
+    """`unreadable` is why the catalog could not confirm the change."""
     return {
         "version": change.version,
         "at": "" if change.at is None else _rfc3339(change.at),
         "statement": change.statement,
         "step": change.kind.value,
+        "proof": _proof(change).value,
+        "proofMessage": unreadable if change.unconfirmed else "",
     }
+
+
+def _proof(change: LastChange) -> Proof:
+    if not change.unconfirmed:
+        return Proof.CATALOG
+    return Proof.PENDING if change.unproved else Proof.ROWS
 
 
 def failed_entry(

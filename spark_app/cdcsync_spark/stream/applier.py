@@ -21,7 +21,7 @@ import structlog
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.state import TableState
+from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.watermark import join
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, SchemaStep
@@ -53,6 +53,14 @@ class StreamTable:
     error: CdcError | None = None
     handed_over: bool = False
     policy: Policy = NOT_FOLLOWED
+    #: the last change that the catalog has confirmed, for the next commit; why another could not be
+    confirmed: LastChange | None = None
+    unreadable: str = ""
+
+    @property
+    def change(self) -> LastChange | None:
+        """The last change, as far as it is known to be confirmed."""
+        return self.state.with_confirmation(self.confirmed).change
 
     @property
     def flowing(self) -> bool:
@@ -214,7 +222,7 @@ class Applier:
     def _idle_commit(self, table: StreamTable, state: TableState) -> Commit | None:
         if not self._continues(table, state) or state.position is None:
             return None
-        if state.position.join(self.reader) == state.position:
+        if state.position.join(self.reader) == state.position and table.change == table.state.change:
             return None
         return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), AdvancePosition())
 
@@ -244,7 +252,7 @@ class Applier:
 
     def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
         before, self._merging = table.state.commit_number, 0
-        table.state = table.target.commit(self.epoch, build)
+        table.state = table.target.commit(self.epoch, lambda state: build(state.with_confirmation(table.confirmed)))
         if table.state.commit_number != before:
             table.wrote = True
             table.committed = self.committed = self.clock()

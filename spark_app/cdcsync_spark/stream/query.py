@@ -78,6 +78,14 @@ class StreamQuery:
         found = self._started.exception()
         return fail(Reason.INTERNAL_ERROR, f"Spark ended the stream: {str(found)[:500]}") if found else None
 
+    def between_batches(self, work: Callable[[], None]) -> None:
+        """Does `work` unless a batch is being applied."""
+        if self._applying.acquire(blocking=False):
+            try:
+                work()
+            finally:
+                self._applying.release()
+
     def close(self) -> None:
         """Waits for the batch that is being applied: Spark would interrupt it in the middle."""
         with self._applying:

@@ -13,7 +13,7 @@ from cdcsync_core.report import TableReport
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.received import Received, ReceivedFile
-from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, table_entry
+from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, schema_part, table_entry
 from cdcsync_spark.sinks.base import Maintenance
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
@@ -99,13 +99,19 @@ class StreamReports:
         return self._reported.get(table.name) != self._key(table, phase)
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
-        return f"{phase} {table.state.commit_number} {table.target.status.fallback}"
+        confirmed = table.change is not None and not table.change.unconfirmed
+        return f"{phase} {table.state.commit_number} {table.target.status.fallback} {confirmed} {table.unreadable}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> TableReport:
         position = self.applier.position(table).to_dict()
         if table.error is not None:
-            return failed_entry(table.name, table.error, table.state, position=position)
-        return table_entry(table.name, phase, table.state, position=position, rewriting=table.target.status.fallback)
+            entry = failed_entry(table.name, table.error, table.state, position=position)
+        else:
+            rewriting = table.target.status.fallback
+            entry = table_entry(table.name, phase, table.state, position=position, rewriting=rewriting)
+        if table.change is not None:  # confirmed since the last commit, or found not to be readable
+            entry["schema"] = schema_part(table.change, table.unreadable)
+        return entry
 
     def _lag(self, received: Received | None) -> tuple[float | None, float | None]:
         """All commits up to the first (unix seconds) have been applied; and the seconds behind the

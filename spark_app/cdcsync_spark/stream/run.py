@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pymysql.connections import Connection
@@ -28,13 +29,14 @@ from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.binlog.received import ReceivedFile
-from cdcsync_spark.binlog.schema_steps import unproved_tables
+from cdcsync_spark.binlog.schema_steps import unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.base import refuse_other_identity
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.query import Begin, StreamQuery, begin_in_spark
@@ -74,6 +76,7 @@ def follow(context: RunContext, tables: list[StreamTable], retention: float | No
                 repair=_repair(context),
                 received=received,
                 events=takes_events(context.sink.capabilities),
+                ask=partial(ask_catalog, context.source, context.facts.lineage),
             )
             run.run()
     finally:
@@ -102,6 +105,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         patterns=spec.tables if context.config.kind is RunKind.STREAM else None,
         policies={t.state.capture.id: replace(t.policy, replacing=spec.tables.replaces_invalid) for t in tables},
         unproved=unproved_tables(t.state for t in tables),
+        unconfirmed=unconfirmed_tables(t.state for t in tables),
     )
 
 
@@ -148,7 +152,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 class StreamRun:
     """One run over `tables`, which have a position. `begin` starts its query; `idle_commit_seconds`
     is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`;
-    `events` as in `Applier`."""
+    `events` as in `Applier`; `ask` reads tables' definitions from the source (None: they are not
+    confirmed)."""
 
     context: RunContext
     tables: list[StreamTable]
@@ -160,8 +165,11 @@ class StreamRun:
     repair: Repair | None = None
     received: ReceivedFile | None = None
     events: bool = False
+    ask: Ask | None = None
 
     def __post_init__(self) -> None:
+        self._behind = False
+        self._confirmation = Confirmation(self.tables, self.ask, self.clock) if self.ask else None
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events)
         self.query = StreamQuery(self.begin, self._apply_all)
@@ -185,6 +193,7 @@ class StreamRun:
             while not self._finished():
                 self.query.start_again_if_unread()
                 self.context.stopping.wait(0.2)
+                self.query.between_batches(self._confirm)
                 self.reports.observe()
                 self.reports.report_if_due()
         finally:
@@ -215,8 +224,16 @@ class StreamRun:
         begun = self.clock()
         for batch in batches:
             self.apply(batch)
-        behind = any(batch.full for batch in batches)
-        self.applier.maintain(until=begun if behind else begun + self.context.resource.spec.stream.interval)
+        self._behind = any(batch.full for batch in batches)
+        self.applier.maintain(until=begun if self._behind else begun + self.context.resource.spec.stream.interval)
+
+    def _confirm(self) -> None:
+        """A reader that lags would wait long for the end that the answer is of."""
+        if self._confirmation is None:
+            return
+        self._confirmation.settle(self.applier.reader)
+        if not self._behind:
+            self._confirmation.begin()
 
     def _finished(self) -> bool:
         if self.context.stopping.is_set() or self.query.ended:

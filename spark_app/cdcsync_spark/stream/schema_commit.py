@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
 from cdcsync_core.evolve import NotCopied, evolve
 from cdcsync_core.position import Position
-from cdcsync_core.schema_change import Emptied, Followed, Kept
+from cdcsync_core.schema_change import Emptied, Filled, Followed, Kept
 from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning, not_followed, repeatable
 from cdcsync_spark.binlog.stop_reasons import shown
 from cdcsync_spark.sinks.base import AdvancePosition, Change, Commit, Empty, Evolve
+from cdcsync_spark.wire.sql.catalog_default import predicted_default
 
 
 def step_commit(
@@ -36,7 +36,7 @@ def step_commit(
         raise found
     after = state.after_batch(upto)
     if found is None:
-        return Commit(after, AdvancePosition())
+        return Commit(replace(after, change=_not_named(state.change, step)), AdvancePosition())
     try:
         schema, change = _change(state, found, policy)
     except NotCopied as e:
@@ -56,9 +56,33 @@ def _change(state: TableState, found: Followed | Emptied, policy: Policy) -> tup
 
 
 def _noted(state: TableState, found: Followed | Emptied, step: SchemaStep) -> LastChange:
-    """Versions count the definitions of the content; one that differs has to be proved by rows."""
-    before: Capture = state.capture
-    changed, last = found.after != before, state.change or LastChange()
+    """Versions count the definitions of the content; one that differs has to be proved by rows, and
+    whatever was predicted by the catalog."""
+    changed, last = found.after != state.capture, _not_named(state.change, step) or LastChange()
     return LastChange(
-        last.version + changed, step.committed_at, shown(step.statement), found.kind, changed or last.unproved
+        last.version + changed,
+        step.committed_at,
+        shown(step.statement),
+        found.kind,
+        changed or last.unproved,
+        isinstance(found, Followed) or last.unconfirmed,
+        last.defaults + (_defaults(found, step) if isinstance(found, Followed) else ()),
+    )
+
+
+def _not_named(last: LastChange | None, step: SchemaStep) -> LastChange | None:
+    """Without the defaults that the statement may have changed: what the catalog shows is the
+    newest. In doubt it has."""
+    if last is None or not last.defaults:
+        return last
+    text = step.statement.sql.upper()
+    return replace(last, defaults=tuple(d for d in last.defaults if d[0].isascii() and d[0].upper() not in text))
+
+
+def _defaults(found: Followed, step: SchemaStep) -> tuple[tuple[str, str], ...]:
+    """Of the columns that the statement adds."""
+    return tuple(
+        (column.name, predicted_default(column, origin.value, step.statement.session))
+        for column, origin in zip(found.after.columns, found.origins, strict=True)
+        if isinstance(origin, Filled)
     )

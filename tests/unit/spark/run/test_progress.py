@@ -19,7 +19,7 @@ from cdcsync_core.schema_change import Kind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, LastChange, TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, table_entry
+from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, schema_part, table_entry
 
 TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),)), ("id",))
 STATE = TableState(
@@ -91,12 +91,30 @@ def test_times_go_out_in_utc(seconds: float | None, text: str) -> None:
 
 
 def test_the_last_change_of_a_definition_is_reported() -> None:
-    change = LastChange(3, 1_700_000_000.5, "ALTER TABLE orders ADD v INT", Kind.RESHAPE, unproved=True)
+    change = LastChange(
+        3, 1_700_000_000.5, "ALTER TABLE orders ADD v INT", Kind.RESHAPE, unproved=True, unconfirmed=True
+    )
     entry = table_entry("shop.orders", TablePhase.STREAMING, replace(STATE, change=change))
     assert entry["schema"] == {
         "version": 3,
         "at": "2023-11-14T22:13:20.500+00:00",
         "statement": "ALTER TABLE orders ADD v INT",
         "step": "reshape",
+        "proof": "Pending",
+        "proofMessage": "",
     }
     assert "schema" not in table_entry("shop.orders", TablePhase.STREAMING, STATE)
+
+
+@pytest.mark.parametrize(
+    ("unproved", "unconfirmed", "proof", "message"),
+    [
+        (True, True, "Pending", "why"),
+        (False, True, "Rows", "why"),
+        (True, False, "Catalog", ""),
+        (False, False, "Catalog", ""),
+    ],
+)
+def test_what_has_confirmed_a_change_is_reported(unproved: bool, unconfirmed: bool, proof: str, message: str) -> None:
+    part = schema_part(LastChange(1, unproved=unproved, unconfirmed=unconfirmed), "why")
+    assert (part["proof"], part["proofMessage"]) == (proof, message)

@@ -1,0 +1,188 @@
+"""Confirms from the server's catalog what was predicted of tables' definitions.
+
+Why it exists: row events carry neither defaults nor generated and numbered columns, so rows alone
+do not prove a prediction.
+
+Why it is right. The catalog is read between two places of the binlog: LOW, a position whose
+transactions every later question sees (R1), and HIGH, the end of the binlog after the answer. The
+answer counts for a table once the stream has passed HIGH, if LOW includes the table's last step and
+no statement since has named the table (each is a step while a change waits, see
+`binlog.definitions`): then the table had one definition from the step to HIGH, and the answer is
+it. Otherwise the question is asked again. A definition that differs stops the table for a
+resnapshot. An answer that cannot be had, or read, proves nothing: the table flows on, unconfirmed.
+
+Nothing is lost with the run: a change counts as unconfirmed until a commit says otherwise, and a
+later run asks again. Questions are asked by one connection for all tables that wait, once for each
+step, beside the stream; after a failure with growing pauses.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from cdcsync_core.capture import Capture
+from cdcsync_core.confirmation import contradictions, other_defaults
+from cdcsync_core.errors import CdcError
+from cdcsync_core.gates import gate
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.state import LastChange
+from cdcsync_mysql.catalog import read_defaults, read_table
+from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.watermark import high, low
+from cdcsync_spark.binlog.schema_steps import contradicted
+from cdcsync_spark.stream.applier import StreamTable
+from cdcsync_spark.wire.sql.catalog_default import catalog_default
+
+#: seconds a statement of the question may take
+_MAX_SECONDS = 20
+#: pauses after failures
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+#: tables of one question
+_AT_ONCE = 200
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table as the catalog shows it, with its columns' defaults in comparable form."""
+
+    capture: Capture
+    defaults: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """By table name what the catalog shows, or why that cannot be read; true of some moment between
+    `low` and `high`."""
+
+    low: Position
+    high: LogOffset
+    tables: Mapping[str, Shown | CdcError]
+
+
+#: of these tables; raises CdcError
+Ask = Callable[[Mapping[str, Capture]], Answer]
+
+
+def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture]) -> Answer:
+    """Raises CdcError where the server cannot be asked, or is not that of `lineage`."""
+    with connect(source, max_seconds=_MAX_SECONDS) as connection:
+        facts = read_facts(connection)
+        verify_resumable(connection, facts, lineage, None)
+        before = low(source, facts)
+        found: dict[str, Shown | CdcError] = {}
+        for name, capture in tables.items():
+            try:
+                shown = read_table(connection, capture.id, capture.excluded, capture.key)
+                defaults = read_defaults(connection, capture.id)
+            except CdcError as e:
+                found[name] = e
+                continue
+            by_name = {c.name: c for c in shown.columns}
+            compared = {
+                column: catalog_default(by_name[column], default, extra, mariadb=facts.flavor == "mariadb")
+                for column, (default, extra) in defaults.items()
+                if column in by_name
+            }
+            found[name] = Shown(shown, compared)
+        return Answer(before, high(connection, facts), found)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """What was asked: the table's last change, and a position that includes it."""
+
+    change: LastChange
+    generation: int
+    position: Position
+
+
+class Confirmation:
+    """Of the run's `tables`; `clock` counts seconds. `begin` and `settle` are called between two
+    batches, and `begin` where the reader has reached the binlog's end."""
+
+    def __init__(
+        self,
+        tables: Iterable[StreamTable],
+        ask: Ask,
+        clock: Callable[[], float],
+        run: Callable[[Callable[[], None]], None] = lambda work: threading.Thread(target=work, daemon=True).start(),
+    ) -> None:
+        self._tables = {t.name: t for t in tables}
+        self._ask, self._clock, self._run = ask, clock, run
+        self._asked: dict[str, _Waiting] = {}
+        self._answer: Answer | CdcError | None = None
+        self._pause, self._next = _FIRST_PAUSE, float("-inf")
+
+    def begin(self) -> None:
+        """Asks in the background for all tables that wait, unless a question is open."""
+        if self._asked or self._clock() < self._next:
+            return
+        waiting = {t.name: t for t in self._tables.values() if t.flowing and t.change and t.change.unconfirmed}
+        chosen = list(waiting.values())[:_AT_ONCE]
+        self._asked = {t.name: _waiting(t) for t in chosen}
+        if chosen:
+            captures = {t.name: t.state.capture for t in chosen}
+            self._run(lambda: self._find(captures))
+
+    def _find(self, captures: Mapping[str, Capture]) -> None:
+        try:
+            answer: Answer | CdcError = self._ask(captures)
+        except CdcError as e:
+            answer = e
+        gate("definitions-read")
+        self._answer = answer
+
+    def settle(self, reader: Position) -> None:
+        """Judges the answer once the stream is as far as `reader`, behind its HIGH."""
+        answer = self._answer
+        if answer is None or (isinstance(answer, Answer) and not reader.has_reached(answer.high)):
+            return
+        asked, self._asked, self._answer = self._asked, {}, None
+        settled = [self._judge(self._tables[name], waiting, answer) for name, waiting in asked.items()]
+        self._pause = _FIRST_PAUSE if all(settled) else min(2 * self._pause, _LONGEST_PAUSE)
+        self._next = self._clock() + (0.0 if all(settled) else self._pause)
+
+    def _judge(self, table: StreamTable, waiting: _Waiting, answer: Answer | CdcError) -> bool:
+        """Whether nothing stands against the next question."""
+        if not table.flowing or table.state.generation != waiting.generation:
+            return True
+        if not waiting.change.is_of(table.state.change):
+            return True  # a later step: it is asked for anew
+        found = answer if isinstance(answer, CdcError) else answer.tables[table.name]
+        if isinstance(found, CdcError):
+            table.unreadable = found.message
+            return False
+        assert isinstance(answer, Answer)
+        if not _includes(answer.low, waiting.position):
+            return False
+        self._compare(table, waiting.change, found)
+        return True
+
+    def _compare(self, table: StreamTable, change: LastChange, shown: Shown) -> None:
+        wrong = contradictions(table.state.capture, shown.capture)
+        wrong += other_defaults(dict(change.defaults), shown.defaults)
+        table.unreadable = ""
+        if wrong:
+            table.error = contradicted(table.state.capture.id, "the catalog", wrong)
+        else:
+            table.confirmed = change
+
+
+def _waiting(table: StreamTable) -> _Waiting:
+    state = table.state
+    assert state.change is not None
+    assert state.position is not None
+    return _Waiting(state.change, state.generation, state.position)
+
+
+def _includes(low: Position, position: Position) -> bool:
+    """Positions of two kinds prove nothing."""
+    try:
+        return low.includes(position)
+    except CdcError:
+        return False
