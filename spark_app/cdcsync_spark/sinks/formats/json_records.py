@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,14 +28,20 @@ from cdcsync_core.position import TransactionId
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.formats.json_text import Style, join, json_rows, quoted, single
+from cdcsync_spark.sinks.formats.record_steps import (
+    UPDATE,
+    columns_of,
+    kinds_of,
+    microseconds,
+    moved_before,
+    record_steps,
+)
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _EXACT = Style()
 _FLINK = Style(decimals_as_text=False, separator=" ")
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
-_BEFORE, _AFTER = ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER
-
-Indices = npt.NDArray[np.int64]
+_AFTER = ChangeKind.UPDATE_AFTER
 
 
 class Records(NamedTuple):
@@ -84,7 +88,7 @@ def changelog_json(changes: Events, origin: Origin) -> Records:
     """As `flink-format-changelog-json` reads it, decimals as plain numbers."""
     images = changes.images
     ops = _KINDS.take(single(images[KIND]))
-    rows = json_rows(_columns(images), _FLINK)
+    rows = json_rows(columns_of(images), _FLINK)
     values = join(images.num_rows, '{"data":', rows, ',"op":"', ops, '"}')
     return _records(_keys(images, origin), values)
 
@@ -92,10 +96,10 @@ def changelog_json(changes: Events, origin: Origin) -> Records:
 def upsert_json(changes: Events, origin: Origin) -> Records:
     """The row itself; a before image is a tombstone where its key ends, else no record."""
     images = changes.images
-    keys, kinds = _keys(images, origin), _kinds(images)
-    ends = (kinds == ChangeKind.DELETE) | _moved_before(keys, kinds)
+    keys, kinds = _keys(images, origin), kinds_of(images)
+    ends = (kinds == ChangeKind.DELETE) | moved_before(keys, kinds)
     stays = (kinds == ChangeKind.INSERT) | (kinds == _AFTER)
-    rows = pc.if_else(pa.array(stays), json_rows(_columns(images), _EXACT), None)
+    rows = pc.if_else(pa.array(stays), json_rows(columns_of(images), _EXACT), None)
     kept = pa.array(ends | stays)
     return _records(keys.filter(kept), rows.filter(kept))
 
@@ -107,8 +111,8 @@ def debezium_json(changes: Events, origin: Origin) -> Records:
     and a create.
     """
     images = changes.images
-    keys, rows = _keys(images, origin), json_rows(_columns(images), _EXACT)
-    steps = _steps(keys, _kinds(images), tombstones=True)
+    keys, rows = _keys(images, origin), json_rows(columns_of(images), _EXACT)
+    steps = record_steps(keys, kinds_of(images), tombstones=True)
     transaction = single(images[TRANSACTION]).take(steps.image)
     sources = pa.array(_debezium_sources(changes, origin), pa.string())
     names = pa.array(["r" if origin.snapshot else "c", "u", "d"]).take(steps.op)
@@ -123,10 +127,10 @@ def debezium_json(changes: Events, origin: Origin) -> Records:
 def canal_json(changes: Events, origin: Origin) -> Records:
     """Canal's members, of which two are NULL; `old` is the whole row before the change."""
     images = changes.images
-    keys, rows = _keys(images, origin), json_rows(_columns(images), _EXACT)
-    steps = _steps(keys, _kinds(images), tombstones=False)
-    commits = pa.array([str(_microseconds(t) // 1000) for t in changes.committed_at] or [str(origin.sent)])
-    old = _or_null(join(len(steps.op), "[", _where(steps.op, _UPDATE, rows.take(steps.before)), "]"))
+    keys, rows = _keys(images, origin), json_rows(columns_of(images), _EXACT)
+    steps = record_steps(keys, kinds_of(images), tombstones=False)
+    commits = pa.array([str(microseconds(t) // 1000) for t in changes.committed_at] or [str(origin.sent)])
+    old = _or_null(join(len(steps.op), "[", _where(steps.op, UPDATE, rows.take(steps.before)), "]"))
     key = f"[{','.join(map(quoted, origin.key))}]"
     table = f'"database":{quoted(origin.table.database)},"table":{quoted(origin.table.name)},"pkNames":{key}'
     values = join(
@@ -148,41 +152,6 @@ FORMS: dict[str, Form] = {
     "upsert-json": upsert_json,
 }
 
-_CREATE, _UPDATE, _DELETE = range(3)
-
-
-class _Steps(NamedTuple):
-    """A record each: what it is (`op`), whether it is a tombstone, which image its key is of, and
-    its images before and after, NULL where it has none."""
-
-    op: pa.Array
-    tombstone: pa.Array
-    image: pa.Array
-    before: pa.Array
-    after: pa.Array
-
-
-def _steps(keys: pa.Array, kinds: Indices, *, tombstones: bool) -> _Steps:
-    """One record a change, two of an update that changes the key, and tombstones behind deletes."""
-    moved = _moved_before(keys, kinds)
-    deletes = (kinds == ChangeKind.DELETE) | moved
-    updates = (kinds == _AFTER) & ~np.concatenate([[False], moved[:-1]])
-    creates = ~deletes & ~updates & (kinds != _BEFORE)
-    counts = np.where(deletes, 1 + tombstones, creates | updates)
-    image = np.repeat(np.arange(len(kinds)), counts)
-    op = np.repeat(np.select([deletes, updates], [_DELETE, _UPDATE], _CREATE), counts)
-    tombstone = np.concatenate([[False], image[1:] == image[:-1]]) if len(image) else np.zeros(0, bool)
-    before = pa.array(np.where(op == _UPDATE, image - 1, image), mask=op == _CREATE)
-    return _Steps(pa.array(op), pa.array(tombstone), pa.array(image), before, pa.array(image, mask=op == _DELETE))
-
-
-def _moved_before(keys: pa.Array, kinds: Indices) -> npt.NDArray[np.bool_]:
-    """The before images whose update changes the key; the after image is the next one."""
-    at = np.flatnonzero(kinds == _BEFORE)
-    moved = np.zeros(len(kinds), bool)
-    moved[at] = pc.not_equal(keys.take(pa.array(at)), keys.take(pa.array(at + 1))).to_numpy(zero_copy_only=False)
-    return moved
-
 
 def _where(op: pa.Array, wanted: int, texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(op, wanted), texts, None)
@@ -190,14 +159,6 @@ def _where(op: pa.Array, wanted: int, texts: pa.Array) -> pa.Array:
 
 def _or_null(texts: pa.Array) -> pa.Array:
     return pc.fill_null(texts, "null")
-
-
-def _kinds(images: pa.Table) -> Indices:
-    return single(images[KIND]).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def _columns(images: pa.Table) -> pa.Table:
-    return images.drop_columns([KIND, TRANSACTION])
 
 
 def _keys(images: pa.Table, origin: Origin) -> pa.Array:
@@ -214,7 +175,7 @@ def _debezium_sources(changes: Events, origin: Origin) -> Sequence[str]:
     ids, times = changes.transactions, changes.committed_at
     if origin.snapshot:
         return [_debezium_source(origin, None, origin.sent * 1000)]
-    return [_debezium_source(origin, t, _microseconds(at)) for t, at in zip(ids, times, strict=True)]
+    return [_debezium_source(origin, t, microseconds(at)) for t, at in zip(ids, times, strict=True)]
 
 
 def _debezium_source(origin: Origin, transaction: TransactionId | None, committed: int) -> str:
@@ -233,8 +194,3 @@ def _debezium_source(origin: Origin, transaction: TransactionId | None, committe
         f'"snapshot":"{"true" if origin.snapshot else "false"}","db":{quoted(origin.table.database)},'
         f'"table":{quoted(origin.table.name)},"server_id":{origin.server_id},{place}}}'
     )
-
-
-def _microseconds(seconds: float | None) -> int:
-    """Zero where the binlog does not say when. A float has them exactly until the year 2112."""
-    return round((seconds or 0) * 1_000_000)
