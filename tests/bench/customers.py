@@ -83,14 +83,15 @@ def change(server: Server, database: str, rows: int, turn: int) -> int:
 _ONE_BY_ONE = """CREATE PROCEDURE one_by_one(n INT) BEGIN
   DECLARE i INT DEFAULT 1;
   WHILE i <= n DO
-    UPDATE customer SET c_birth_day = NULL, c_login = CONCAT('one', i) WHERE c_customer_sk = i;
+    UPDATE customer SET c_birth_day = NULL, c_login = CONCAT(n DIV 1000, 'x', i) WHERE c_customer_sk = i;
     SET i = i + 1;
   END WHILE;
 END"""
 
 
 def change_one_by_one(server: Server, database: str, rows: int) -> int:
-    """Updates rows 1 to `rows`, each in a transaction of its own; the number of row images."""
+    """Updates rows 1 to `rows`, each in a transaction of its own; the number of row images. Another
+    number of thousands of rows changes all of them again."""
     server.run("DROP PROCEDURE IF EXISTS one_by_one", db=database)
     server.run(_ONE_BY_ONE, db=database)
     server.run(f"CALL one_by_one({rows})", db=database)
