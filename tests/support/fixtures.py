@@ -20,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
 from cdcsync_demo.embedded import OptionValue
-from support.kafka import KafkaBroker
 from support.servers import VARIANTS, Server
+
+if TYPE_CHECKING:
+    from support.kafka import KafkaBroker
 
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
@@ -111,7 +114,11 @@ def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshServ
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A Kafka broker of the session's own; a test works in topics of its own (`new_topic`)."""
+    """A Kafka broker of the session's own; a test works in topics of its own (`new_topic`).
+
+    Its client is loaded for a test that asks for a broker only."""
+    from support.kafka import KafkaBroker
+
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka")).start()
     yield broker
     broker.kill()
