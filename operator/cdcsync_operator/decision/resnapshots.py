@@ -10,7 +10,9 @@ Why it is right: the decision is written before anything is done for it, so an o
 finds it again; a status that is lost loses it, and the run that meets the same stop brings it back.
 The number of the generation is above all that the status knows, so what was staged under another
 definition is never continued. It is bounded: at most three decisions an hour for each table, and
-none for a table that is larger than its policy allows; then the user is asked. Pure.
+none for a table that is larger than its policy allows; then the user is asked. A migration is often
+several statements in a row: a stop within five minutes of the last decision, before that resnapshot
+has read any split, counts as the same decision. Pure.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from cdcsync_operator.decision.situation import Situation
 #: decisions for one table within `PERIOD` seconds
 MAX_DECISIONS = 3
 PERIOD = 3600.0
+#: how long a decision counts for the stops that follow it, in seconds
+SETTLING = 300.0
 
 _CHANGED, _LOST = Reason.SCHEMA_CHANGE_REFUSED.value, Reason.POSITION_LOST.value
 
@@ -77,21 +81,28 @@ def _is_to_ask(spec: Spec, table: TableStatus) -> bool:
 
 def _decided(s: Situation, table: TableStatus) -> TableStatus:
     recent = tuple(t for t in (table.resnapshot.at if table.resnapshot else ()) if _is_recent(t, s.now))
-    if len(recent) >= MAX_DECISIONS:
+    settling = bool(recent) and _is_recent(recent[-1], s.now, SETTLING) and _is_unread(table)
+    if len(recent) >= MAX_DECISIONS and not settling:
         return _asking(table, f"it was resnapshotted {len(recent)} times within an hour")
     decided = ResnapshotStatus(
         generation=max(asked(s.spec, table), table.generation) + 1,
         reason=table.reason,
         message=table.message,
-        at=(*recent, utc(s.now)),
+        at=recent if settling else (*recent, utc(s.now)),
     )
     waiting = {"phase": TablePhase.PENDING, "reason": "", "message": ""}
     return table.model_copy(update=waiting | {"resnapshot": decided})
 
 
-def _is_recent(stamp: str, now: float) -> bool:
+def _is_recent(stamp: str, now: float, period: float = PERIOD) -> bool:
     at = unix_time(stamp)
-    return at is not None and now - at < PERIOD
+    return at is not None and now - at < period
+
+
+def _is_unread(table: TableStatus) -> bool:
+    """Whether no split of the generation that was decided last is finished."""
+    decided = table.resnapshot.generation if table.resnapshot else 0
+    return table.generation < decided or (table.generation == decided and not table.finished)
 
 
 def _asking(table: TableStatus, why: str) -> TableStatus:

@@ -161,6 +161,31 @@ def test_after_three_decisions_within_an_hour_the_user_is_asked() -> None:
     assert world.live(SNAPSHOT).tables == (("shop.b", 4),)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "more", "decisions"),
+    [
+        (100, {"generation": 1, "finished": []}, 1),
+        (100, {}, 1),
+        (400, {"generation": 1, "finished": []}, 2),
+        (100, {"generation": 1, "finished": [{"start": None, "end": [10]}]}, 2),
+        (100, {"generation": 1, "finished": WHOLE}, 2),
+    ],
+    ids=["nothing-read", "nothing-staged", "too-late", "a-split-was-read", "published"],
+)
+def test_statements_in_a_row_count_as_one_decision(seconds: int, more: dict[str, Any], decisions: int) -> None:
+    """While the resnapshot that the first of them needs has read nothing, and for a while only; the
+    generation is another one each time."""
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped()])
+    wait_for_definition(world)
+    world.now += seconds
+    world.say(SNAPSHOT, tables=[stopped() | more])
+    world.step()
+    decided = entry(world).resnapshot
+    assert decided is not None
+    assert (decided.generation, len(decided.at)) == (2, decisions)
+
+
 def test_an_hour_later_it_is_decided_again() -> None:
     world = flowing(**EVOLVE)
     for generation in range(4):
