@@ -27,7 +27,8 @@ class PlanFeed:
     `wait(seconds)` is called until the next shard is there, and may raise.
 
     `planned_before` counts the splits that were finished before the run, up to `frontier`. A plan
-    that continues another frontier does not count.
+    that continues another frontier does not count, and neither does one that is `stale`: made for
+    another definition than the target's, its bounds may be of other columns.
     """
 
     own_plan: OwnPlan
@@ -38,14 +39,15 @@ class PlanFeed:
     wait: Callable[[float], None]
     planned_before: int = 0
     frontier: Bound = None
+    stale: bool = False
     _seen: int = 0
     _next_shard: int = 0
     _counts: bool = True
 
     def splits(self, frontier: Bound) -> Iterator[Split]:
         """Splits from `frontier` (None: from the beginning) to the open end."""
-        first = self._wait_for_shard(0)
-        if _continues(first, frontier):
+        first = None if self.stale else self._wait_for_shard(0)
+        if first is not None and _continues(first, frontier):
             return self._planned(first, frontier)
         return self._own(frontier)
 
@@ -54,7 +56,7 @@ class PlanFeed:
         while (path := self._path(self._next_shard)).exists():
             shard = PlanShard.from_json(path.read_text())
             if shard.number == 0:
-                self._counts = _continues(shard, self.frontier)
+                self._counts = not self.stale and _continues(shard, self.frontier)
             self._seen += len(shard.splits) if self._counts else 0
             self._next_shard += 1
         return self._seen

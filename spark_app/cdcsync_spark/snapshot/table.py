@@ -98,6 +98,7 @@ def open_table(
         target, state = _staged_copy(sink, first, found)
         published = False
     feed.table, feed.planned_before, feed.frontier = state.capture, state.splits, state.finished.frontier
+    feed.stale = state.capture != table
     gate("table-prepared")
     abandoned = () if published or found is None else tuple(range(found.generation + 1, state.generation))
     return SnapshotTable(assignment, sink, main, target, state, feed, published, abandoned)
