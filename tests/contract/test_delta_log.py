@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Upsert
+from cdcsync_spark.sinks.base import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.log import own_state
 from cdcsync_spark.sinks.delta.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
@@ -73,6 +73,27 @@ def test_upkeep_after_an_optimize_that_only_a_stamp_has_seen(local: DeltaTarget,
     assert [writer.maintain(), writer.maintain()] == ["remove orphans", "compact"]
     writer.commit(1, batch(10, Upsert(rows_of(ORDERS, [(0, "c")]), keys_of(ORDERS, [(1,)]))))
     assert content(local) == [(0, "c"), (2, "b"), (3, "b")]
+
+
+def test_staged_copies_that_a_dead_run_left_are_removed(local: DeltaTarget, tmp_path: Path) -> None:
+    """It died after the publication: of the published generation only the Delta log goes, a later
+    one is still being filled."""
+    whole_snapshot(local, [(1, "a")])
+    for generation in (1, 2, 3):
+        copy = DeltaTarget(replace(local.path, staged=f"_resnapshot-{generation}"))
+        whole_snapshot(copy, [(generation, "staged")])
+        if generation == 2:
+            files = copy.staged()
+    local.commit(
+        1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1, generation=2), Replace(files))
+    )
+    writer = local.writer(tmp_path)
+    writer.commit(1, batch(10, Upsert(rows_of(ORDERS, [(7, "later")]), keys_of(ORDERS, []))))
+    while writer.maintain():
+        pass
+    left = {p.name: (p / "_delta_log").exists() for p in Path(local.uri).glob("_resnapshot-*")}
+    assert left == {"_resnapshot-2": False, "_resnapshot-3": True}
+    assert content(local) == [(2, "staged"), (7, "later")]
 
 
 def test_an_entry_may_be_read_by_whom_the_umask_lets(local: DeltaTarget) -> None:

@@ -10,6 +10,8 @@ steps, each bounded in time and memory by a `MaintenancePolicy`:
   checkpoint whatever the retention;
 - *remove files* that no version within `delta.deletedFileRetentionDuration` has, by what the Delta
   log says of them;
+- *remove staged copies*, once per run: those of resnapshots up to the published one, which a
+  run that died has left;
 - *remove orphans*, once per run: files of ours that the Delta log does not name and that are older
   than the retention, those of a run that died before its commit, or whose removal a checkpoint
   forgot. Staged waves and staged copies have other names;
@@ -29,6 +31,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -45,7 +48,7 @@ from cdcsync_spark.sinks.delta.log import Log, LostRace
 from cdcsync_spark.sinks.delta.paths import inside
 from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.delta.table_index import TableIndex, deleted_of
-from cdcsync_spark.sinks.delta.table_path import TablePath
+from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.deletion_vectors import FOLDER
 
@@ -184,6 +187,24 @@ def aged(table_path: TablePath, view: TableView) -> list[str]:
     return found
 
 
+def staged_copies(table_path: TablePath, generation: int) -> list[TablePath]:
+    """Of generations up to this one, by their folders."""
+    numbers = [n.removeprefix(STAGED_PREFIX) for n in table_path.lake.listed(table_path.folder) if STAGED_PREFIX in n]
+    return [
+        replace(table_path, staged=f"{STAGED_PREFIX}{number}")
+        for number in numbers
+        if number.isdecimal() and int(number) <= generation
+    ]
+
+
+def remove_staged_copy(main: TableView | None, copy: TablePath) -> None:
+    """Only its Delta log goes once its files have been published: they belong to the table then. A
+    file that has left the table since may still be read by readers of an older version."""
+    paths = [*(f.path for f in main.files.values()), *main.gone] if main else []
+    published = any(path.startswith(copy.prefix) for path in paths)
+    copy.lake.delete_folder(f"{copy.folder}/_delta_log" if published else copy.folder)
+
+
 #: what may go wrong where nothing is lost by it: the store, a race, a file that cannot be read
 HARMLESS = (CdcError, LostRace, ValueError, KeyError, pa.ArrowException)
 
@@ -209,13 +230,14 @@ class TableMaintenance:
         self._commits = commits
         self._policy = policy
         self._failures = Failures(str(path.table), policy.retry_seconds)
-        self._orphans_removed = False
+        self._orphans_removed = self._copies_removed = False
         self.cost = Maintenance()
         self._steps: dict[str, Callable[[TableView], Step | None]] = {
             "merge runs": self._merge_runs,
             "checkpoint": self._checkpoint,
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
+            "remove staged copies": self._remove_staged_copies,
             "compact": self._compact,
         }
 
@@ -273,6 +295,17 @@ class TableMaintenance:
         delete_files(self._path, orphans)
         self._orphans_removed = True
         return Step("remove orphans", files_removed=len(orphans))
+
+    def _remove_staged_copies(self, view: TableView) -> Step | None:
+        """Those up to the published generation: a run that died after the publication has left
+        them, and no run fills them any more."""
+        if self._path.staged or self._copies_removed or view.state is None or not view.state.consistent:
+            return None
+        copies = staged_copies(self._path, view.state.generation)
+        for copy in copies:
+            remove_staged_copy(view, copy)
+        self._copies_removed = True
+        return Step("remove staged copies") if copies else None
 
     def _has_written(self) -> bool:
         """Whether this run has changed rows of the table."""

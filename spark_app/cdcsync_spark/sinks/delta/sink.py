@@ -31,6 +31,7 @@ from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.commit import CAPABILITIES, DeltaWriter
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.maintenance import remove_staged_copy
 from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
@@ -64,11 +65,7 @@ class DeltaSink:
         table then."""
         main, staged = self.target(table).path, self.target(table, generation=generation).path
         with self.store.translating_errors(str(table), "removing a staged copy"):
-            view = main.view()
-            # a file that has left the table since may still be read by readers of an older version
-            paths = [*(f.path for f in view.files.values()), *view.gone] if view else []
-            published = any(path.startswith(staged.prefix) for path in paths)
-            self.store.delete_folder(f"{staged.folder}/_delta_log" if published else staged.folder)
+            remove_staged_copy(main.view(), staged)
 
 
 @dataclass(frozen=True)
