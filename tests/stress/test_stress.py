@@ -19,19 +19,18 @@ import os
 import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Literal
 
 import pytest
 
 from support.compare import Difference, compare, diagnose_walk, source_rows
+from support.crash_points import CRASH_POINTS, PASSED_ELSEWHERE, PLANS, STEP_PLANS, Phase, Plan
 from support.evidence import history
+from support.kills import PARTS, Aftermath, Fault, Injector
 from support.servers import VARIANTS, Server
-from support.sync_process import Gate, Part, Sync, Until
+from support.sync_process import Sync, Until
 from support.workload import Pace, Workload
 from support.workload_tables import KEYS, WALK
 
@@ -41,104 +40,8 @@ PACE = Pace(int(os.environ.get("CDCSYNC_STRESS_ROWS", "100000")), writers=16, pe
 #: a dozen waves: enough commits to be hit
 SPEC = {"snapshot": {"chunkSize": 2500, "parallelism": 2}}
 AGAIN = "by_name"
-#: how often a run is brought to its end until its last gate fires
-_ENDS = 5
 #: the server that every run of the tests takes; `make test-all` takes all
 OFTEN = ("mariadb1011",)
-
-Aftermath = Literal["power-cut", "controller", "recovers"]
-Phase = Literal["snapshot", "stream", "again", "end"]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One interruption: at the `count`-th passing of a gate, or (`part`) a kill at a random moment.
-
-    What follows: everything is killed (`power-cut`), the controller only, whose driver then drains
-    or lingers (`controller`), or the controller starts a new driver and is killed a while later
-    (`recovers`). `forget` deletes the state folder.
-    """
-
-    gate: str = ""
-    count: int = 1
-    part: Part | None = None
-    then: Aftermath = "power-cut"
-    forget: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.gate or f'random {self.part}'}{' and the state is lost' if self.forget else ''}"
-
-
-Plan = dict[Phase, tuple[Fault, ...]]
-
-PLANS: dict[str, Plan] = {
-    "mariadb1011": {
-        "snapshot": (Fault("table-created", 3), Fault("wave-staged", 2, then="controller"), Fault("split-read", 5)),
-        "stream": (Fault("table-applied", 2), Fault("vectors-written"), Fault(part="reader", then="recovers")),
-        "end": (Fault("before-stamp"),),
-    },
-    "mariadb1011_loose": {
-        "snapshot": (
-            Fault("staged", 4),
-            Fault("before-commit", 2, then="controller"),
-            Fault(part="worker", then="recovers"),
-        ),
-        "stream": (Fault("committed", 2, forget=True), Fault("batch-read", 2, then="controller")),
-    },
-    "mysql97_gtid": {
-        "snapshot": (Fault("table-prepared", 4), Fault("wave-read", 2, then="controller")),
-        "stream": (Fault("batch-applied", 2), Fault("data-written", 2)),
-        "again": (Fault("before-publish"), Fault("published", then="controller")),
-    },
-    "mysql97_nogtid": {
-        "snapshot": (
-            Fault("run-recorded"),
-            Fault("low-taken", 2),
-            Fault("wave-committed", 3, then="controller", forget=True),
-            Fault(part="jvm"),
-        ),
-        "stream": (Fault("entry-written", 2), Fault(part="driver", then="recovers")),
-    },
-}
-
-#: after staging, before the wave's commit; in table creation; between the commits of two tables;
-#: after a commit, before status; in an idle table's position checkpoint; in the handover of a
-#: table; between the run id in status and its process; and the steps in between
-CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
-    "run-recorded": ("snapshot", "stream"),
-    "table-created": ("snapshot",),
-    "table-prepared": ("snapshot",),
-    "low-taken": ("snapshot",),
-    "split-read": ("snapshot",),
-    "staged": ("snapshot",),
-    "wave-read": ("snapshot",),
-    "wave-staged": ("snapshot",),
-    "wave-committed": ("snapshot",),
-    "before-commit": ("snapshot", "stream"),
-    "data-written": ("stream",),
-    "vectors-written": ("stream",),
-    "entry-written": ("snapshot", "stream"),
-    "committed": ("snapshot", "stream"),
-    "batch-read": ("stream",),
-    "table-applied": ("stream",),
-    "batch-applied": ("stream",),
-    "before-publish": ("again",),
-    "published": ("again",),
-    "before-stamp": ("end",),
-}
-#: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source
-#: crashed: tests/servers/test_source_crash.py; where the schema changes:
-#: tests/servers/test_followed_by_runs.py and test_resnapshots.py
-PASSED_ELSEWHERE = {
-    "spark-written",
-    "crash-tail-read",
-    "crash-repaired",
-    "step-staged",
-    "step-committed",
-    "definitions-read",
-    "resnapshot-decided",
-}
-PARTS: tuple[Part, ...] = ("controller", "driver", "jvm", "worker", "reader")
 
 
 def test_every_crash_point_is_in_a_plan() -> None:
@@ -150,7 +53,8 @@ def test_every_crash_point_is_in_a_plan() -> None:
         if file.parent.name != "cluster"  # those: tests/kube/test_crashes.py
         for name in re.findall(r'\bgate\("([a-z-]+)"\)', file.read_text(encoding="utf-8"))
     }
-    planned = {fault.gate for plan in PLANS.values() for faults in plan.values() for fault in faults if fault.gate}
+    plans = (*PLANS.values(), *STEP_PLANS.values())
+    planned = {fault.gate for plan in plans for faults in plan.values() for fault in faults if fault.gate}
 
     assert named - PASSED_ELSEWHERE == set(CRASH_POINTS)
     assert planned == set(CRASH_POINTS)
@@ -203,7 +107,7 @@ class Round:
         self.random = Random(seed)
         self.workload = Workload(server, database, seed, PACE)
         self.sync = Sync(server, [rf"{database}\..*"], folder, name="stress", spec=SPEC)
-        self.kills: Counter[str] = Counter()
+        self.injector = Injector(self.sync, self.random)
         print(f"\n{server.variant}, seed {seed}: {database} in {folder}")
 
     def run(self) -> None:
@@ -217,7 +121,7 @@ class Round:
                 self.workload.wait(SECONDS - (time.monotonic() - began))
             self._inject_all("end", until="caught-up")
             self.sync.run_to_completion()
-            fired = ", ".join(f"{fault} {n}" for fault, n in self.kills.items())
+            fired = ", ".join(f"{fault} {n}" for fault, n in self.injector.kills.items())
             print(f"  {time.monotonic() - began:.0f} s; kills: {fired}; {dict(self.workload.counts())}")
             self._check()
 
@@ -235,41 +139,7 @@ class Round:
             self._inject(fault, "again", "forever")
 
     def _inject(self, fault: Fault, phase: Phase, until: Until) -> None:
-        self.sync.start(until, Gate(fault.gate, fault.count) if fault.gate else None)
-        if fault.part:
-            self._kill_some_time(fault.part, phase)
-        else:
-            self._await_fired(until, Gate(fault.gate, fault.count))
-        self.kills[str(fault)] += 1
-        self._follow_up(fault)
-        if fault.forget:
-            self.sync.kill_all()
-            shutil.rmtree(self.sync.state_dir)
-
-    def _await_fired(self, until: Until, gate: Gate) -> None:
-        """A driver that takes too long to drain is killed before its last gate; then the end comes
-        once more."""
-        for _ in range(_ENDS):
-            self.sync.wait_until(lambda: self.sync.fired or not self.sync.running, "the gate fires")
-            if self.sync.fired or self.sync.wait() != 0:
-                break
-            self.sync.start(until, gate)
-        self.sync.wait_fired()
-
-    def _kill_some_time(self, part: Part, phase: Phase) -> None:
-        """The first moment counts when the phase's work is under way."""
-        self.sync.wait_part("worker" if phase == "snapshot" else "reader")
-        time.sleep(self.random.uniform(0, 3))
-        self.sync.wait_until(lambda: self.sync.kill(part), f"a {part} to kill")
-
-    def _follow_up(self, fault: Fault) -> None:
-        if fault.then == "recovers" and self.sync.running:
-            self.sync.wait_part("jvm")
-            time.sleep(self.random.uniform(0, 4))
-        if fault.then == "power-cut":
-            self.sync.kill_all()
-        else:
-            self.sync.kill("controller")
+        self.injector.inject(fault, until, at_work="worker" if phase == "snapshot" else "reader")
 
     # -- the verdict
 

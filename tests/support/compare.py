@@ -19,6 +19,8 @@ from support.servers import Server
 from support.workload_tables import GONE
 
 _SHOWN = 10
+#: a zero date is NULL in the copy
+_ZERO = b"0000-00-00"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ def _expression(field: pa.Field) -> str:
 
 
 def _typed(cells: Sequence[bytes | None], wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(wanted) or pa.types.is_date(wanted):
+        cells = [None if cell is not None and cell.startswith(_ZERO) else cell for cell in cells]
     raw = pa.array(cells, pa.binary())
     if pa.types.is_binary(wanted):
         return raw
