@@ -17,6 +17,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from cdcsync_core import remedies
 from cdcsync_core.quoting import visible
 
 
@@ -167,9 +168,7 @@ class ManifestError(PermanentError):
     composed = True
 
 
-_DECODING = (
-    "read the table again (spec.resnapshot) after correcting the cause; report it if the server reads the value well"
-)
+_DECODING = f"correct the cause, then {remedies.RESNAPSHOT}; report it if the server reads the value well"
 
 
 class DecodeError(PermanentError):

@@ -122,6 +122,8 @@ KEYS = [
          "k UUID NOT NULL",
          "CONCAT_WS('-', LEFT(SHA2(n, 256), 8), 'abcd', ELT(1 + n MOD 3, '1abc', '4def', '7012'), '8123', RIGHT(SHA2(n, 256), 12))",
          ("'00000000-0000-0000-0000-000000000000'", "'ffffffff-ffff-4fff-bfff-ffffffffffff'"), flavor="mariadb"),
+    Keys("inet4", "k INET4 NOT NULL", "INET_NTOA(CONV(LEFT(SHA2(n, 256), 8), 16, 10))",
+         ("'0.0.0.0'", "'255.255.255.255'"), flavor="mariadb"),
     Keys("inet6", "k INET6 NOT NULL", "INET6_NTOA(UNHEX(LEFT(SHA2(n, 256), 32)))", ("'::'", "'ffff::'"), flavor="mariadb"),
 ]  # fmt: skip
 

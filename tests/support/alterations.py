@@ -69,7 +69,7 @@ _ADDED: dict[str, tuple[str, ...]] = {
     "VARCHAR(10) COLLATE utf8mb4_bin": ("'x'",), "VARCHAR(300)": ("'x'",), "TINYTEXT": ("'x'",), "TEXT": ("'x'",),
     "MEDIUMTEXT": (), "LONGTEXT": (), "BINARY(3)": ("'a'", "x'01'"), "VARBINARY(3)": ("'a'",), "TINYBLOB": (), "BLOB": ("'x'",),
     "LONGBLOB": (), "ENUM('p','q')": ("'q'", "2"), "SET('p','q')": ("'p,q'", "'q,p'", "''"), "JSON": (), "POINT": (),
-    "ENUM('p') CHARACTER SET latin1": ("'p'",), "UUID": (), "INET6": (),
+    "ENUM('p') CHARACTER SET latin1": ("'p'",), "UUID": (), "INET4": (), "INET6": (),
 }  # fmt: skip
 
 _TYPES = (
@@ -87,7 +87,7 @@ _PLACES = ("", " FIRST", " AFTER v", "", " AFTER id")
 def additions() -> Iterator[Case]:
     """Each type as NULL, NOT NULL, and with each default in one of the places."""
     for kind, defaults in _ADDED.items():
-        flavor = "mariadb" if kind in ("UUID", "INET6") else ""
+        flavor = "mariadb" if kind in ("UUID", "INET4", "INET6") else ""
         forms = [" NULL", " NOT NULL", " NULL DEFAULT NULL", *(f" NOT NULL DEFAULT {d}" for d in defaults)]
         forms += [f" NULL DEFAULT {d}" for d in defaults[:1]]
         for i, form in enumerate(forms):

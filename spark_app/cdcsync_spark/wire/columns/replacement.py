@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.wire.columns.charset import (
     BEYOND_UTF8MB3,
     Decode,
@@ -63,7 +64,7 @@ def refused(raw: bytes, charset: str) -> DecodeError:
         f"a value with bytes that are no character of {charset}: {raw[:_SHOWN].hex()}{more}",
         needed=f"text of {charset}",
         remedy="UPDATE the value, or set tables.invalidCharacters: replace (a key's value is never replaced),"
-        " or leave the column out by tables.overrides[].columns.exclude; then read the table again by spec.resnapshot",
+        f" or leave the column out by tables.overrides[].columns.exclude; then {RESNAPSHOT}",
     )
 
 
