@@ -129,7 +129,7 @@ class SchemaChange(Part):
     `resnapshot_max_rows` rows; a larger one asks, because a resnapshot loads the source.
     """
 
-    behavior: Literal["evolve", "fail"] = "fail"
+    behavior: Literal["evolve", "fail"] = "evolve"
     dropped_columns: Literal["keep", "drop"] = "keep"
     emptied: Literal["follow", "fail"] = "follow"
     resnapshot: Literal["automatic", "ask"] = "automatic"

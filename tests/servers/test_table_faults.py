@@ -101,6 +101,7 @@ def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
 def test_tables_that_change_or_vanish_while_they_are_read_stop_no_other(sync: Sync) -> None:
     """R9: a split of another definition is not used. The driver stands still after LOW, before its
     first SELECT."""
+    sync.write_manifest(schemaChange={"behavior": "fail"})
     fill(sync.server, name_of(sync, "b").partition(".")[0], "b")
     sync.start("forever", gate=Gate("low-taken", action="stop"))
     sync.wait_fired()

@@ -206,7 +206,7 @@ def test_a_sync_whose_tables_all_failed_is_not_judged_before_a_change_is_taken_i
 
 
 def test_a_table_that_stops_in_the_stream_is_left_out_of_the_next_run() -> None:
-    world = ControllerHarness()
+    world = ControllerHarness(resource=resource(schemaChange={"behavior": "fail"}))
     world.to_streaming()
     world.say(
         STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "ALTER"}]

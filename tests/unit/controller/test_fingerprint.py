@@ -62,7 +62,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.delta.historyColumns.seq": ("n", ALL),
     "sink.delta.historyColumns.position": ("place", ALL),
     "sink.delta.historyColumns.gtid": ("gtid", ALL),
-    "schemaChange.behavior": ("evolve", FLOWING),
+    "schemaChange.behavior": ("fail", FLOWING),
     "schemaChange.droppedColumns": ("drop", FLOWING),
     "schemaChange.emptied": ("fail", FLOWING),
     "schemaChange.resnapshot": ("ask", NOTHING),
@@ -126,7 +126,7 @@ def test_a_run_of_an_older_version_is_not_replaced_for_a_field_that_it_did_not_k
     ("policy", "kinds"),
     [
         ({"resnapshot": "ask", "resnapshotMaxRows": 7}, NOTHING),
-        ({"behavior": "evolve"}, FLOWING),
+        ({"behavior": "fail"}, FLOWING),
         ({"droppedColumns": "drop"}, FLOWING),
     ],
 )

@@ -216,7 +216,9 @@ def test_a_dropped_table_leaves_the_sync_at_once_and_its_copy_is_shown() -> None
 
 def test_a_dropped_table_that_is_named_stays_failed() -> None:
     """The user counts on it."""
-    world = ControllerHarness(resource=resource(tables={"include": ["shop.a", "shop.b"]}))
+    world = ControllerHarness(
+        resource=resource(tables={"include": ["shop.a", "shop.b"]}, schemaChange={"behavior": "fail"})
+    )
     world.to_streaming()
     drop(world, "shop.b")
     world.step(PROMPTED_EVERY)

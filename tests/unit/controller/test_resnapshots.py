@@ -216,7 +216,7 @@ def test_a_table_above_the_row_limit_asks() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ({}, "SchemaChangeRefused"),
+        ({"schemaChange": {"behavior": "fail"}}, "SchemaChangeRefused"),
         ({"schemaChange": {"behavior": "evolve", "resnapshot": "ask"}}, "SchemaChangePending"),
         (
             EVOLVE | {"tables": {"include": [r"shop\..*"], "overrides": [

@@ -48,7 +48,7 @@ def test_a_table_that_failed_before_it_was_read_is_not_read() -> None:
 
 
 def test_a_table_that_stopped_after_it_was_read_is_read() -> None:
-    world = ControllerHarness()
+    world = ControllerHarness(resource=resource(schemaChange={"behavior": "fail"}))
     world.to_streaming()
     world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "DDL"}])
     world.steps()

@@ -59,7 +59,7 @@ def test_defaults_are_those_of_the_interface() -> None:
         600.0,
     )
     assert (spec.auto_restart.max_restarts, spec.restart_nonce, spec.resnapshot) == (None, 0, ())
-    assert (spec.schema_change.behavior, spec.on_position_lost, spec.image) == ("fail", "fail", "")
+    assert (spec.schema_change.behavior, spec.on_position_lost, spec.image) == ("evolve", "fail", "")
 
 
 @pytest.mark.parametrize(
