@@ -1,4 +1,4 @@
-"""Sizes and durations as manifests write them: `64Mi`, `2Gi`, `30s`, `1m30s`.
+"""Sizes, durations and CPU as manifests write them: `64Mi`, `2Gi`, `30s`, `1m30s`, `250m`.
 
 Why it exists: the resource is read on a laptop and on a cluster and must mean the same there, so
 the forms are those of Kubernetes (resource quantities:
@@ -25,6 +25,7 @@ _UNITS = {
 }
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"([0-9]+)([a-zA-Z]*)")
+_CPU = re.compile(r"([0-9]+)(?:\.([0-9]{1,3}))?(m?)")
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 
@@ -37,6 +38,21 @@ def parse_size(value: Any) -> int:
     if not match or match[2] not in _UNITS:
         raise ValueError("a size, a whole number with one of Ki, Mi, Gi, Ti, k, M, G, T")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def parse_cpu(value: Any) -> int:
+    """Thousandths of a CPU of `250m`, `0.25`, `"2"` or a whole number of CPUs. Raises ValueError
+    for anything else."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    match = _CPU.fullmatch(text) if isinstance(text, str) else None
+    if not match or (match[2] and match[3]):
+        raise ValueError("CPUs as a text or a whole number, like 250m, 0.25 or 2")
+    return int(match[1]) if match[3] else 1000 * int(match[1]) + int((match[2] or "").ljust(3, "0"))
+
+
+def show_cpu(millicores: int) -> str:
+    """As `parse_cpu` reads it: `2`, `250m`."""
+    return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
 
 
 def parse_seconds(value: Any) -> float:

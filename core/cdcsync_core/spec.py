@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.pod_size import Driver, Executors, StreamDriver
 from cdcsync_core.sink_spec import Sink
 from cdcsync_core.spark_conf import SparkConf
 from cdcsync_core.spec_part import (
@@ -212,20 +213,7 @@ class Start(Part):
 class Stream(Part):
     interval: Annotated[Seconds, Field(ge=0.1, le=3600)] = 1.0
     max_batch_bytes: Annotated[Size, Field(ge=4096, le=2**34)] = 64 * 2**20
-
-
-class Driver(Part):
-    cores: Annotated[Whole, Field(ge=1, le=256)] = 1
-    memory: Annotated[Size, Field(ge=512 * 2**20, le=2**44)] = 2 * 2**30
-    service_account_name: Text = ""
-    pod_template: dict[str, Any] = Field(default_factory=dict)
-
-
-class Executors(Part):
-    instances: Annotated[Whole, Field(ge=1, le=10_000)] = 4
-    cores: Annotated[Whole, Field(ge=1, le=256)] = 1
-    memory: Annotated[Size, Field(ge=512 * 2**20, le=2**44)] = 2 * 2**30
-    pod_template: dict[str, Any] = Field(default_factory=dict)
+    driver: StreamDriver = StreamDriver()
 
 
 class Backoff(Part):
@@ -301,9 +289,10 @@ class Spec(Part):
         own = self.tables.override(table).schema_change
         return self.schema_change if own is None else own.over(self.schema_change)
 
-    def snapshot_executors(self) -> int:
-        """Executors that a snapshot asks for: no more than read at once."""
-        return min(self.executors.instances, -(-self.snapshot.parallelism // self.executors.cores))
+    def snapshot_executors(self, rows: int | None = None) -> int:
+        """Executors that a snapshot of so many rows asks for (None: of any number of rows): no more
+        than read at once; 0 where its driver reads by itself."""
+        return min(self.executors.wanted(rows), -(-self.snapshot.parallelism // self.executors.cores))
 
     def splits_at_once(self) -> int:
         """How many splits a snapshot reads at once, with the executors that it gets."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from cdcsync_core.quantity import parse_seconds, parse_size
+from cdcsync_core.quantity import parse_cpu, parse_seconds, parse_size, show_cpu
 
 Text = Annotated[str, Field(strict=True, max_length=1024)]
 Flag = Annotated[bool, Field(strict=True)]
 Whole = Annotated[int, Field(strict=True)]
 Size = Annotated[int, BeforeValidator(parse_size)]
+#: in thousandths
+Cpu = Annotated[int, BeforeValidator(parse_cpu), PlainSerializer(show_cpu, return_type=str)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 DnsLabel = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 SecretKey = Annotated[str, Field(strict=True, pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]

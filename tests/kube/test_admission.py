@@ -60,7 +60,7 @@ def resource(namespace: str) -> Any:
 
 @pytest.fixture
 def action() -> StartRun:
-    return StartRun(RunKind.SNAPSHOT, RUN, 1, (("shop.a", 0),), "f")
+    return StartRun(RunKind.SNAPSHOT, RUN, 1, (("shop.a", 0),), "f", executors=1)
 
 
 @pytest.fixture

@@ -13,7 +13,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from cdcsync_core.pod_size import SPLITS_IN_DRIVER, DriverSize
+from cdcsync_core.quantity import show_cpu
 from cdcsync_core.run import RunKind
+from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync, Spec, required_secrets
 from cdcsync_operator.cluster.pod_template import Object, merged
 from cdcsync_operator.cluster.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
@@ -29,9 +32,9 @@ DRIVER_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8090
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 _USER = 65532
 _MI = 2**20
-#: on top of the JVM's heap: the Python driver and its source process; the Python worker of each
-#: task with its buffers
-_DRIVER_OVERHEAD = 1024 * _MI
+#: requested of the node's disk; there is no limit: large transactions and key indexes need more
+_DISK = {"ephemeral-storage": "1Gi"}
+#: on top of the JVM's heap: the Python worker of each task with its buffers
 _EXECUTOR_OVERHEAD = 384 * _MI
 _TASK_OVERHEAD = 384 * _MI
 
@@ -52,9 +55,10 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
         "config": (CONFIG_DIR, config),
         "scratch": (SCRATCH_DIR, {"emptyDir": {}}),
     }
-    if RUNS[action.kind].by_splits:
+    if action.executors:
         volumes |= _auth(action)
-    pod = _pod(resource, _driver_container(resource.spec, image), image, volumes)
+    size = size_of(resource.spec, action.kind, executors=action.executors > 0)
+    pod = _pod(resource, _driver_container(resource.spec, image, size), image, volumes)
     pod["spec"] |= {
         "serviceAccountName": service_account,
         "terminationGracePeriodSeconds": grace_seconds(resource, action.kind),
@@ -65,8 +69,17 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
     return _with_template(pod | {"metadata": about}, resource.spec.driver.pod_template)
 
 
-def _driver_container(spec: Spec, image: Image) -> Object:
-    memory = spec.driver.memory + max(_DRIVER_OVERHEAD, spec.driver.memory // 2)
+def as_driven(resource: CdcSync, action: StartRun) -> CdcSync:
+    """The resource as the run's driver gets it: one that reads splits itself has memory for a few
+    at once."""
+    snapshot = resource.spec.snapshot
+    if action.executors or not RUNS[action.kind].by_splits:
+        return resource
+    fewer = snapshot.model_copy(update={"parallelism": min(snapshot.parallelism, SPLITS_IN_DRIVER)})
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"snapshot": fewer})})
+
+
+def _driver_container(spec: Spec, image: Image, size: DriverSize) -> Object:
     return {
         "name": "driver",
         "image": spec.image or image.name,
@@ -84,8 +97,8 @@ def _driver_container(spec: Spec, image: Image) -> Object:
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
         "resources": {
-            "requests": {"cpu": str(spec.driver.cores), "memory": _mebibytes(memory)},
-            "limits": {"memory": _mebibytes(memory)},
+            "requests": {"cpu": show_cpu(size.cpu), "memory": _mebibytes(size.pod)} | _DISK,
+            "limits": {"memory": _mebibytes(size.pod)},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -103,7 +116,11 @@ def executor_template(resource: CdcSync, action: StartRun, image: Image) -> str:
 
 
 def executor_pod(resource: CdcSync, action: StartRun, image: Image) -> Object:
-    container = {"name": "executor", "image": resource.spec.image or image.name}
+    container = {
+        "name": "executor",
+        "image": resource.spec.image or image.name,
+        "resources": {"requests": dict(_DISK)},
+    }
     pod = _pod(resource, container, image, _auth(action)) | {
         "metadata": {"labels": labels(resource, action.id, "executor")},
     }
@@ -131,7 +148,7 @@ def mounted_secrets(pod: Object) -> set[str]:
 
 def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
     """The settings of a snapshot with executors; the driver adds its own address and name."""
-    settings = _of_the_network() | _of_the_executors(resource) | _of_kubernetes(resource, action, image)
+    settings = _of_the_network() | _of_the_executors(resource, action) | _of_kubernetes(resource, action, image)
     if account := resource.spec.driver.service_account_name:  # a cloud's identity; without the API server's token
         settings["spark.kubernetes.authenticate.executor.serviceAccountName"] = account
     if image.pull_secrets:
@@ -156,10 +173,10 @@ def _of_the_network() -> dict[str, str]:
     }
 
 
-def _of_the_executors(resource: CdcSync) -> dict[str, str]:
+def _of_the_executors(resource: CdcSync, action: StartRun) -> dict[str, str]:
     executors = resource.spec.executors
     return {
-        "spark.executor.instances": str(resource.spec.snapshot_executors()),
+        "spark.executor.instances": str(action.executors),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": f"{executors.memory // _MI}m",
         "spark.executor.memoryOverhead": f"{(_EXECUTOR_OVERHEAD + _TASK_OVERHEAD * executors.cores) // _MI}m",

@@ -38,6 +38,7 @@ from cdcsync_operator.cluster.driver_pod import (
     SCRATCH_DIR,
     SECRETS_DIR,
     Image,
+    as_driven,
     driver_pod,
     executor_pod,
     executor_template,
@@ -259,7 +260,7 @@ class KubeDrivers:
         if not chosen:
             self._calls.create(accounts, run_objects.account(resource, action.id))
         mounted: set[str] = set()
-        if RUNS[action.kind].by_splits:
+        if action.executors:
             self._calls.create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
             mounted = mounted_secrets(executor_pod(resource, action, self.image))
         self._calls.create(roles, run_objects.role(resource, action, sorted(mounted)))
@@ -283,14 +284,14 @@ class KubeDrivers:
         return tuple(known), unknown
 
     def _config(self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...]) -> str:
-        settings = spark_settings(resource, action, self.image) if RUNS[action.kind].by_splits else {}
+        settings = spark_settings(resource, action, self.image) if action.executors else {}
         return RunConfig(
-            action.id, action.epoch, action.kind, resource.to_dict(), tables,
+            action.id, action.epoch, action.kind, as_driven(resource, action).to_dict(), tables,
             f"{SCRATCH_DIR}/plan", SECRETS_DIR, f"{SCRATCH_DIR}/run", stop_at=action.stop_at, spark=settings,
         ).to_json()  # fmt: skip
 
     def _extra(self, resource: CdcSync, action: StartRun) -> dict[str, str]:
-        if not RUNS[action.kind].by_splits:
+        if not action.executors:
             return {}
         return {EXECUTOR_TEMPLATE: executor_template(resource, action, self.image)}
 

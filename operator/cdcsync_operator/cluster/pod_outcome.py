@@ -35,6 +35,7 @@ START_TIMEOUT = 900.0
 LOST_NODE_TIMEOUT = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _KILLED = 137
+_MORE_MEMORY = "raise spec.driver.memory, or spec.stream.driver.memory for a stream"
 #: reasons of a driver that only saw its JVM or a worker end: the kernel need not kill the whole
 #: container
 _UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
@@ -107,7 +108,7 @@ def _ended(status: Object, reported: Exit | None) -> Exit:
     report = reported or _termination_message(str(terminated.get("message", "")))
     if reason == "OOMKilled" and (report is None or report.reason in _UNEXPLAINED):
         last = f" (its exit report: {report.message})" if report else ""
-        return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; raise spec.driver.memory{last}")
+        return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; {_MORE_MEMORY}{last}")
     if report is not None and report.code != ExitCode.DONE:
         return report
     if evicted := _evicted(status):

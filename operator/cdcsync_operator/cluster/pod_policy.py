@@ -275,7 +275,7 @@ def _code_violations(container: Object, policy: Policy) -> Iterator[str]:
 
 
 def _pod_violations(resource: CdcSync, policy: Policy, image: Image) -> Iterator[tuple[str, str]]:
-    action = StartRun(RunKind.SNAPSHOT, f"{resource.metadata.name}-0000-1", 1, (), "")
+    action = StartRun(RunKind.SNAPSHOT, f"{resource.metadata.name}-0000-1", 1, (), "", executors=1)
     pods = {
         "driver": driver_pod(resource, action, image, action.id, []),
         "executors": executor_pod(resource, action, image),

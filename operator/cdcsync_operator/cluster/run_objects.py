@@ -182,7 +182,7 @@ def network_policy(resource: CdcSync, run: str) -> Object:
 
 def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Object:
     """Its own reports; a snapshot also reads its plan, whose length is not known at first, and
-    creates executors.
+    creates its executors, if it has some.
 
     `secrets` are those that its executors mount. `mount` is a verb of ours: the
     ValidatingAdmissionPolicy asks for it.
@@ -192,9 +192,10 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Ob
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get", "patch"]}
     ]
     if RUNS[action.kind].by_splits:
+        rules += [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+    if action.executors:
         pod_verbs = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
         rules += [
-            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": pod_verbs},
             {"apiGroups": [GROUP], "resources": ["secrets"], "resourceNames": sorted(secrets), "verbs": ["mount"]},
         ]

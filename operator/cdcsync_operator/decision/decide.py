@@ -35,7 +35,7 @@ from cdcsync_operator.decision.observed import (
 from cdcsync_operator.decision.outcomes import drop_superseded_failures, record_ended_runs, reset_backoff
 from cdcsync_operator.decision.preflights import apply_preflight, due_preflight
 from cdcsync_operator.decision.resnapshots import decide_resnapshots, refuse_large
-from cdcsync_operator.decision.runs import RUNS, WantedRun
+from cdcsync_operator.decision.runs import RUNS, WantedRun, executors
 from cdcsync_operator.decision.schedule import Permit, permit, replaced_because, wanted_runs
 from cdcsync_operator.decision.situation import Situation
 
@@ -89,7 +89,7 @@ def _name(s: Situation, run: WantedRun) -> tuple[Situation, StartRun]:
     restarts = s.status.restarts
     if not s.is_waiting:
         restarts = restarts.model_copy(update={"next_attempt_at": None})
-    start = StartRun(run.kind, name, epoch, run.tables, fingerprint(s.spec, run.kind), run.stop_at)
+    start = StartRun(run.kind, name, epoch, run.tables, fingerprint(s.spec, run.kind), run.stop_at, executors(s, run))
     named = s.with_status(runs=s.status.runs.put(run.kind, ref), restarts=restarts)
     return named.with_tables(_begun_again(named, run)), start
 

@@ -153,7 +153,7 @@ class StartRun:
     """Make a driver. The run's id is in the status already when this is done.
 
     A snapshot run's chunk plan is begun with it: from the finished part of each table, as the
-    status knows it.
+    status knows it; `executors` read for it where runs are pods, 0: its driver reads.
     """
 
     kind: RunKind
@@ -162,6 +162,7 @@ class StartRun:
     tables: tuple[tuple[str, int], ...]
     fingerprint: str
     stop_at: str = ""
+    executors: int = 0
 
 
 @dataclass(frozen=True)

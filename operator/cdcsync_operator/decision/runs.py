@@ -42,7 +42,8 @@ class RunRule:
     a live one, although as the spec asks for it, should end; empty where it should not. `finished`:
     whether one that ended by itself has done its work on a table. `resumes`: it is started again
     after it was drained, although another run's failure has a pause. `by_splits`: it gets
-    a chunk plan, and reads with executors where runs are pods.
+    a chunk plan, and may read with executors where runs are
+    pods.
     """
 
     serves: Need
@@ -78,6 +79,14 @@ def unfinished(s: Situation, run: ObservedRun) -> list[TableStatus]:
     if RUNS[run.kind].serves is not Need.SNAPSHOT:
         return [t for t in tables if t.name not in unread]
     return [t for t in tables if t.name in unread and not has_read(run, t) and not is_superseded(s, run, t)]
+
+
+def executors(s: Situation, run: WantedRun) -> int:
+    """How many a new run asks for, by the source's estimate of the rows that it is to read."""
+    if not RUNS[run.kind].by_splits or s.preflight is None:
+        return 0
+    names = {name for name, _ in run.tables}
+    return s.spec.snapshot_executors(sum(t.rows for t in s.preflight.tables if t.name in names))
 
 
 # ---- snapshot

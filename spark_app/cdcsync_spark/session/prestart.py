@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync
 from cdcsync_spark.session.start import start_session
 
@@ -50,7 +51,7 @@ def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]
     return start(
         f"cdcsync {resource.full_name} {config.kind}",
         cores=min(tasks, os.cpu_count() or 1),
-        memory=f"{resource.spec.driver.memory >> 20}m",
+        memory=f"{size_of(resource.spec, config.kind, executors=bool(config.spark)).heap >> 20}m",
         scratch_dir=config.scratch_dir,
         extra=resource.spec.spark_conf,
         cluster=config.spark,

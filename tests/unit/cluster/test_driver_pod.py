@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cdcsync_core.run import RunKind
 from cdcsync_operator.cluster import run_objects
-from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_template, spark_settings
+from cdcsync_operator.cluster.driver_pod import Image, as_driven, driver_pod, executor_template, spark_settings
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_spark.app import pod as spark_pod
 from cdcsync_spark.run import pod_report
@@ -19,11 +20,17 @@ IMAGE = Image("registry/cdcsync:1", "Always", ("pull",))
 
 
 def action(kind: RunKind = RunKind.SNAPSHOT) -> StartRun:
-    return StartRun(kind, "shop-ab12-1", 1, (("shop.a", 0),), "f00")
+    executors = 4 if kind is RunKind.SNAPSHOT else 0
+    return StartRun(kind, "shop-ab12-1", 1, (("shop.a", 0),), "f00", executors=executors)
 
 
-def driver(kind: RunKind = RunKind.SNAPSHOT, **spec: Any) -> dict[str, Any]:
-    return driver_pod(resource(**spec), action(kind), IMAGE, "shop-ab12-1", ["shop-ab12-1-config-0"])
+def alone() -> StartRun:
+    """A snapshot whose driver reads by itself."""
+    return replace(action(), executors=0)
+
+
+def driver(kind: RunKind = RunKind.SNAPSHOT, start: StartRun | None = None, **spec: Any) -> dict[str, Any]:
+    return driver_pod(resource(**spec), start or action(kind), IMAGE, "shop-ab12-1", ["shop-ab12-1-config-0"])
 
 
 def executor(**spec: Any) -> dict[str, Any]:
@@ -57,15 +64,70 @@ def test_credentials_come_by_mounted_secrets_only() -> None:
 
 def test_memory_is_the_heap_and_what_python_needs_beside_it() -> None:
     """spec.driver.memory is the JVM's, as locally; the limit leaves room for the rest."""
-    (container,) = driver(driver={"memory": "4Gi"})["spec"]["containers"]
-    assert container["resources"] == {"requests": {"cpu": "1", "memory": "6144Mi"}, "limits": {"memory": "6144Mi"}}
+    assert resources(driver(driver={"memory": "4Gi"})) == ("1", "6144Mi")
     settings = spark_settings(resource(executors={"cores": 2, "memory": "3Gi"}), action(), IMAGE)
     assert (settings["spark.executor.memory"], settings["spark.executor.memoryOverhead"]) == ("3072m", "1152m")
 
 
-def test_no_more_executors_than_splits_are_read_at_once() -> None:
-    spec = {"snapshot": {"parallelism": 3}, "executors": {"instances": 8, "cores": 2}}
-    assert spark_settings(resource(**spec), action(), IMAGE)["spark.executor.instances"] == "2"
+def resources(pod: dict[str, Any]) -> tuple[str, str]:
+    """CPU and memory requested; memory is the limit as well."""
+    (container,) = pod["spec"]["containers"]
+    found = container["resources"]
+    assert found["limits"] == {"memory": found["requests"]["memory"]}
+    assert found["requests"]["ephemeral-storage"] == "1Gi"
+    return found["requests"]["cpu"], found["requests"]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("start", "spec", "expected"),
+    [
+        (action(), {}, ("1", "3072Mi")),
+        (alone(), {}, ("1", "2048Mi")),
+        (action(RunKind.STREAM), {}, ("250m", "1024Mi")),
+        (action(RunKind.CATCH_UP), {}, ("250m", "1024Mi")),
+        (action(RunKind.STREAM), {"stream": {"driver": {"cpu": "1.5", "memory": "4Gi"}}}, ("1500m", "6144Mi")),
+        # a stored resource has what were the defaults, and a manifest may set them: they count
+        (action(RunKind.STREAM), {"driver": {"cores": 1, "memory": "2Gi"}}, ("1", "3072Mi")),
+        (alone(), {"driver": {"cores": 2, "memory": "2Gi"}}, ("2", "3072Mi")),
+        (action(RunKind.STREAM), {"driver": {"memory": "2Gi"}, "stream": {"driver": {"cpu": 1}}}, ("1", "3072Mi")),
+        (action(), {"driver": {"cores": 2, "cpu": "300m"}}, ("300m", "3072Mi")),
+    ],
+)
+def test_a_pod_asks_for_what_its_run_needs(start: StartRun, spec: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert resources(driver(start=start, **spec)) == expected
+
+
+def test_a_driver_that_reads_by_itself_has_no_rights_to_pods_and_reads_few_splits_at_once() -> None:
+    rules = run_objects.role(resource(), alone())["rules"]
+    assert [r["resources"] for r in rules] == [["configmaps"], ["configmaps"]]
+    assert "auth" not in {v["name"] for v in driver(start=alone())["spec"]["volumes"]}
+    assert as_driven(resource(), alone()).spec.snapshot.parallelism == 2
+    assert as_driven(resource(snapshot={"parallelism": 1}), alone()).spec.snapshot.parallelism == 1
+    assert as_driven(resource(), action()) == resource()
+
+
+def test_an_executor_asks_for_disk() -> None:
+    (container,) = executor()["spec"]["containers"]
+    assert container["resources"] == {"requests": {"ephemeral-storage": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "spec", "count"),
+    [
+        (0, {}, 0),
+        (999_999, {}, 0),
+        (1_000_000, {}, 1),
+        (3_500_000, {}, 3),
+        (10**9, {}, 4),
+        (10**9, {"executors": {"max": 6}}, 6),
+        (10**9, {"executors": {"max": 6, "cores": 2}, "snapshot": {"parallelism": 3}}, 2),
+        (0, {"executors": {"instances": 3}}, 3),
+        (0, {"snapshot": {"parallelism": 3}, "executors": {"instances": 8, "cores": 2}}, 2),
+    ],
+)
+def test_executors_are_as_many_as_the_rows_need(rows: int, spec: dict[str, Any], count: int) -> None:
+    """Never more than splits are read at once."""
+    assert resource(**spec).spec.snapshot_executors(rows) == count
 
 
 @pytest.mark.parametrize(

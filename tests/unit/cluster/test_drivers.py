@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,12 +12,13 @@ import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.run import RunKind
+from cdcsync_core.pod_size import SPLITS_IN_DRIVER
+from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.driver_pod import EXECUTOR_TEMPLATE, Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from unit.cluster.fake_api import FakeApi
@@ -53,8 +56,11 @@ class Pods:
             self.api, "lake", "shop", lambda: "u", Image("x"), lambda: self.now, lambda: None, _table, _splits
         )
 
-    def start(self, kind: RunKind) -> None:
-        self.drivers.start(self.about, StartRun(kind, RUN, 1, (("shop.a", 0),), "f"), Status())
+    def start(self, kind: RunKind, executors: int | None = None) -> None:
+        """A snapshot has four executors unless another number is given."""
+        default = 4 if kind is RunKind.SNAPSHOT else 0
+        executors = default if executors is None else executors
+        self.drivers.start(self.about, StartRun(kind, RUN, 1, (("shop.a", 0),), "f", executors=executors), Status())
 
     def wait_for_plan(self) -> None:
         planner = self.drivers._runs[RUN].planner
@@ -236,6 +242,18 @@ def test_a_snapshots_secret_is_mounted_and_goes_with_its_report(pods: Pods) -> N
     assert len(secret["stringData"]["secret"]) == 64
     shown = json.dumps([o for path, o in pods.api.objects.items() if "/secrets/" not in path])
     assert secret["stringData"]["secret"] not in shown
+
+
+def test_a_snapshot_without_executors_has_a_plan_and_nothing_that_executors_need(pods: Pods) -> None:
+    pods.start(RunKind.SNAPSHOT, executors=0)
+    pods.wait_for_plan()
+    assert f"{BASE}/secrets/{RUN}-auth" not in pods.api.objects
+    (config,) = (o for path, o in pods.api.objects.items() if f"/configmaps/{RUN}-config-" in path)
+    read = RunConfig.from_json(gzip.decompress(base64.b64decode(config["binaryData"]["run.json.gz.00000"])).decode())
+    assert read.spark == {}
+    assert EXECUTOR_TEMPLATE not in config.get("data", {})
+    assert read.resource["spec"]["snapshot"]["parallelism"] == SPLITS_IN_DRIVER
+    assert any(f"/configmaps/{RUN}-plan-" in path for path in pods.api.objects)
 
 
 def test_a_pod_is_deleted_by_what_it_is_and_not_by_its_name(pods: Pods) -> None:

@@ -57,6 +57,15 @@ def test_tables_are_recorded_then_read_then_flow() -> None:
     assert world.condition("Consistent")[0] == "True"
 
 
+@pytest.mark.parametrize(("rows", "executors"), [(400_000, 0), (1_200_000, 2)])
+def test_a_snapshot_gets_executors_by_the_rows_of_its_tables(rows: int, executors: int) -> None:
+    world = ControllerHarness()
+    world.rows = {"shop.a": rows, "shop.b": rows}
+    world.steps(2)
+    start = world.started()[0]
+    assert (start.kind, start.executors) == (SNAPSHOT, executors)
+
+
 def test_a_first_snapshot_of_an_idle_source_is_waited_for() -> None:
     """Low and high watermark are equal there, so a table is consistent as soon as it is read."""
     world = ControllerHarness()

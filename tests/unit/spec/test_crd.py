@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from cdcsync_core.quantity import parse_seconds, parse_size
+from cdcsync_core.quantity import parse_cpu, parse_seconds, parse_size
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import Status
 
@@ -102,13 +102,17 @@ def test_bounds_patterns_and_defaults_are_the_same(path: str, model: dict[str, A
 
 
 def check_quantity(model: dict[str, Any], crd: dict[str, Any]) -> None:
-    """A size or a duration: a text with a unit, whose bounds are in a rule and in its message."""
-    parse = parse_size if model["type"] == "integer" else parse_seconds
-    assert parse(crd["default"]) == model["default"]
+    """A size, a duration or CPU: a text with a unit, whose bounds are in a rule and in its
+    message."""
     (rule,) = crd["x-kubernetes-validations"]
+    parse = parse_size if model["type"] == "integer" else parse_seconds
+    if rule["message"].startswith("cpu "):
+        parse = parse_cpu
+    assert ("default" in crd) == (model["default"] is not None)
+    assert "default" not in crd or parse(crd["default"]) == model["default"]
     least, most = re.search(r"is between (\S+) and (\S+)$", rule["message"]).groups()  # type: ignore[union-attr]
     assert (parse(least), parse(most)) == (model["ge"], model["le"])
-    assert re.findall(r"'(\d+[a-zA-Z]+)'", rule["rule"]) == [least, most]
+    assert re.findall(r"'(\d+[a-zA-Z]*)'", rule["rule"]) == [least, most]
 
 
 def test_state_that_a_driver_wrote_is_never_pruned() -> None:

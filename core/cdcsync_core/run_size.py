@@ -1,0 +1,15 @@
+"""The size of a run's driver, by the kind of run: the one rule for its pod and for its JVM's heap.
+Pure."""
+
+from __future__ import annotations
+
+from cdcsync_core.pod_size import DriverSize
+from cdcsync_core.run import RunKind
+from cdcsync_core.spec import Spec
+
+
+def size_of(spec: Spec, kind: RunKind, *, executors: bool) -> DriverSize:
+    """`executors`: the run has some."""
+    if kind is RunKind.SNAPSHOT:
+        return spec.driver.of_snapshot(executors=executors)
+    return spec.driver.of_stream(spec.stream.driver)
