@@ -53,14 +53,14 @@ class Group:
         nanoseconds = self.cpu_folder / "cpuacct.usage"
         if nanoseconds.exists():
             return int(nanoseconds.read_text()) / 1e9
-        return _fields(self.cpu_folder / "cpu.stat")["usage_usec"] / 1e6
+        return account_fields(self.cpu_folder / "cpu.stat")["usage_usec"] / 1e6
 
     def working_set(self) -> int:
         """Bytes in use, without file pages that can be dropped at once."""
         folder = self.memory_folder
         if folder is None:
             return 0
-        stat = _fields(folder / "memory.stat")
+        stat = account_fields(folder / "memory.stat")
         current = next(p for p in (folder / "memory.usage_in_bytes", folder / "memory.current") if p.exists())
         return int(current.read_text()) - stat.get("total_inactive_file", stat["inactive_file"])
 
@@ -148,7 +148,7 @@ def _proportional_set_size(pid: int) -> int:
     return 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
 
 
-def _fields(path: Path) -> dict[str, int]:
+def account_fields(path: Path) -> dict[str, int]:
     pairs = (line.split() for line in path.read_text().splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
 
