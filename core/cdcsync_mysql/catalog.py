@@ -114,6 +114,15 @@ def same_definition(connection: Connection, table: Capture) -> bool:
     return table.reads_as(read_table(connection, table.id, table.excluded, table.key))
 
 
+def as_planned(connection: Connection, table: Capture) -> bool:
+    """Whether that holds, and the server computes and numbers the columns that it did when `table`
+    was read: what later statements do to rows follows from it, and no row shows it."""
+    now = read_table(connection, table.id, table.excluded, table.key)
+    mine, theirs = table.source, now.source
+    same = (mine.generated, mine.auto_increment) == (theirs.generated, theirs.auto_increment)
+    return table.reads_as(now) and (mine.generated is None or same)
+
+
 def read_table(
     connection: Connection,
     table_id: TableId,

@@ -8,7 +8,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
-from cdcsync_mysql.catalog import read_table, resolve
+from cdcsync_mysql.catalog import as_planned, read_table, resolve
 from cdcsync_mysql.connection import connect, fetch
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -277,3 +277,16 @@ def test_an_account_that_may_only_select_sees_the_same(any_server: Server, fresh
         assert found.source.facts == ("latin1", frozenset({"g", "v"}), "id", frozenset({"other"}))
         assert resolve(reader, TableSelection((".*",))).tables == (TableId(d, "t"),)
         assert fetch(reader, "SELECT CURRENT_USER()") == [("reader@%",)]
+
+
+@pytest.mark.parametrize("change", ["MODIFY id INT AUTO_INCREMENT", "ADD UNIQUE (v)"])
+def test_a_plan_whose_columns_are_numbered_in_another_way_is_not_used(
+    mariadb1011: Server, fresh_database: FreshDatabase, change: str
+) -> None:
+    """No row shows it; an index changes no row."""
+    d = fresh_database(mariadb1011)
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", db=d)
+    with connected(mariadb1011) as (connection, _):
+        planned = read_table(connection, TableId(d, "t"))
+        mariadb1011.run(f"ALTER TABLE t {change}", db=d)
+        assert as_planned(connection, planned) is change.startswith("ADD")

@@ -26,7 +26,7 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import Decoder
-from cdcsync_mysql.catalog import same_definition
+from cdcsync_mysql.catalog import as_planned
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts
@@ -84,7 +84,7 @@ class SplitReader:
                 yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:
-        if not same_definition(connection, self.table):
+        if not as_planned(connection, self.table):
             raise fail(
                 Reason.SCHEMA_CHANGE_REFUSED,
                 "the table's definition changed while it was read",
