@@ -7,16 +7,21 @@ asks which kind it is. A new kind is a class, a field of `Sink`, and the field's
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.spec_part import Flag, Part, SecretName, Text
+from cdcsync_core.source_table import TableId
+from cdcsync_core.spec_part import Flag, Part, SecretName, Text, Whole
 
+#: host:port, separated by commas
+_SERVERS = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(,([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})*$"
 #: what the columns of events are called where the resource does not say
 NAMES = EventColumns()
 
@@ -48,6 +53,11 @@ class SinkKind(Part, ABC):
     def event_columns(self) -> EventColumns | None:
         """The columns that targets have beside the source's; None where they keep no events."""
 
+    @property
+    @abstractmethod
+    def keeps_events(self) -> bool:
+        """Whether targets have every change in order, so that a resnapshot begins them again."""
+
     @abstractmethod
     def needs_shared_volume(self) -> bool:
         """Whether all pods of a run must mount the same volume at the location's path."""
@@ -57,6 +67,11 @@ class SinkCredentialsRef(Part):
     """A Secret whose keys are the object store's usual variables (AWS_ACCESS_KEY_ID, ...)."""
 
     name: SecretName
+
+
+class StagingOptions(Part):
+    endpoint: Text = ""
+    region: Text = ""
 
 
 class DeltaOptions(Part):
@@ -120,6 +135,10 @@ class Delta(SinkKind):
             raise ValueError("mode history needs options.deletionVectors: its snapshot is published with them")
         return self
 
+    @property
+    def keeps_events(self) -> bool:
+        return self.mode is DeltaMode.HISTORY
+
     def event_columns(self) -> EventColumns | None:
         return self.history_columns.names if self.mode is DeltaMode.HISTORY else None
 
@@ -136,16 +155,112 @@ class Delta(SinkKind):
         return "://" not in self.path
 
 
+class Staging(Part):
+    """Where the copies of snapshots are kept until they are sent: a lake."""
+
+    path: Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_check_path)]
+    credentials_secret_ref: SinkCredentialsRef | None = None
+    options: StagingOptions = StagingOptions()
+
+
+#: what may be set of the producer: how it sends, never what it guarantees or whom it reaches
+PRODUCER_CONFIG = frozenset(
+    ("batch.size", "compression.type", "compression.level", "linger.ms", "message.max.bytes", "batch.num.messages")
+)
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def _check_template(template: str) -> str:
+    found = _PLACEHOLDER.findall(template)
+    if set(found) - {"namespace", "name", "database", "table"} or "table" not in found or "database" not in found:
+        raise ValueError("a template with {database} and {table}, and {namespace} or {name} of the sync")
+    if not _TOPIC.fullmatch(_PLACEHOLDER.sub("x", template)):
+        raise ValueError("letters, digits, '.', '_' and '-' beside the placeholders")
+    return template
+
+
+def _check_producer(config: dict[str, str]) -> dict[str, str]:
+    refused = sorted(config.keys() - PRODUCER_CONFIG)
+    if refused:
+        raise ValueError(f"other keys than {', '.join(refused)}; allowed: {', '.join(sorted(PRODUCER_CONFIG))}")
+    return config
+
+
+def topic_name(template: str, sync: str, table: TableId) -> str:
+    """The topic of a table of the sync `namespace/name`; what a topic's name cannot have becomes an
+    underscore. Raises SpecInvalid for one that is too long."""
+    namespace, _, name = sync.partition("/")
+    values = {"namespace": namespace, "name": name, "database": table.database, "table": table.name}
+    made = _PLACEHOLDER.sub(lambda m: _NOT_IN_TOPICS.sub("_", values[m[1]]), template)
+    if not _TOPIC.fullmatch(made):
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"the topic {made[:60]}... has {len(made)} characters",
+            needed="at most 249",
+            remedy="shorten spec.sink.kafka.topic",
+            table=str(table),
+        )
+    return made
+
+
+class Kafka(SinkKind):
+    """Every change as a record of a topic for each table."""
+
+    bootstrap_servers: Annotated[str, Field(strict=True, pattern=_SERVERS, max_length=2048)]
+    format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json"] = "debezium-json"
+    topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(_check_template)] = (
+        "{name}.{database}.{table}"
+    )
+    partitions: Annotated[Whole, Field(ge=1, le=10_000)] = 1
+    replication_factor: Annotated[Whole, Field(ge=1, le=32767)] | None = None
+    topic_config: Annotated[dict[Text, Text], Field(max_length=100)] = Field(default_factory=dict)
+    producer_config: Annotated[dict[Text, Text], AfterValidator(_check_producer)] = Field(default_factory=dict)
+    staging: Staging
+
+    @property
+    def keeps_events(self) -> bool:
+        return True
+
+    def event_columns(self) -> EventColumns | None:
+        """What a record has beside the row is its format's."""
+        return None
+
+    def location(self) -> SinkLocation:
+        """Of the staging: the brokers are reached by drivers only."""
+        staging, options = self.staging, self.staging.options
+        secret = staging.credentials_secret_ref.name if staging.credentials_secret_ref else ""
+        return SinkLocation("spec.sink.kafka.staging", staging.path, options.endpoint, options.region, secret)
+
+    def secrets(self) -> dict[str, set[str]]:
+        staging = self.staging
+        return {staging.credentials_secret_ref.name: set()} if staging.credentials_secret_ref else {}
+
+    def needs_shared_volume(self) -> bool:
+        """A folder is each pod's own."""
+        return "://" not in self.staging.path
+
+
 class Sink(Part):
     """One of its kinds; `type` may name it, for people."""
 
-    type: Literal["delta"] = "delta"
+    type: Literal["delta", "kafka"] = "delta"
     delta: Delta | None = None
+    kafka: Kafka | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _type_by_section(cls, data: Any) -> Any:
+        return {"type": "kafka", **data} if isinstance(data, dict) and "kafka" in data else data
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Sink:
-        if len(self._given()) != 1:
-            raise ValueError("exactly one kind of sink: delta")
+        given = [name for name in type(self).model_fields if isinstance(getattr(self, name), SinkKind)]
+        if len(given) != 1:
+            raise ValueError("exactly one kind of sink: delta or kafka")
+        if self.type != given[0]:
+            raise ValueError(f"type {given[0]}, or none, because the section is {given[0]}")
         return self
 
     @property

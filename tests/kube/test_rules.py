@@ -26,6 +26,12 @@ SHOP: Object = {
     },
 }
 
+
+def kafka(**more: Any) -> Object:
+    """A sink of topics."""
+    return {"kafka": {"bootstrapServers": "broker:9092", "staging": {"path": "s3://lake/staging"}, **more}}
+
+
 #: path, value, and what the refusal has
 BROKEN = [
     ("metadata.name", "s" * 41, "metadata.name has at most 40 characters"),
@@ -53,6 +59,11 @@ BROKEN = [
     ("spec.sink.delta.path", "s3://key:word@lake/cdc", "sink.delta.path holds no credentials"),
     ("spec.sink.delta", {"path": "s3://a/b", "mode": "history", "options": {"deletionVectors": False}}, "sink.delta.mode history needs"),
     ("spec.sink.delta.historyColumns", {"op": "Change", "ts": "change"}, "historyColumns are different names"),
+    ("spec.sink", {**kafka(), "delta": {"path": "s3://a/b"}}, "sink has exactly one kind of sink"),
+    ("spec.sink", {**kafka(), "type": "delta"}, "sink.type names the field that is given"),
+    ("spec.sink", kafka(topic="all"), "sink.kafka.topic has {database} and {table}"),
+    ("spec.sink", kafka(producerConfig={"ssl.key.password": "x"}), "sink.kafka.producerConfig has another key"),
+    ("spec.sink", kafka(staging={"path": "s3://key:word@lake/x"}), "sink.kafka.staging.path holds no credentials"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),
     ("spec.resnapshot", [{"table": "a.b", "tables": ".*", "nonce": 1}], "an entry of resnapshot has table"),

@@ -142,10 +142,15 @@ class Sync:
             "tables": {"include": list(self.tables)},
             "snapshot": {"chunkSize": 5000, "parallelism": 2},
             "stream": {"interval": "500ms"},
-            "sink": {"type": "delta", "delta": {"path": str(self.lake)}},
+            "sink": self._default_sink(),
             "driver": {"memory": "1Gi"},
             "autoRestart": {"backoff": {"initial": "200ms", "max": "1s"}},
         }
+
+    def _default_sink(self) -> dict[str, Any]:
+        if "kafka" in self.spec.get("sink", {}):
+            return {"type": "kafka", "kafka": {"staging": {"path": str(self.lake)}}}
+        return {"type": "delta", "delta": {"path": str(self.lake)}}
 
     # -- running
 

@@ -47,7 +47,7 @@ def resnapshot_fixes(spec: Spec, table: str, reason: str) -> bool:
 
 def _keeps_events(spec: Spec) -> bool:
     """A target whose rows are events would lose the previous ones."""
-    return spec.sink.kind.event_columns() is not None
+    return spec.sink.kind.keeps_events
 
 
 def awaits(spec: Spec, table: TableStatus) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.sink_spec import Delta, SinkKind
+from cdcsync_core.sink_spec import Delta, Kafka, SinkKind
 from cdcsync_core.sink_spec import Sink as SinkSpec
 from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
@@ -18,13 +18,14 @@ from cdcsync_spark.sinks.lake.store_errors import of_the_run
 from cdcsync_spark.sinks.lake.stores import store_at
 
 
-def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str) -> Sink:
+def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: str = "") -> Sink:
     """The sink of a manifest's `spec.sink` for the sync `namespace/name`;
-    `<secrets_dir>/<secret>/<key>` hold its credentials.
+    `<secrets_dir>/<secret>/<key>` hold its credentials. `role` is the kind of run that writes,
+    empty for who only reads.
 
     Opens nothing; raises `SpecInvalid` for a store that is not supported.
     """
-    return _SINKS[type(sink.kind)](sink.kind, secrets_dir, sync)
+    return _SINKS[type(sink.kind)](sink.kind, secrets_dir, sync, role)
 
 
 def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
@@ -34,9 +35,21 @@ def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
         raise of_the_run(error)
 
 
-def _delta(sink: Delta, secrets_dir: Path, sync: str) -> Sink:
+def _delta(sink: Delta, secrets_dir: Path, sync: str, _role: str) -> Sink:
     store, columns = store_at(Location.of(sink.location(), secrets_dir)), sink.event_columns()
     return HistorySink(store, sync, columns) if columns else DeltaSink(store, sync, sink.options.deletion_vectors)
 
 
-_SINKS: dict[type[SinkKind], Callable[[Any, Path, str], Sink]] = {Delta: _delta}
+def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> Sink:
+    """Its client is loaded by runs that use it only."""
+    from cdcsync_spark.sinks.kafka.client import KafkaSettings
+    from cdcsync_spark.sinks.kafka.target import KafkaSink
+    from cdcsync_spark.sinks.kafka.topics import TopicSettings
+
+    settings = KafkaSettings(sink.bootstrap_servers, tuple(sorted(sink.producer_config.items())))
+    config = tuple(sorted(sink.topic_config.items()))
+    topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
+    return KafkaSink(settings, topics, sink.format, sync, store_at(Location.of(sink.location(), secrets_dir)), role)
+
+
+_SINKS: dict[type[SinkKind], Callable[[Any, Path, str, str], Sink]] = {Delta: _delta, Kafka: _kafka}

@@ -1,0 +1,43 @@
+"""What a table's topic is sent: events, or the rows of a snapshot, in the sync's format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records, slices
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
+
+#: of images that are made records at once
+_SLICE_BYTES = 10 << 20
+
+
+def event_records(form: str, prefix: str, state: TableState, events: Events) -> Iterator[Records]:
+    """In their order, a slice at a time."""
+    origin = _origin(prefix, state, snapshot=False)
+    for piece in slices(events, _SLICE_BYTES):
+        yield FORMS[form](piece, origin)
+
+
+def snapshot_records(form: str, prefix: str, state: TableState, rows: pa.Table) -> Iterator[Records]:
+    """Each row is the table's as of the snapshot's position."""
+    origin = _origin(prefix, state, snapshot=True)
+    added = {KIND: ChangeKind.INSERT, TRANSACTION: 0}
+    schema = changes_schema(rows.schema)
+    columns = [
+        pa.repeat(pa.scalar(added[f.name], f.type), rows.num_rows) if f.name in added else rows[f.name] for f in schema
+    ]
+    events = Events(pa.Table.from_arrays(columns, schema=schema), (), (), 0)
+    for piece in slices(events, _SLICE_BYTES):
+        yield FORMS[form](piece, origin)
+
+
+def _origin(prefix: str, state: TableState, *, snapshot: bool) -> Origin:
+    flavour, _, server = state.identity.lineage.newest.partition(":")
+    number = int(server) if server.isdecimal() else 0
+    sent = time.time_ns() // 1_000_000
+    return Origin(state.capture.id, state.capture.key, flavour, number, prefix, sent, snapshot)

@@ -1,0 +1,148 @@
+"""The state topic: the newest record of each table, and the order of all writers.
+
+It is compacted and has one partition, so its offsets are one order for all who write to it: runs of
+different kinds have a transactional id each, and the broker's fencing does not order them. A writer
+therefore puts its records there first, in its open transaction, and then reads what is before them:
+if another writer's record of the same table came in between, open or not, it aborts, reads the
+committed state anew and decides again. Of two writers at most one passes, whatever either of them
+knew or how long it slept.
+
+Why `refresh` reads to the end that is asked for with read_uncommitted: a read_committed reader's
+own end is held back by any open transaction, so it would miss what was committed behind one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_spark.sinks.kafka.client import PATIENCE, TRANSACTION_SECONDS, KafkaSettings, error_of, sink_error
+from cdcsync_spark.sinks.kafka.table_record import TableRecord, writer_of
+from cdcsync_spark.sinks.kafka.topics import Topics
+
+#: an open transaction of a process that died ends within its timeout, and the broker's next check
+_OPEN_SECONDS = TRANSACTION_SECONDS + PATIENCE
+_POLL = 0.2
+
+
+@dataclass
+class StateTopic:
+    """`records` are the committed ones as of the last `refresh`, by table."""
+
+    settings: KafkaSettings
+    topics: Topics
+    name: str
+    records: dict[str, TableRecord] = field(default_factory=dict)
+    _committed: Consumer | None = None
+    _all: Consumer | None = None
+    #: behind what each of them has read
+    _at: int = 0
+    _seen: int = 0
+
+    def refresh(self) -> None:
+        """Reads what was committed up to now."""
+        end = self.topics.end(self.name)
+        if self._committed is None:
+            self._committed = self._consumer("read_committed", 0)
+        until = time.monotonic() + _OPEN_SECONDS
+        while self._at < end:
+            if time.monotonic() > until:
+                raise self._held_back(end)
+            self._take(self._committed.poll(_POLL))
+        if self._all is None:
+            self._all = self._consumer("read_uncommitted", end)
+        elif end > self._seen:
+            self._all.seek(TopicPartition(self.name, 0, end))
+        self._seen = max(self._seen, end)
+
+    def _take(self, message: Message | None) -> None:
+        if message is None:
+            return
+        at = message.offset()
+        error = message.error()
+        if error is not None:
+            if error.name() != "_PARTITION_EOF":
+                self._raise_lasting(KafkaException(error))
+            elif at is not None:
+                self._at = max(self._at, at)
+            return
+        assert at is not None
+        self._at = at + 1
+        key, value = message.key(), message.value()
+        if key is not None and value is not None:
+            self.records[_text(key)] = self._read(_text(key), _bytes(value))
+
+    def _read(self, table: str, value: bytes) -> TableRecord:
+        try:
+            return TableRecord.from_json(value)
+        except (ValueError, KeyError, TypeError):
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the state topic {self.name} holds a record that no version of this program has written",
+                needed="a topic that only this sync writes",
+                remedy="stop the other writer, then delete the sync's topics and create it again",
+                table=table,
+            ) from None
+
+    def overtaken(self, tables: Collection[str], writer: str, first: int) -> bool:
+        """Whether another writer's record of one of `tables` is before offset `first`, behind what
+        was known when the decision was made."""
+        assert self._all is not None, "refreshed before"
+        until, found = time.monotonic() + PATIENCE, False
+        while self._seen <= first:
+            if time.monotonic() > until:
+                raise sink_timeout(f"reading the state topic {self.name} to its own record")
+            message = self._all.poll(_POLL)
+            if message is None:
+                continue
+            at = message.offset()
+            error = message.error()
+            if error is not None:
+                if error.name() != "_PARTITION_EOF":
+                    self._raise_lasting(KafkaException(error))
+                continue
+            assert at is not None
+            self._seen = at + 1
+            key, value = message.key(), message.value()
+            if at < first and key is not None and _text(key) in tables:
+                found = found or writer_of(None if value is None else _bytes(value)) != writer
+        return found
+
+    def _consumer(self, isolation: str, offset: int) -> Consumer:
+        consumer = Consumer(self.settings.consumer(isolation))
+        consumer.assign([TopicPartition(self.name, 0, offset)])
+        return consumer
+
+    def _raise_lasting(self, error: KafkaException) -> None:
+        """What librdkafka tries again by itself is bounded by who waits."""
+        if error_of(error).name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"):
+            raise sink_error(error, f"reading the state topic {self.name}") from None
+
+    def _held_back(self, end: int) -> CdcError:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"the state topic {self.name} could be read to offset {self._at} of {end}: a transaction is open there",
+            needed="brokers that end transactions after their timeout",
+            remedy="check that the brokers are up",
+        )
+
+
+def sink_timeout(doing: str) -> CdcError:
+    return fail(
+        Reason.SINK_UNREACHABLE,
+        f"{doing} did not end in time",
+        needed="brokers that answer",
+        remedy="check spec.sink.kafka.bootstrapServers, and that the brokers are up",
+    )
+
+
+def _text(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode()
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,79 @@
+"""What the state topic holds of a table: its state, and the topic that the state is about. Pure.
+
+The topic is named with its id, because one that was deleted and made again has the name alone, and
+with its number of partitions, because another number moves keys to other partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cdcsync_core.state import TableState
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A snapshot that is being sent: version `version` of the staged copy, `rows` of it so far."""
+
+    version: int
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """`publication` is None before a snapshot is sent, and when it has been."""
+
+    state: TableState
+    topic: str
+    topic_id: str
+    partitions: int
+    publication: Publication | None = None
+
+    @property
+    def published(self) -> bool:
+        """Whether the topic has the table as of a position, and takes its events."""
+        return self.state.consistent and self.publication is None
+
+    def by(self, epoch: int) -> TableRecord:
+        return replace(self, state=replace(self.state, epoch=epoch))
+
+    def to_json(self, writer: str) -> bytes:
+        """`writer` is unique to the process, so that it knows its own records."""
+        sent = self.publication
+        data = {
+            "v": _VERSION,
+            "writer": writer,
+            "topic": self.topic,
+            "topicId": self.topic_id,
+            "partitions": self.partitions,
+            **({"publication": {"version": sent.version, "rows": sent.rows}} if sent else {}),
+            "state": self.state.to_dict(),
+        }
+        return json.dumps(data, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> TableRecord:
+        """Raises ValueError, KeyError or TypeError for what is no record of ours."""
+        data: dict[str, Any] = json.loads(text)
+        if data["v"] != _VERSION:
+            raise ValueError(f"record version {data['v']}; this program reads {_VERSION}")
+        sent = data.get("publication")
+        return cls(
+            TableState.from_dict(data["state"]),
+            data["topic"],
+            data["topicId"],
+            data["partitions"],
+            Publication(sent["version"], sent["rows"]) if sent else None,
+        )
+
+
+def writer_of(text: bytes | None) -> str:
+    """Who wrote a record; empty where that cannot be known."""
+    try:
+        return str(json.loads(text or b"")["writer"])
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,115 @@
+"""Topics: their names, how they are made, and whether one is still the one that was made.
+
+A topic that is there already is taken if it is empty: then nothing in it can be mistaken for ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from cdcsync_core.errors import RUN_AGAIN, Reason, fail
+from cdcsync_core.sink_spec import topic_name
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.sinks.kafka.client import PATIENCE, KafkaSettings, error_of, sink_error
+
+#: what a topic answers whose partitions have no leader yet
+_NO_LEADER = frozenset(("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"))
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """`template` names a table's topic; `replication` -1: the broker's default."""
+
+    template: str
+    partitions: int = 1
+    replication: int = -1
+    config: tuple[tuple[str, str], ...] = ()
+
+    def name(self, sync: str, table: TableId) -> str:
+        """Raises SpecInvalid where no topic can be called so."""
+        return topic_name(self.template, sync, table)
+
+
+@dataclass
+class Topics:
+    """The brokers' topics, as one process asks for them."""
+
+    settings: KafkaSettings
+    _admin: AdminClient | None = field(default=None, init=False)
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(self.settings.admin())
+        return self._admin
+
+    def make(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
+        """Unless it is there."""
+        new = NewTopic(name, partitions, replication, config=dict(config))
+        try:
+            self.admin.create_topics([new], operation_timeout=PATIENCE, request_timeout=PATIENCE)[name].result()
+        except KafkaException as error:
+            if error_of(error).name() == "TOPIC_ALREADY_EXISTS":
+                return
+            if error_of(error).name() in ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS"):
+                raise _refused(name, error) from None
+            raise sink_error(error, f"making the topic {name}") from None
+
+    def find(self, name: str) -> Topic | None:
+        """None where there is none."""
+        try:
+            asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=PATIENCE)
+            found = asked[name].result()
+        except KafkaException as error:
+            if error_of(error).name() == "UNKNOWN_TOPIC_OR_PART":
+                return None
+            raise sink_error(error, f"asking for the topic {name}") from None
+        return Topic(name, str(found.topic_id), len(found.partitions))
+
+    def is_empty(self, topic: Topic) -> bool:
+        places = [TopicPartition(topic.name, n) for n in range(topic.partitions)]
+        return self._offsets(places, OffsetSpec.earliest()) == self._offsets(places, OffsetSpec.latest())
+
+    def end(self, topic: str) -> int:
+        """Behind all records of partition 0, those of open transactions included."""
+        return self._offsets([TopicPartition(topic, 0)], OffsetSpec.latest())[0]
+
+    def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> list[int]:
+        """A topic that was made just now may have no leader yet: asked again within a bound."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found = self.admin.list_offsets(
+                    dict.fromkeys(places, which),
+                    isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                    request_timeout=PATIENCE,
+                )
+                return [found[place].result().offset for place in places]
+            except KafkaException as error:
+                if error_of(error).name() not in _NO_LEADER or time.monotonic() > until:
+                    raise sink_error(error, f"asking where the topic {places[0].topic} ends") from None
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _refused(name: str, error: KafkaException) -> Exception:
+    return fail(
+        Reason.SPEC_INVALID,
+        f"the brokers do not make the topic {name}: {error_of(error).name()}",
+        needed="partitions, replicationFactor and topicConfig as the brokers take them",
+        remedy=f"correct them in spec.sink.kafka, {RUN_AGAIN}",
+    )

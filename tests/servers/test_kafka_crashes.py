@@ -1,0 +1,117 @@
+"""Kafka as a sink under kills: at every failpoint of a transaction and of a snapshot that is sent,
+and a run that wakes after its successor. No record is false, missing or there twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.sinkcase import ORDERS
+from contract.test_event_sinks import END, Source, read_snapshot
+from support.event_consumer import CheckingConsumer, Event
+from support.kafka import KafkaBroker
+from support.kafka_stream import SUPERSEDED, kafka_sink
+
+pytestmark = pytest.mark.timeout(300)
+SEED = 11
+WORKER = Path(__file__).parents[1] / "support" / "kafka_stream.py"
+#: a failpoint and how often it is passed before
+KILLS = [
+    ("kafka-opened", 1),
+    ("before-publish", 1),
+    ("kafka-begun", 1),
+    ("kafka-sent", 2),
+    ("kafka-committed", 2),
+    ("part-sent", 3),
+    ("published", 1),
+    ("kafka-begun", 2),
+    ("kafka-sent", 1),
+    ("kafka-committed", 1),
+    ("kafka-sent", 3),
+]
+
+
+class Runs:
+    """The runs of one sync, whose folder names its topics."""
+
+    def __init__(self, kafka: KafkaBroker, folder: Path) -> None:
+        self.kafka, self.folder = kafka, folder
+        self.source = Source(random.Random(SEED))
+        read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), self.source.snapshot())
+        self._number = 0
+
+    def start(self, gate: str = "", role: str = "stream") -> subprocess.Popen[bytes]:
+        """`gate` is `name:count:action`."""
+        self._number += 1
+        armed = {"CDCSYNC_GATE": f"{gate}:{self.folder / f'fired-{self._number}'}"} if gate else {}
+        roots = os.pathsep.join([str(WORKER.parents[1]), *sys.path])
+        command = [sys.executable, str(WORKER), self.kafka.bootstrap, str(self.folder), str(SEED), role]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": roots, **armed})
+
+    @property
+    def fired(self) -> Path:
+        return self.folder / f"fired-{self._number}"
+
+    def check(self) -> None:
+        """Every committed record, in each partition in its order."""
+        topic = kafka_sink(self.kafka.bootstrap, self.folder, "").target(ORDERS.id).topic
+        consumer = CheckingConsumer(("id",)).take(_events(self.kafka, topic))
+        assert consumer.faults == []
+        assert {k: r["note"] for (k,), r in consumer.rows.items()} == self.source.at[END]
+        assert sum(len(images) for images in self.source.log.values()), "something changed"
+
+
+def _events(kafka: KafkaBroker, topic: str) -> Iterator[Event]:
+    """A key that changes has records in two partitions; each key's own are in one."""
+    for record in kafka.read(topic):
+        value = json.loads(record.value or b"")
+        yield Event(value["op"], value["data"], 0)
+
+
+@pytest.fixture
+def runs(kafka: KafkaBroker, tmp_path: Path) -> Runs:
+    folder = tmp_path / f"t{random.getrandbits(48)}"
+    folder.mkdir()
+    return Runs(kafka, folder)
+
+
+def test_a_run_that_is_killed_anywhere_is_gone_on_from(runs: Runs) -> None:
+    for name, count in KILLS:
+        worker = runs.start(f"{name}:{count}:kill")
+        code = worker.wait(120)
+        assert code in (-signal.SIGKILL, 0), (name, code)
+    assert runs.start().wait(120) == 0
+    runs.check()
+
+
+@pytest.mark.parametrize("gate", ["kafka-begun:2", "kafka-sent:2", "part-sent:2"])
+@pytest.mark.parametrize("successor", ["stream", "catch-up"])
+def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: Runs, gate: str, successor: str) -> None:
+    """A successor of the same kind fences it; one of another kind is ordered by the state topic."""
+    zombie = runs.start(f"{gate}:stop")
+    _wait_for(runs.fired, zombie)
+    fresh = runs.start(role=successor)
+    if successor != "stream":
+        zombie.send_signal(signal.SIGCONT)  # its open transaction holds the state back
+    assert fresh.wait(120) in (0, SUPERSEDED)
+    zombie.send_signal(signal.SIGCONT)
+    assert zombie.wait(120) in (0, 1, SUPERSEDED)
+    assert runs.start().wait(120) == 0
+    runs.check()
+
+
+def _wait_for(fired: Path, process: subprocess.Popen[bytes]) -> None:
+    while not fired.exists():
+        assert process.poll() is None, "ended before it was stopped"
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue

@@ -1,0 +1,119 @@
+"""Topics and records that Kafka as a sink refuses, each with its reason, on a real broker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.wire.columns.change import ChangeKind
+from contract.sinkcase import ORDERS, first_state
+from contract.test_event_sinks import HIGH, NAME, Source, applier, follow, read_snapshot
+from support.kafka import KafkaBroker
+from support.kafka_stream import kafka_sink
+
+pytestmark = pytest.mark.timeout(300)
+SinkMaker = Callable[[str], KafkaSink]
+
+
+@pytest.fixture
+def sink_for(kafka: KafkaBroker, tmp_path: Path) -> SinkMaker:
+    """A new process's sink, by its role; all of a test have the same topics."""
+    folder = tmp_path / f"t{random.getrandbits(48)}"
+    folder.mkdir()
+    return lambda role: kafka_sink(kafka.bootstrap, folder, role)
+
+
+def refusal(sink: KafkaSink) -> CdcError:
+    with pytest.raises(CdcError) as found:
+        sink.target(ORDERS.id).prepare(first_state(epoch=1))  # type: ignore[union-attr]
+    return found.value
+
+
+def topic_of(sink: KafkaSink) -> str:
+    return sink.topics.name(sink.sync, ORDERS.id)
+
+
+def test_a_topic_with_records_of_others_is_refused_and_stays(kafka: KafkaBroker, sink_for: SinkMaker) -> None:
+    sink = sink_for("snapshot")
+    topic = topic_of(sink)
+    sink.session.topics.make(topic, 1, 1, {})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, b"theirs")
+    assert producer.flush(30) == 0
+    error = refusal(sink)
+    assert (error.reason, error.table) == (Reason.SINK_CONFLICT, NAME)
+    assert [r.value for r in kafka.read(topic)] == [b"theirs"]
+
+
+def test_two_tables_of_one_name_are_refused(sink_for: SinkMaker) -> None:
+    """What a topic's name cannot have becomes an underscore."""
+    sink = sink_for("snapshot")
+    assert sink.topics.name(sink.sync, TableId("shop", "a b")) == sink.topics.name(sink.sync, TableId("shop", "a?b"))
+    first = sink.target(ORDERS.id)
+    first.prepare(first_state(epoch=1))
+    record = sink.session.record(NAME)
+    assert record is not None
+    sink.session.transact({"shop.other": record}, ())
+    sink.session.transact({NAME: record}, ())
+    sink.session._states.records.pop(NAME)
+    error = refusal(sink)
+    assert error.reason is Reason.SPEC_INVALID
+    assert "is that of shop.other, too" in error.found
+
+
+def test_a_topic_that_was_deleted_and_made_again_stops_the_table(
+    kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path
+) -> None:
+    source = Source(random.Random(5))
+    read_snapshot(sink_for("snapshot"), source.snapshot())
+    follow(sink_for("stream"), source, tmp_path, end=HIGH)
+    sink = sink_for("stream")
+    topic = topic_of(sink)
+    kafka.admin().delete_topics([topic], operation_timeout=30)[topic].result(30)
+    with pytest.raises(CdcError) as gone:
+        sink.target(ORDERS.id).last_commit()
+    assert gone.value.reason is Reason.SINK_CONFLICT
+    sink.session.topics.make(topic, 3, 1, {})
+    with pytest.raises(CdcError) as other:
+        sink_for("stream").target(ORDERS.id).last_commit()
+    assert other.value.reason is Reason.SINK_CONFLICT
+    assert "deleted and made again" in other.value.found
+
+
+def test_a_record_that_is_too_large_stops_its_table_and_nothing_of_it_is_there(
+    kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path
+) -> None:
+    source = Source(random.Random(6))
+    read_snapshot(sink_for("snapshot"), source.snapshot())
+    run = follow(sink_for("stream"), source, tmp_path, end=HIGH)
+    sink = sink_for("stream")
+    before = kafka.read(topic_of(sink))
+    source.log[HIGH + 100] = [(ChangeKind.DELETE, k, v) for k, v in list(source.at[HIGH].items())[:2]] + [
+        (ChangeKind.INSERT, 1000, "x" * 2_000_000)
+    ]
+    run = applier(sink, tmp_path)
+    run.apply(source.batch(HIGH, HIGH + 100, tmp_path))
+    error = run.tables[NAME].error
+    assert error is not None
+    assert (error.reason, error.table) == (Reason.SPEC_INVALID, NAME)
+    assert "message.max.bytes" in error.remedy
+    assert kafka.read(topic_of(sink)) == before
+
+
+def test_brokers_that_are_not_there_are_tried_within_a_bound(
+    sink_for: SinkMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdcsync_spark.sinks.kafka.topics.PATIENCE", 2.0)
+    sink = sink_for("stream")
+    away = KafkaSink(KafkaSettings("127.0.0.1:9"), sink.topics, sink.form, sink.sync, sink.staging, "stream", state="x")
+    with pytest.raises(CdcError) as found:
+        away.target(ORDERS.id).last_commit()
+    assert found.value.reason is Reason.SINK_UNREACHABLE

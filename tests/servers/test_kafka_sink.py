@@ -1,0 +1,103 @@
+"""Kafka as a sink, as a user runs it: a real server, a real broker, and a consumer that checks
+every record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.event_consumer import CheckingConsumer
+from support.fixtures import FreshDatabase, usually_on
+from support.kafka import KafkaBroker
+from support.servers import Server
+from support.sync_process import Sync
+from support.topic_events import debezium_events
+from support.workload import Pace, Workload
+from support.workload_tables import KEYS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def kafka_spec(kafka: KafkaBroker, **more: Any) -> dict[str, Any]:
+    """Of a sync whose topics are named after its database, which is the test's own."""
+    sink = {"bootstrapServers": kafka.bootstrap, "topic": "{database}.{table}", **more}
+    return {"sink": {"kafka": sink}, "snapshot": {"chunkSize": 500, "parallelism": 2}}
+
+
+def records(kafka: KafkaBroker, topic: str) -> list[tuple[Any, Any]]:
+    """Keys and values; None is a tombstone."""
+    return [(json.loads(r.key or b""), None if r.value is None else json.loads(r.value)) for r in kafka.read(topic)]
+
+
+@usually_on("mariadb1011")
+def test_a_topic_shows_what_happened(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    database = fresh_database(any_server)
+    any_server.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, total DECIMAL(10,2))",
+        "INSERT INTO orders VALUES (1, 10), (2, 20)",
+        db=database,
+    )
+    topic = f"{database}.orders"
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=topic.replace(".", "-").replace("_", "-"),
+              spec=kafka_spec(kafka)) as sync:  # fmt: skip
+        sync.run_to_completion()
+        first = records(kafka, topic)
+        assert sorted((k["id"], v["op"], v["after"]["total"]) for k, v in first) == [
+            (1, "r", "10.00"),
+            (2, "r", "20.00"),
+        ]
+        any_server.run(
+            "INSERT INTO orders VALUES (3, 30)",
+            "UPDATE orders SET total = 11 WHERE id = 1",
+            "UPDATE orders SET id = 4 WHERE id = 2",
+            "DELETE FROM orders WHERE id = 3",
+            db=database,
+        )
+        sync.run_to_completion()
+        later = records(kafka, topic)[len(first) :]
+        assert [(k["id"], v and v["op"]) for k, v in later] == [
+            (3, "c"),
+            (1, "u"),
+            (2, "d"),
+            (2, None),
+            (4, "c"),
+            (3, "d"),
+            (3, None),
+        ]
+        consumer = CheckingConsumer(("id",)).take(debezium_events(records(kafka, topic)))
+        assert consumer.faults == []
+        assert not list((tmp_path / "sync" / "lake").rglob("*.parquet")), "the staged copy is removed"
+
+
+@usually_on("mariadb1011")
+def test_no_record_is_false_while_the_source_is_written(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    database = fresh_database(any_server)
+    workload = Workload(any_server, database, 7, Pace(rows=3000, writers=4, per_second=60))
+    workload.prepare()
+    with Sync(
+        any_server, [rf"{database}\..*"], tmp_path / "sync", name=database.replace("_", "-"), spec=kafka_spec(kafka)
+    ) as sync:
+        with workload:
+            sync.start("forever")
+            sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(workload.tables))
+        sync.terminate()
+        sync.run_to_completion()
+        for table in workload.tables:
+            check_topic(kafka, any_server, database, table)
+
+
+def check_topic(kafka: KafkaBroker, server: Server, database: str, table: str) -> None:
+    """Every record is checked, and the keys that are left are the source's."""
+    events = list(debezium_events(records(kafka, f"{database}.{table}")))
+    consumer = CheckingConsumer(KEYS[table]).take(events)
+    assert consumer.faults == [], (table, consumer.faults[:3])
+    assert any(e.operation != "+I" for e in events), "changes came after the snapshot"
+    (rows,) = server.query(f"SELECT COUNT(*) FROM `{database}`.`{table}`")
+    assert len(consumer.rows) == rows[0], table

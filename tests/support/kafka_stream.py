@@ -1,0 +1,49 @@
+"""A stream's run into Kafka as a process of its own, which a test kills or stops at a failpoint:
+`python kafka_stream.py BROKERS FOLDER SEED ROLE` follows the random source of the contract of event
+sinks to its end. Exit code 3: it was superseded.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from cdcsync_spark.sinks.base import Superseded
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.topics import TopicSettings
+from cdcsync_spark.sinks.lake.stores import open_store
+from contract.sinkcase import SYNC
+
+SUPERSEDED = 3
+
+
+def kafka_sink(brokers: str, folder: Path, role: str, form: str = "changelog-json") -> KafkaSink:
+    """Each folder has topics of its own; parts of a snapshot are small."""
+    topics = TopicSettings(f"{folder.name}.{{database}}.{{table}}", partitions=3)
+    settings = KafkaSettings(brokers)
+    return KafkaSink(settings, topics, form, SYNC, open_store(str(folder / "lake")), role, 5, f"{folder.name}.state")
+
+
+def main(brokers: str, folder: Path, seed: int, role: str) -> int:
+    from contract.test_event_sinks import NAME, Source, applier, follow
+
+    source = Source(random.Random(seed))
+    source.rng = random.Random()
+    scratch = folder / f"{role}-{random.getrandbits(32)}"
+    scratch.mkdir()
+    sink = kafka_sink(brokers, folder, role)
+    try:
+        follow(sink, source, scratch)
+    except Superseded:
+        return SUPERSEDED
+    except AssertionError:
+        error = applier(sink, scratch).tables[NAME].error
+        sys.stderr.write(f"{error}\n")
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
