@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,12 +101,12 @@ def published(target: Target) -> list[Event]:
     return target.events
 
 
+#: maintenance at nearly every commit
+SMALL = MaintenancePolicy(checkpoint_entries=7, gathered_files=3)
 SINKS: dict[str, Callable[[Path], Sink]] = {
     "memory": lambda folder: MemorySink(sync=SYNC, events=True),
     "delta-history": lambda folder: HistorySink(open_store(str(folder / "lake")), SYNC, policy=SMALL),
 }
-#: maintenance at nearly every commit
-SMALL = MaintenancePolicy(checkpoint_entries=7, gathered_files=3)
 
 
 @pytest.fixture(params=SINKS)
@@ -124,7 +125,7 @@ def read_snapshot(sink: Sink, rows: list[tuple[int, str]], nonce: int = 0) -> No
     for split in (Split(None, (20,)), Split((20,), None)):
         part = [r for r in rows if (r[0] < 20) == (split.start is None)]
         append = Append(target.stage(ORDERS, rows_of(ORDERS, part).to_batches(), "wave"))
-        state = target.commit(epoch, lambda found, s=split, a=append: _wave(found, s, a, epoch))
+        state = target.commit(epoch, partial(_wave, split=split, append=append, epoch=epoch))
     if again:
         staged = target.staged()
         main.commit(

@@ -93,5 +93,8 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
 }
 #: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source
 #: crashed: tests/servers/test_source_crash.py; where the catalog confirms a change:
-#: tests/servers/test_followed_by_runs.py
-PASSED_ELSEWHERE = {"spark-written", "crash-tail-read", "crash-repaired", "definitions-read"}
+#: tests/servers/test_followed_by_runs.py; into Kafka: tests/servers/test_kafka_crashes.py
+PASSED_ELSEWHERE = {
+    *("spark-written", "crash-tail-read", "crash-repaired", "definitions-read"),
+    *("kafka-opened", "kafka-begun", "kafka-sent", "kafka-committed", "part-sent"),
+}

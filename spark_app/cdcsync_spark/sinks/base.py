@@ -18,7 +18,7 @@ it. A resnapshot (rule R5) fills a staged copy, a target of the same kind, which
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -295,6 +295,22 @@ class TableTarget(Protocol):
         ...
 
 
+#: what became of a part of `commit_all`: the state that the target has, or why its table stops
+Outcome = TableState | PermanentError
+#: see `Sink.commit_all`
+CommitAll = Callable[[int, Sequence[tuple[Writer, Build]]], Iterator[Outcome]]
+
+
+def commit_each(epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+    """`Sink.commit_all` of a sink whose tables have a transaction each."""
+    for writer, build in parts:
+        try:
+            outcome: Outcome = writer.commit(epoch, build)
+        except PermanentError as error:
+            outcome = error
+        yield outcome
+
+
 class Readable(Protocol):
     """A target whose rows can be read, as a verification does."""
 
@@ -316,6 +332,11 @@ class Sink(Protocol):
     def target(self, table: TableId, *, generation: int = 0) -> Target:
         """A table's target, or (`generation` above 0) the staged copy of that generation, which a
         resnapshot fills."""
+        ...
+
+    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+        """`Writer.commit` of several tables, in one transaction where the sink has one for all; an
+        outcome for each, in their order. An error that is permanent is its table's alone."""
         ...
 
     def discard(self, table: TableId, generation: int) -> None:

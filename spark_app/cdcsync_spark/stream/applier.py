@@ -1,5 +1,8 @@
 """Applies batches of the binlog to the targets: exactly once, table by table, whole transactions.
 
+Where the sink can, the tables of a batch are committed together, so that its transactions are there
+whole over all tables or not at all.
+
 Why it is right. A commit opens the table and finds its state (R8). What its position covers is
 skipped, by membership or by offset (R5); the rest is folded to the last image per key (R2) and
 committed together with the new position (R4). So a batch that was applied half before a crash, or
@@ -11,7 +14,7 @@ because the gap is not here to be filled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -28,7 +31,7 @@ from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, SchemaStep
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered, unrepairable
 from cdcsync_spark.delivery.projection import folded
-from cdcsync_spark.sinks.base import AdvancePosition, Commit, Upsert, Writer, rows_of
+from cdcsync_spark.sinks.base import AdvancePosition, Build, Commit, CommitAll, Upsert, Writer, commit_each, rows_of
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft
@@ -73,8 +76,8 @@ class Applier:
     never goes back.
 
     `repair` compares with the source what a crash of it may have taken back; `events` is whether
-    the sink takes events. `commits` and `rows`
-    are its work so far, `committed` the time of the last commit.
+    the sink takes events, `commit_all` its way to commit several tables. `commits` and `rows` are
+    its work so far, `committed` the time of the last commit.
     """
 
     tables: dict[str, StreamTable]
@@ -83,10 +86,11 @@ class Applier:
     clock: Callable[[], float]
     repair: Repair | None = None
     events: bool = False
+    commit_all: CommitAll = commit_each
     commits: int = 0
     rows: int = 0
     committed: float | None = None
-    _merging: int = 0
+    _merging: dict[str, int] = field(default_factory=dict)
     _unmaintained: dict[str, StreamTable] = field(default_factory=dict)
     #: the tables that are being repaired
     _doubtful: frozenset[str] = frozenset()
@@ -96,14 +100,24 @@ class Applier:
         self._check_no_gap(batch)
         if batch.left is not None:
             self._repair(batch, batch.left)
-        for part in batch.tables:
-            table = self.tables[part.table]
-            if not table.flowing:
-                continue
-            with self._stopping_alone(table):
-                self._apply_table(table, part, batch)
-            gate("table-applied")
+        with ExitStack() as files:
+            self._apply_parts(batch, files)
         self.reader = batch.end
+
+    def _apply_parts(self, batch: BinlogBatch, files: ExitStack) -> None:
+        """In one commit of the sink where it can, else table by table."""
+        due = [(self.tables[part.table], part) for part in batch.tables if self.tables[part.table].flowing]
+        builds = [(t.target, _on_confirmed(t, self._build(t, part, batch, files))) for t, part in due]
+        for (table, part), outcome in zip(due, self.commit_all(self.epoch, builds), strict=True):
+            with self._stopping_alone(table):
+                if isinstance(outcome, PermanentError):
+                    raise outcome
+                self._note(table, outcome)
+                if part.step is not None:
+                    gate("step-committed")
+                if part.stop is not None and not table.handed_over:
+                    table.error = table.error or part.stop
+            gate("table-applied")
 
     @contextmanager
     def _stopping_alone(self, table: StreamTable) -> Iterator[None]:
@@ -216,7 +230,7 @@ class Applier:
         found = folded(Changelog(piece.changes), state)
         high = join(state.high, piece.high) if state.high else piece.high
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
-        self._merging = found.num_rows
+        self._merging[table.name] = found.num_rows
         return Commit(replace(after, high=high, epoch=self.epoch), Upsert(found.upserts, found.deletes))
 
     def _idle_commit(self, table: StreamTable, state: TableState) -> Commit | None:
@@ -226,18 +240,19 @@ class Applier:
             return None
         return Commit(replace(state.after_batch(self.reader), epoch=self.epoch), AdvancePosition())
 
-    def _apply_table(self, table: StreamTable, part: TableBatch, batch: BinlogBatch) -> None:
+    def _build(self, table: StreamTable, part: TableBatch, batch: BinlogBatch, files: ExitStack) -> Build:
+        """The decision on a table's part of a batch; its rows are good while `files` is open."""
+        self._merging.pop(table.name, None)
         if part.step is not None:
-            self._follow(table, part.step, part.upto)
-        elif part.file:
-            with open_changelog(part, batch) as changes:
-                self._commit(table, lambda state: self._merge(table, state, part, changes))
-        elif part.stop is not None:
-            self._commit(table, lambda state: self._stop_commit(table, state, part, batch))
-        if part.stop is not None and table.error is None and not table.handed_over:
-            table.error = part.stop
+            return self._step_build(table, part.step, part.upto)
+        if part.file:
+            changes = files.enter_context(open_changelog(part, batch))
+            return lambda state: self._merge(table, state, part, changes)
+        if part.stop is not None:
+            return lambda state: self._stop_commit(table, state, part)
+        return lambda _: None
 
-    def _follow(self, table: StreamTable, step: SchemaStep, upto: Position) -> None:
+    def _step_build(self, table: StreamTable, step: SchemaStep, upto: Position) -> Build:
         """A change of the definition: one commit that includes its statement."""
         consistent = self.consistent(table)
 
@@ -247,18 +262,21 @@ class Applier:
             made = step_commit(state, step, upto, table.policy, consistent=consistent)
             return made and Commit(replace(made.state, epoch=self.epoch), made.change)
 
-        self._commit(table, build)
-        gate("step-committed")
+        return build
 
-    def _commit(self, table: StreamTable, build: Callable[[TableState], Commit | None]) -> None:
-        before, self._merging = table.state.commit_number, 0
-        table.state = table.target.commit(self.epoch, lambda state: build(state.with_confirmation(table.confirmed)))
-        if table.state.commit_number != before:
+    def _commit(self, table: StreamTable, build: Build) -> None:
+        self._merging.pop(table.name, None)
+        self._note(table, table.target.commit(self.epoch, _on_confirmed(table, build)))
+
+    def _note(self, table: StreamTable, state: TableState) -> None:
+        """The state that the table has after a commit, or where there was nothing to commit."""
+        before, table.state = table.state.commit_number, state
+        if state.commit_number != before:
             table.wrote = True
             table.committed = self.committed = self.clock()
             self._unmaintained[table.name] = table
             self.commits += 1
-            self.rows += self._merging
+            self.rows += self._merging.get(table.name, 0)
 
     def _merge(self, table: StreamTable, state: TableState, part: TableBatch, changes: Changelog) -> Commit | None:
         if not self._continues(table, state):
@@ -269,12 +287,10 @@ class Applier:
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
         after = after.with_proof() if part.proved else after
         commit = delivered(changes.without(state.position), state, after, events=self.events)
-        self._merging = rows_of(commit.change)
+        self._merging[table.name] = rows_of(commit.change)
         return commit
 
-    def _stop_commit(
-        self, table: StreamTable, state: TableState, part: TableBatch, batch: BinlogBatch
-    ) -> Commit | None:
+    def _stop_commit(self, table: StreamTable, state: TableState, part: TableBatch) -> Commit | None:
         """A table that stops without rows keeps the place where it stopped."""
         if not self._continues(table, state) or state.position is None:
             return None
@@ -302,6 +318,11 @@ class Applier:
                 table=table.name,
             )
         return not table.handed_over
+
+
+def _on_confirmed(table: StreamTable, build: Build) -> Build:
+    """`build` of the state with what is confirmed of it."""
+    return lambda state: build(state.with_confirmation(table.confirmed))
 
 
 def _has_passed(table: StreamTable, place: LogOffset) -> bool:

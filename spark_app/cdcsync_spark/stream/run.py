@@ -34,7 +34,7 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
-from cdcsync_spark.sinks.base import refuse_other_identity
+from cdcsync_spark.sinks.base import CommitAll, commit_each, refuse_other_identity
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
@@ -77,6 +77,7 @@ def follow(context: RunContext, tables: list[StreamTable], retention: float | No
                 received=received,
                 events=takes_events(context.sink.capabilities),
                 ask=partial(ask_catalog, context.source, context.facts.lineage),
+                commit_all=context.sink.commit_all,
             )
             run.run()
     finally:
@@ -152,8 +153,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 class StreamRun:
     """One run over `tables`, which have a position. `begin` starts its query; `idle_commit_seconds`
     is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`;
-    `events` as in `Applier`; `ask` reads tables' definitions from the source (None: they are not
-    confirmed)."""
+    `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions from the source (None:
+    they are not confirmed)."""
 
     context: RunContext
     tables: list[StreamTable]
@@ -166,12 +167,15 @@ class StreamRun:
     received: ReceivedFile | None = None
     events: bool = False
     ask: Ask | None = None
+    commit_all: CommitAll = commit_each
 
     def __post_init__(self) -> None:
         self._behind = False
         self._confirmation = Confirmation(self.tables, self.ask, self.clock) if self.ask else None
         tables = {t.name: t for t in self.tables}
-        self.applier = Applier(tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events)
+        self.applier = Applier(
+            tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events, self.commit_all
+        )
         self.query = StreamQuery(self.begin, self._apply_all)
         self.reports = StreamReports(
             self.context.reporter,
