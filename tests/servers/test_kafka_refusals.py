@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
+from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.wire.columns.change import ChangeKind
@@ -55,18 +58,17 @@ def test_a_topic_with_records_of_others_is_refused_and_stays(kafka: KafkaBroker,
 
 def test_two_tables_of_one_name_are_refused(sink_for: SinkMaker) -> None:
     """What a topic's name cannot have becomes an underscore."""
-    sink = sink_for("snapshot")
-    assert sink.topics.name(sink.sync, TableId("shop", "a b")) == sink.topics.name(sink.sync, TableId("shop", "a?b"))
-    first = sink.target(ORDERS.id)
-    first.prepare(first_state(epoch=1))
-    record = sink.session.record(NAME)
-    assert record is not None
-    sink.session.transact({"shop.other": record}, ())
-    sink.session.transact({NAME: record}, ())
-    sink.session._states.records.pop(NAME)
-    error = refusal(sink)
-    assert error.reason is Reason.SPEC_INVALID
-    assert "is that of shop.other, too" in error.found
+    one, other = (replace(ORDERS, source=replace(ORDERS.source, id=TableId("shop", n))) for n in ("a b", "a?b"))
+    sink_for("snapshot").target(one.id).prepare(_state(one))
+    with pytest.raises(CdcError) as found:
+        sink_for("snapshot").target(other.id).prepare(_state(other))
+    assert found.value.reason is Reason.SPEC_INVALID
+    assert "is that of shop.a b, too" in found.value.found
+
+
+def _state(table: Capture) -> TableState:
+    state = first_state(epoch=1)
+    return replace(state, capture=table, identity=replace(state.identity, table=str(table.id)))
 
 
 def test_a_topic_that_was_deleted_and_made_again_stops_the_table(
@@ -77,7 +79,8 @@ def test_a_topic_that_was_deleted_and_made_again_stops_the_table(
     follow(sink_for("stream"), source, tmp_path, end=HIGH)
     sink = sink_for("stream")
     topic = topic_of(sink)
-    kafka.admin().delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin = kafka.admin()
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
     with pytest.raises(CdcError) as gone:
         sink.target(ORDERS.id).last_commit()
     assert gone.value.reason is Reason.SINK_CONFLICT

@@ -196,8 +196,8 @@ class KafkaTarget:
         if others:
             raise _shared_topic(self.name, name, others[0])
         session.topics.make(name, wanted.partitions, wanted.replication, dict(wanted.config))
-        found = session.topics.find(name)
-        if found is None or not session.topics.is_empty(found):
+        found = session.topics.made(name)
+        if not session.topics.is_empty(found):
             raise _foreign_topic(self.name, name)
         return found
 

@@ -70,6 +70,15 @@ class Topics:
                 raise _refused(name, error) from None
             raise sink_error(error, f"making the topic {name}") from None
 
+    def made(self, name: str) -> Topic:
+        """One that was just made, or was there: brokers may learn of it a moment later."""
+        until = time.monotonic() + PATIENCE
+        while (found := self.find(name)) is None:
+            if time.monotonic() > until:
+                raise _not_seen(name)
+            time.sleep(_PAUSE_SECONDS)
+        return found
+
     def find(self, name: str) -> Topic | None:
         """None where there is none."""
         try:
@@ -112,4 +121,13 @@ def _refused(name: str, error: KafkaException) -> Exception:
         f"the brokers do not make the topic {name}: {error_of(error).name()}",
         needed="partitions, replicationFactor and topicConfig as the brokers take them",
         remedy=f"correct them in spec.sink.kafka, {RUN_AGAIN}",
+    )
+
+
+def _not_seen(name: str) -> Exception:
+    return fail(
+        Reason.SINK_UNREACHABLE,
+        f"the topic {name} was made, and the brokers do not list it",
+        needed="brokers that are up",
+        remedy="check the brokers",
     )
