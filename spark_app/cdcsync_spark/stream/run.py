@@ -153,8 +153,8 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 class StreamRun:
     """One run over `tables`, which have a position. `begin` starts its query; `idle_commit_seconds`
     is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`;
-    `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions from the source (None:
-    they are not confirmed)."""
+    `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions from the source
+    (None: they are not confirmed)."""
 
     context: RunContext
     tables: list[StreamTable]
