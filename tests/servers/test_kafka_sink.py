@@ -16,6 +16,8 @@ from support.kafka import KafkaBroker
 from support.servers import Server
 from support.sync_process import Sync
 from support.topic_events import debezium_events
+from support.workload import Pace, Workload
+from support.workload_tables import KEYS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -77,3 +79,31 @@ def test_a_topic_shows_what_happened(
         consumer = CheckingConsumer(("id",)).take(debezium_events(records(kafka, topic)))
         assert consumer.faults == []
         assert not list((tmp_path / "sync" / "lake").rglob("*.parquet")), "the staged copy is removed"
+
+
+@usually_on("mariadb1011")
+def test_no_record_is_false_while_the_source_is_written(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    database = fresh_database(any_server)
+    name = new_name()
+    workload = Workload(any_server, database, 7, Pace(rows=3000, writers=4, per_second=60))
+    workload.prepare()
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=kafka_spec(kafka)) as sync:
+        with workload:
+            sync.start("forever")
+            sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(workload.tables))
+        sync.terminate()
+        sync.run_to_completion()
+        for table in workload.tables:
+            check_topic(kafka, name, any_server, database, table)
+
+
+def check_topic(kafka: KafkaBroker, name: str, server: Server, database: str, table: str) -> None:
+    """Every record is checked, and the keys that are left are the source's."""
+    found = records(kafka, f"{name}.{database}.{table}")
+    consumer = CheckingConsumer(KEYS[table]).take(debezium_events(found))
+    assert consumer.faults == [], (table, consumer.faults[:3])
+    assert any(value and value["op"] != "r" for _, value in found), "changes came after the snapshot"
+    (rows,) = server.query(f"SELECT COUNT(*) FROM `{database}`.`{table}`")
+    assert len(consumer.rows) == rows[0], table
