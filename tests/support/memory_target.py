@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,15 +39,12 @@ from cdcsync_spark.sinks.base import (
     Empty,
     Evolve,
     Maintenance,
-    Outcome,
     Replace,
     Staged,
     StagedPart,
     Upsert,
-    Writer,
     WriterStatus,
     check_successor,
-    commit_each,
     refuse_other_identity,
     refuse_superseded,
 )
@@ -317,8 +314,9 @@ class MemorySink:
         )
         return self.targets.setdefault((table, generation), made)
 
-    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
-        return commit_each(epoch, parts)
+    @property
+    def commit_all(self) -> None:
+        """Each table has a transaction of its own."""
 
     def discard(self, table: TableId, generation: int) -> None:
         """What a commit has published stays."""

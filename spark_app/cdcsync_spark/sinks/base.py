@@ -302,7 +302,7 @@ CommitAll = Callable[[int, Sequence[tuple[Writer, Build]]], Iterator[Outcome]]
 
 
 def commit_each(epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
-    """`Sink.commit_all` of a sink whose tables have a transaction each."""
+    """`Writer.commit` of each, with its outcome, for sinks whose tables have a transaction each."""
     for writer, build in parts:
         try:
             outcome: Outcome = writer.commit(epoch, build)
@@ -334,9 +334,11 @@ class Sink(Protocol):
         resnapshot fills."""
         ...
 
-    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
-        """`Writer.commit` of several tables, in one transaction where the sink has one for all; an
-        outcome for each, in their order. An error that is permanent is its table's alone."""
+    @property
+    def commit_all(self) -> CommitAll | None:
+        """`Writer.commit` of several tables in one transaction: an outcome for each, in their
+        order; an error that is permanent is its table's alone. None where each table has a
+        transaction of its own."""
         ...
 
     def discard(self, table: TableId, generation: int) -> None:

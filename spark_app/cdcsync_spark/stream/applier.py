@@ -13,7 +13,7 @@ because the gap is not here to be filled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -76,7 +76,7 @@ class Applier:
     never goes back.
 
     `repair` compares with the source what a crash of it may have taken back; `events` is whether
-    the sink takes events, `commit_all` its way to commit several tables. `commits` and `rows` are
+    the sink takes events, `commit_all` as in `Sink`. `commits` and `rows` are
     its work so far, `committed` the time of the last commit.
     """
 
@@ -86,7 +86,7 @@ class Applier:
     clock: Callable[[], float]
     repair: Repair | None = None
     events: bool = False
-    commit_all: CommitAll = commit_each
+    commit_all: CommitAll | None = None
     commits: int = 0
     rows: int = 0
     committed: float | None = None
@@ -100,15 +100,18 @@ class Applier:
         self._check_no_gap(batch)
         if batch.left is not None:
             self._repair(batch, batch.left)
-        with ExitStack() as files:
-            self._apply_parts(batch, files)
+        due = [(self.tables[part.table], part) for part in batch.tables if self.tables[part.table].flowing]
+        for together in [due] if self.commit_all else [[one] for one in due]:
+            with ExitStack() as files:
+                self._apply_parts(together, batch, files)
         self.reader = batch.end
 
-    def _apply_parts(self, batch: BinlogBatch, files: ExitStack) -> None:
-        """In one commit of the sink where it can, else table by table."""
-        due = [(self.tables[part.table], part) for part in batch.tables if self.tables[part.table].flowing]
+    def _apply_parts(self, due: Sequence[tuple[StreamTable, TableBatch]], batch: BinlogBatch, files: ExitStack) -> None:
+        """In one commit where the sink has one for several tables, else one table at a time, so
+        that no more than its rows are open."""
         builds = [(t.target, _on_confirmed(t, self._build(t, part, batch, files))) for t, part in due]
-        for (table, part), outcome in zip(due, self.commit_all(self.epoch, builds), strict=True):
+        commit = self.commit_all or commit_each
+        for (table, part), outcome in zip(due, commit(self.epoch, builds), strict=True):
             with self._stopping_alone(table):
                 if isinstance(outcome, PermanentError):
                     raise outcome

@@ -34,7 +34,7 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
-from cdcsync_spark.sinks.base import CommitAll, commit_each, refuse_other_identity
+from cdcsync_spark.sinks.base import CommitAll, refuse_other_identity
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
@@ -167,7 +167,7 @@ class StreamRun:
     received: ReceivedFile | None = None
     events: bool = False
     ask: Ask | None = None
-    commit_all: CommitAll = commit_each
+    commit_all: CommitAll | None = None
 
     def __post_init__(self) -> None:
         self._behind = False

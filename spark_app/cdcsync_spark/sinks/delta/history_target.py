@@ -19,7 +19,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,14 +40,11 @@ from cdcsync_spark.sinks.base import (
     Capabilities,
     Commit,
     Emit,
-    Outcome,
     Replace,
     Staged,
     TargetSnapshot,
     Upsert,
-    Writer,
     WriterStatus,
-    commit_each,
     refuse_other_identity,
     refuse_superseded,
 )
@@ -92,8 +89,9 @@ class HistorySink:
         main = HistoryTarget(TablePath(self.store, self.sync, table, events=self.columns), self.policy, self.limits)
         return main.copy(generation) if generation else main
 
-    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
-        return commit_each(epoch, parts)
+    @property
+    def commit_all(self) -> None:
+        """Each table has a transaction of its own."""
 
     def discard(self, table: TableId, generation: int) -> None:
         """A copy that the history waits for stays."""

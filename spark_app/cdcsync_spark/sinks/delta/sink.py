@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Build, Capabilities, Outcome, Staged, Writer, commit_each, refuse_other_identity
+from cdcsync_spark.sinks.base import Build, Capabilities, Staged, refuse_other_identity
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.commit import CAPABILITIES, DeltaWriter
@@ -60,8 +60,9 @@ class DeltaSink:
         folder = f"{STAGED_PREFIX}{generation}" if generation else ""
         return DeltaTarget(TablePath(self.store, self.sync, table, folder, self.vectors), self.policy, self.limits)
 
-    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
-        return commit_each(epoch, parts)
+    @property
+    def commit_all(self) -> None:
+        """Each table has a transaction of its own."""
 
     def discard(self, table: TableId, generation: int) -> None:
         """Only the copy's Delta log goes once its files have been published: they belong to the

@@ -1,0 +1,48 @@
+"""What is wrong with a table's topic."""
+
+from __future__ import annotations
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import resnapshot
+from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.topics import Topic
+
+
+def check_topic(table: str, record: TableRecord, found: Topic | None) -> None:
+    if found is None or found.id != record.topic_id:
+        what = "is gone" if found is None else "was deleted and made again"
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the topic {record.topic} {what}",
+            needed="the topic that the records were sent to",
+            remedy=f"delete the state topic and the other topics, too, and begin again: {resnapshot(table)} cannot",
+            table=table,
+        )
+    if found.partitions != record.partitions:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the topic {record.topic} has {found.partitions} partitions, and had {record.partitions}",
+            needed="the number that it was made with: another one moves keys, and their order is lost",
+            remedy="create this sync again with another topic template",
+            table=table,
+        )
+
+
+def foreign_topic(table: str, topic: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the topic {topic} has records, and the state topic has no record of the table",
+        needed="an empty topic, or none",
+        remedy="create this sync again with another topic template, or delete the topic",
+        table=table,
+    )
+
+
+def shared_topic(table: str, topic: str, other: str) -> CdcError:
+    return fail(
+        Reason.SPEC_INVALID,
+        f"the topic {topic} is that of {other}, too",
+        needed="a topic for each table",
+        remedy="correct spec.sink.kafka.topic, or leave one of them out (tables.exclude)",
+        table=table,
+    )

@@ -1,0 +1,303 @@
+"""Writes a table's staged copy, sends it as of one position, then sends events (`target`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import structlog
+
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_core.remedies import resnapshot
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.base import (
+    Build,
+    Commit,
+    Emit,
+    Outcome,
+    Replace,
+    WriterStatus,
+    check_successor,
+    refuse_superseded,
+)
+from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
+from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
+from cdcsync_spark.sinks.kafka.encoding import event_records, snapshot_records
+from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
+from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
+
+if TYPE_CHECKING:
+    from cdcsync_spark.sinks.kafka.target import KafkaTarget
+
+_log = structlog.get_logger()
+#: of a snapshot, in one transaction
+PART_ROWS = 100_000
+
+
+@dataclass
+class KafkaWriter:
+    """Writes the copy until it is consistent, sends it, then sends events."""
+
+    target: KafkaTarget
+    scratch: Path
+    _copies: dict[int, DeltaWriter] = field(default_factory=dict)
+    _checked: str = ""
+    _cleaned: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def session(self) -> KafkaSession:
+        return self.target.sink.session
+
+    @property
+    def record(self) -> TableRecord:
+        """Raises SinkConflict where there is none, or where the topic is not the one that it is
+        about."""
+        found = self.session.record(self.name)
+        if found is None:
+            raise foreign_topic(self.name, self.target.topic)
+        if self._checked != found.topic_id:
+            check_topic(self.name, found, self.session.topics.find(found.topic))
+            self._checked = found.topic_id
+        return found
+
+    def last_commit(self) -> TableState | None:
+        self.session.refresh()
+        if self.session.record(self.name) is None:
+            return None
+        record = self.record
+        if record.published:
+            return record.state
+        copy = self._copy(record).last_commit()
+        if copy is None:
+            if record.state.position is not None:
+                raise self._lost_copy()
+            return record.state
+        return replace(copy, epoch=max(record.state.epoch, copy.epoch))
+
+    def _copy(self, record: TableRecord) -> DeltaWriter:
+        generation = record.state.generation
+        if generation not in self._copies:
+            self._copies[generation] = self.target.copy(generation).writer(self.scratch)
+        return self._copies[generation]
+
+    def commit(self, epoch: int, build: Build) -> TableState:
+        """See `Writer.commit`."""
+        record = self.record
+        refuse_superseded(record.state, epoch)
+        if not record.published:
+            written = self._written_to_copy(record, epoch, build)
+            if written is not None:
+                return written
+        (outcome,) = commit_together(self.session, epoch, {0: (self, build)}).values()
+        if isinstance(outcome, PermanentError):
+            raise outcome
+        return outcome if self.record.published or not outcome.consistent else self._publish(epoch)
+
+    def draft(self, epoch: int, build: Build) -> tuple[TableRecord, Commit] | None:
+        """What is to be committed on top of the known record; None: nothing."""
+        found = self.record
+        refuse_superseded(found.state, epoch)
+        commit = build(found.state)
+        if commit is None:
+            return None
+        check_successor(found.state, commit, epoch)
+        if not isinstance(commit.change, Replace):
+            return replace(found, state=commit.state), commit
+        sent = self._unsent(commit.state) if commit.state.consistent else None
+        return replace(found, state=commit.state, publication=sent), commit
+
+    def pieces(self, commit: Commit) -> Iterator[Piece]:
+        """Raises TableFault for what the format cannot carry."""
+        if not isinstance(commit.change, Emit):
+            return
+        sink, topic = self.target.sink, self.record.topic
+        try:
+            for records in event_records(sink.form, sink.sync, commit.state, commit.change.events):
+                yield Piece(self.name, topic, records)
+        except PermanentError as error:
+            raise TableFault(self.name, error) from None
+
+    # -- the snapshot
+
+    def _written_to_copy(self, record: TableRecord, epoch: int, build: Build) -> TableState | None:
+        """The copy's state, or that of its publication; None where the commit is the topic's: the
+        copy was complete, or another one is to be claimed."""
+        copy, claims = self._copy(record), list[Commit]()
+        found = copy.last_commit()
+        if found is None:
+            raise self._lost_copy()
+        if found.consistent:
+            self._publish(epoch)
+            return None
+
+        def keyed(state: TableState) -> Commit | None:
+            commit = None if state.consistent else build(state)
+            if commit is not None and isinstance(commit.change, Replace):
+                claims.append(commit)
+                return None
+            return commit
+
+        state = copy.commit(epoch, keyed)
+        if claims:
+            return self._claim(epoch, claims[-1])
+        return self._publish(epoch) if state.consistent else state
+
+    def _claim(self, epoch: int, commit: Commit) -> TableState:
+        """Of a newer copy, while an older one is not published."""
+
+        def build(found: TableState) -> Commit | None:
+            if found.generation >= commit.state.generation:
+                return None
+            return replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
+
+        (outcome,) = commit_together(self.session, epoch, {0: (self, build)}).values()
+        if isinstance(outcome, PermanentError):
+            raise outcome
+        return outcome if self.record.published or not outcome.consistent else self._publish(epoch)
+
+    def _unsent(self, state: TableState) -> Publication:
+        return Publication(self._snapshot(state.generation).version)
+
+    def _snapshot(self, generation: int) -> DeltaSnapshot:
+        """The copy's newest version, its files in one order."""
+        path = self.target.copy(generation).path
+        with path.translating_errors("reading the staged copy"):
+            view = path.view()
+        if view is None or view.state is None:
+            raise self._lost_copy()
+        found = path.snapshot(view)
+        return replace(found, files=tuple(sorted(found.files, key=lambda file: file[0])))
+
+    def _publish(self, epoch: int) -> TableState:
+        """The rows of the copy that are not sent yet, then the state; where another writer was
+        first, what that one has done counts."""
+        gate("before-publish")
+        while not self.record.published:
+            record = self.record
+            refuse_superseded(record.state, epoch)
+            snapshot = self._snapshot(record.state.generation)
+            sent = record.publication or Publication(snapshot.version)
+            if sent.version != snapshot.version or not snapshot.state.consistent:
+                raise self._lost_copy()
+            self._send_snapshot(record, sent, snapshot, epoch)
+        gate("published")
+        return self.record.state
+
+    def _send_snapshot(self, record: TableRecord, sent: Publication, snapshot: DeltaSnapshot, epoch: int) -> None:
+        sink = self.target.sink
+        for rows in _parts(snapshot, sent.rows, sink.part_rows):
+            sent = replace(sent, rows=sent.rows + rows.num_rows)
+            records = snapshot_records(sink.form, sink.sync, snapshot.state, rows)
+            pieces = (Piece(self.name, record.topic, r) for r in records)
+            if not self._transact(replace(record.by(epoch), publication=sent), pieces):
+                return
+            gate("part-sent")
+        state = replace(snapshot.state, epoch=epoch, commit_number=record.state.commit_number + 1)
+        self._transact(replace(record, state=state, publication=None), ())
+
+    def _transact(self, record: TableRecord, pieces: Iterable[Piece]) -> bool:
+        try:
+            return self.session.transact({self.name: record}, pieces)
+        except TableFault as fault:
+            raise fault.error from None
+
+    def maintain(self) -> str:
+        record = self.session.record(self.name)
+        if record is None:
+            return ""
+        if not record.published:
+            copy = self._copies.get(record.state.generation)
+            known = copy.last_commit() if copy else None
+            return copy.maintain() if copy and known and not known.consistent else ""
+        if self._cleaned:
+            return ""
+        self._cleaned = True
+        return "remove staged copies" if self._remove_copies(record.state.generation) else ""
+
+    def _remove_copies(self, generation: int) -> bool:
+        """Those up to the published one, once per run; what fails is tried by the next run."""
+        path, found = self.target.copy(generation).path, False
+        try:
+            with path.translating_errors("removing staged copies"):
+                for name in path.lake.listed(path.root):
+                    number = name.removeprefix(STAGED_PREFIX)
+                    if name != number and number.isdecimal() and int(number) <= generation:
+                        self.target.remove_copy(int(number))
+                        found = True
+        except CdcError as error:
+            _log.warning("staged copies are removed later", table=self.name, error=str(error))
+        return found
+
+    def warm(self) -> None:
+        for copy in self._copies.values():
+            copy.warm()
+
+    def close(self) -> None:
+        for copy in self._copies.values():
+            copy.close()
+
+    @property
+    def status(self) -> WriterStatus:
+        return WriterStatus()
+
+    def _lost_copy(self) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            "the staged copy of the snapshot is gone, or was changed",
+            needed="the copy until it is sent",
+            remedy=resnapshot(self.name),
+            table=self.name,
+        )
+
+
+def commit_together(
+    session: KafkaSession, epoch: int, parts: dict[int, tuple[KafkaWriter, Build]]
+) -> dict[int, Outcome]:
+    """Decided again after a lost race, and without a table that is refused."""
+    outcomes: dict[int, Outcome] = {}
+    while True:
+        due = {writer.name: (n, writer, build) for n, (writer, build) in parts.items() if n not in outcomes}
+        drafts: dict[str, tuple[TableRecord, Commit]] = {}
+        for name, (n, writer, build) in due.items():
+            try:
+                draft = writer.draft(epoch, build)
+            except PermanentError as error:
+                outcomes[n] = error
+                continue
+            if draft is not None:
+                drafts[name] = draft
+        if not drafts:
+            break
+        try:
+            pieces = (piece for name, (_, commit) in drafts.items() for piece in due[name][1].pieces(commit))
+            if session.transact({name: record for name, (record, _) in drafts.items()}, pieces):
+                break
+        except TableFault as fault:
+            outcomes[due[fault.table][0]] = fault.error
+    return {n: writer.record.state for n, (writer, _) in parts.items()} | outcomes
+
+
+def _parts(snapshot: DeltaSnapshot, skipped: int, size: int) -> Iterator[pa.Table]:
+    """The rows behind the first `skipped` ones, at most `size` together."""
+    part: list[pa.RecordBatch] = []
+    for batch in snapshot.scan():
+        passed = min(skipped, batch.num_rows)
+        skipped, batch = skipped - passed, batch.slice(passed)
+        while batch.num_rows:
+            room = size - sum(b.num_rows for b in part)
+            part, batch = [*part, batch.slice(0, room)], batch.slice(room)
+            if sum(b.num_rows for b in part) == size:
+                yield pa.Table.from_batches(part, snapshot.schema)
+                part = []
+    if part:
+        yield pa.Table.from_batches(part, snapshot.schema)
