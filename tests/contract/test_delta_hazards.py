@@ -197,7 +197,9 @@ def test_a_run_that_slept_sweeps_nothing_of_its_successor(orders: DeltaTarget, t
     assert content(orders) == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: DeltaSink, orders: DeltaTarget) -> None:
+def test_published_files_stay_for_those_who_opened_the_version_with_them(
+    sink: DeltaSink, orders: DeltaTarget, tmp_path: Path
+) -> None:
     """They are gathered right after the publication, and none of them is live any more when the
     side is discarded."""
     side = sink.target(ORDERS.id, generation=1)
@@ -210,10 +212,14 @@ def test_published_files_stay_for_those_who_opened_the_version_with_them(sink: D
 
     fresh = side.commit(1, filled)
     staged = side.staged()
-    orders.commit(
+    writer = orders.writer(tmp_path)
+    writer.commit(
         2, lambda found: Commit(replace(fresh, epoch=2, commit_number=found.commit_number + 1), Replace(staged))
     )
-    published = int(entries(orders)[-2].partition(".")[0])
+    published = DeltaTable(orders.uri).version()
+    while writer.maintain():
+        pass
+    assert len(DeltaTable(orders.uri).file_uris()) == 1, "gathered"
     sink.discard(ORDERS.id, 1)
     rows = query(DeltaTable(orders.uri, version=published), "SELECT id FROM t ORDER BY id")
     assert rows["id"].to_pylist() == list(range(POLICY.gathered_files))
