@@ -89,6 +89,8 @@ FROZEN = [
     ("spec.sink.delta.mode", "replica", "history", "sink.delta.mode cannot be changed"),
     ("spec.sink.delta.historyColumns", {}, {"op": "change"}, "sink.delta.historyColumns cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
+    ("spec.sink", kafka(), kafka(format="changelog-json"), "sink.kafka.format cannot be changed"),
+    ("spec.sink", kafka(), kafka(topic="b.{database}.{table}"), "sink.kafka.topic cannot be changed"),
     ("spec.resnapshot", [{"table": "a.b", "nonce": 2}], [{"table": "a.b", "nonce": 1}], "resnapshot nonces only grow"),
 ]
 
