@@ -45,7 +45,7 @@ def test_a_sync_comes_to_flow_and_its_status_says_so(sync: InProcessSync) -> Non
 
 
 def test_a_driver_gets_what_it_needs_and_no_more(sync: InProcessSync, tmp_path: Path) -> None:
-    controller = sync.create().operator()
+    controller = sync.create(executors={"instances": 2}).operator()
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     assert status.runs.snapshot
     run = status.runs.snapshot.id
