@@ -54,7 +54,7 @@ def _of_facts(predicted: Capture, found: Capture) -> Iterator[str]:
     facts = {
         "the default character set": (mine.charset, theirs.charset, ""),
         "the generated columns": (mine.generated, theirs.generated, None),
-        # a server always tells both of these, so they are known together
+        # both are read from the catalog by one query, so either both are known or none
         "the numbered column": (mine.auto_increment if known else None, theirs.auto_increment, None),
         "the unique indexes": (mine.unique, theirs.unique, None),
     }

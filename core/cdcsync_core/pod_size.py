@@ -1,6 +1,6 @@
 """What the pods of a sync ask of their nodes: CPU, the JVM's heap, and memory for Python beside it.
 
-Why it exists: a snapshot works for minutes and a stream for ever, so they have defaults of their
+Why it exists: a snapshot works for minutes and a stream without end, so they have defaults of their
 own, and a small snapshot needs no executors. Why it is right: a field that is given always counts;
 `driver` is for all runs, `stream.driver` for the stream and for catch-up runs, before it. The
 defaults are measured (`tests/bench/test_stream_memory.py`). Pure.

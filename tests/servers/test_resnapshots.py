@@ -14,6 +14,7 @@ from cdcsync_core.run import ExitCode
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 from support.sync_process import Gate, Sync
+from support.table_status import entry, name_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 long = pytest.mark.long
@@ -40,14 +41,6 @@ def sync(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> 
     with Sync(mariadb1011, [rf"{database}\..*"], tmp_path / "sync", spec=SPEC) as found:
         found.database = database  # type: ignore[attr-defined]
         yield found
-
-
-def name_of(sync: Sync, table: str) -> str:
-    return f"{sync.database}.{table}"  # type: ignore[attr-defined]
-
-
-def entry(status: dict[str, Any], name: str) -> dict[str, Any]:
-    return next((t for t in status.get("tableStatus", []) if t["name"] == name), {})
 
 
 def streams(status: dict[str, Any], name: str, generation: int) -> bool:

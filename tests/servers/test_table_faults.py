@@ -17,6 +17,7 @@ from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.sync_process import Gate, Sync
+from support.table_status import entry, name_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 _CHUNK = 50
@@ -52,14 +53,6 @@ def sync(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> I
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=spec) as found:
         found.database = database  # type: ignore[attr-defined]
         yield found
-
-
-def name_of(sync: Sync, table: str) -> str:
-    return f"{sync.database}.{table}"  # type: ignore[attr-defined]
-
-
-def entry(status: dict[str, Any], name: str) -> dict[str, Any]:
-    return next((t for t in status.get("tableStatus", []) if t["name"] == name), {})
 
 
 def streaming(status: dict[str, Any]) -> int:

@@ -30,7 +30,7 @@ MAX_SPLITS = 1000
 #: keeps it
 _MAX_TEXT = 300_000
 _FLUSH_SECONDS = 1.0
-_PATIENCE = 5
+_MAX_FAILURES = 5
 #: a frontier that no target has, so that the driver plans by itself
 _NOWHERE: list[Any] = ["the plan could not be made"]
 
@@ -121,7 +121,7 @@ class Planner(threading.Thread):
                 return
             except TransientError:
                 failures += 1
-                if failures > _PATIENCE or self._stopping.wait(failures):
+                if failures > _MAX_FAILURES or self._stopping.wait(failures):
                     raise
 
     def _shards(self, table: TablePlan, start: Bound, number: int) -> Iterator[PlanShard]:

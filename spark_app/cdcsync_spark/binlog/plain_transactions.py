@@ -131,8 +131,8 @@ class PlainPath:
         self._next = 0
         self._stretches: Cursors = np.empty(0, np.int64)
 
-    def look(self, arrived: Arrived) -> None:
-        """At the events that are read next."""
+    def index(self, arrived: Arrived) -> None:
+        """Finds the plain transactions of the events that are read next."""
         self._found = self._plain = None
         if len(arrived) < self._least_events:
             return

@@ -293,7 +293,7 @@ class BinlogReader:
 
     def _take(self, parser: EventParser, plain: PlainPath, arrived: Arrived) -> bool:
         """Plain transactions as columns, all else event by event; False if the reader has ended."""
-        plain.look(arrived)
+        plain.index(arrived)
         at = 0
         while at < len(arrived):
             after = plain.take(at)

@@ -152,7 +152,7 @@ class Confirmation:
         if not table.flowing or table.state.generation != waiting.generation:
             return True
         if not waiting.change.is_of(table.state.change):
-            return True  # a later step: it is asked for anew
+            return True  # a later step: the next question is about that one
         found = answer if isinstance(answer, CdcError) else answer.tables[table.name]
         if isinstance(found, CdcError):
             table.unreadable = found.message

@@ -17,7 +17,7 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
 
 #: seconds for one question to a broker
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 #: of a transaction: the broker ends it afterwards
 TRANSACTION_SECONDS = 60.0
 #: of the process's memory for records that are not sent yet

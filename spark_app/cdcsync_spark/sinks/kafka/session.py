@@ -2,7 +2,7 @@
 tables and the states that belong to them.
 
 Why it is right. `init_transactions` ends what a predecessor of the same kind of run left open, and
-fences it for ever; what is read of the state topic afterwards is the truth that decisions are made
+fences it for good; what is read of the state topic afterwards is the truth that decisions are made
 on. Runs of other kinds are ordered by the state topic (`state_topic`). A transaction is there for
 readers of committed records whole or not at all, over all topics. One whose commit got no answer
 ends the run; the next one finds in the state whether it was made.
@@ -24,7 +24,7 @@ from cdcsync_core.gates import gate
 from cdcsync_spark.sinks.base import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.client import (
-    PATIENCE,
+    TIMEOUT_SECONDS,
     TRANSACTION_SECONDS,
     KafkaSettings,
     error_of,
@@ -93,7 +93,7 @@ class KafkaSession:
             if self.role:
                 self.topics.make(self._states.name, 1, self.replication, _STATE_CONFIG)
                 self._producer = Producer(self.settings.transactional(f"{self.state}:{self.role}"))
-                self._calling(lambda p: p.init_transactions(PATIENCE), "opening the transactional producer")
+                self._calling(lambda p: p.init_transactions(TIMEOUT_SECONDS), "opening the transactional producer")
                 gate("kafka-opened")
             if self.role or self.topics.find(self._states.name):
                 self._states.refresh()
@@ -136,7 +136,7 @@ class KafkaSession:
                 self._produce(self._states.name, record.to_json(self._writer), table.encode(), 0)
             except KafkaException as error:
                 raise self._fault(table, error) from None
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_SECONDS
         while len(self._offsets) < len(records):
             if self._failed is not None:
                 raise self._ended(KafkaException(self._failed), "writing the state")
@@ -185,7 +185,7 @@ class KafkaSession:
         until = time.monotonic() + TRANSACTION_SECONDS
         while True:
             try:
-                self._live.commit_transaction(PATIENCE)
+                self._live.commit_transaction(TIMEOUT_SECONDS)
                 return
             except KafkaException as error:
                 if error_of(error).retriable() and time.monotonic() < until:
@@ -195,10 +195,10 @@ class KafkaSession:
                 raise self._ended(error, "committing a transaction") from None
 
     def _abort(self) -> None:
-        self._calling(lambda p: p.abort_transaction(PATIENCE), "aborting a transaction")
+        self._calling(lambda p: p.abort_transaction(TIMEOUT_SECONDS), "aborting a transaction")
 
     def _calling(self, call: Callable[[Producer], object], doing: str) -> None:
-        until = time.monotonic() + 2 * PATIENCE
+        until = time.monotonic() + 2 * TIMEOUT_SECONDS
         while True:
             try:
                 call(self._live)

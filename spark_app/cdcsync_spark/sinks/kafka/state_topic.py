@@ -4,8 +4,8 @@ It is compacted and has one partition, so its offsets are one order for all who 
 different kinds have a transactional id each, and the broker's fencing does not order them. A writer
 therefore puts its records there first, in its open transaction, and then reads what is before them:
 if another writer's record of the same table came in between, open or not, it aborts, reads the
-committed state anew and decides again. Of two writers at most one passes, whatever either of them
-knew or how long it slept.
+committed state again and decides on that. Of two writers at most one passes, whatever either of
+them knew or how long it slept.
 
 Why `refresh` reads to the end that is asked for with read_uncommitted: a read_committed reader's
 own end is held back by any open transaction, so it would miss what was committed behind one.
@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.kafka.client import PATIENCE, TRANSACTION_SECONDS, KafkaSettings, error_of, sink_error
+from cdcsync_spark.sinks.kafka.client import TIMEOUT_SECONDS, TRANSACTION_SECONDS, KafkaSettings, error_of, sink_error
 from cdcsync_spark.sinks.kafka.table_record import TableRecord, writer_of
 from cdcsync_spark.sinks.kafka.topics import Topics
 
 #: an open transaction of a process that died ends within its timeout, and the broker's next check
-_OPEN_SECONDS = TRANSACTION_SECONDS + PATIENCE
+_OPEN_SECONDS = TRANSACTION_SECONDS + TIMEOUT_SECONDS
 _POLL = 0.2
 
 
@@ -92,7 +92,7 @@ class StateTopic:
         """Whether another writer's record of one of `tables` is before offset `first`, behind what
         was known when the decision was made."""
         assert self._all is not None, "refreshed before"
-        until, found = time.monotonic() + PATIENCE, False
+        until, found = time.monotonic() + TIMEOUT_SECONDS, False
         while self._seen <= first:
             if time.monotonic() > until:
                 raise sink_timeout(f"reading the state topic {self.name} to its own record")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -128,9 +128,13 @@ class KafkaTarget:
     def topic(self) -> str:
         return self.sink.topics.name(self.sink.sync, self.table)
 
+    @property
+    def staging(self) -> TablePath:
+        """The folder with the table's staged copies."""
+        return TablePath(self.sink.staging, self.sink.sync, self.table)
+
     def copy(self, generation: int) -> DeltaTarget:
-        folder = f"{STAGED_PREFIX}{generation}"
-        return DeltaTarget(TablePath(self.sink.staging, self.sink.sync, self.table, folder))
+        return DeltaTarget(replace(self.staging, staged=f"{STAGED_PREFIX}{generation}"))
 
     def remove_copy(self, generation: int) -> None:
         path = self.copy(generation).path

@@ -25,8 +25,9 @@ from cdcsync_spark.sinks.base import (
     refuse_superseded,
 )
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.maintenance import staged_copies
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
 from cdcsync_spark.sinks.kafka.encoding import event_records, snapshot_records
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
@@ -226,17 +227,15 @@ class KafkaWriter:
 
     def _remove_copies(self, generation: int) -> bool:
         """Those up to the published one, once per run; what fails is tried by the next run."""
-        path, found = self.target.copy(generation).path, False
+        path, copies = self.target.staging, list[TablePath]()
         try:
             with path.translating_errors("removing staged copies"):
-                for name in path.lake.listed(path.root):
-                    number = name.removeprefix(STAGED_PREFIX)
-                    if name != number and number.isdecimal() and int(number) <= generation:
-                        self.target.remove_copy(int(number))
-                        found = True
+                copies = staged_copies(path, generation)
+                for copy in copies:
+                    copy.lake.delete_folder(copy.folder)
         except CdcError as error:
             _log.warning("staged copies are removed later", table=self.name, error=str(error))
-        return found
+        return bool(copies)
 
     def warm(self) -> None:
         for copy in self._copies.values():
