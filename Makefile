@@ -17,6 +17,7 @@ BIN    := .venv/bin
 STAMPS := .cache/stamps
 MYSQL97 := .cache/mysql97
 KAFKA := .cache/kafka-4.3.1
+GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
 
@@ -29,7 +30,7 @@ SERVER_WORKERS ?= 3
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
+.PHONY: help setup servers gh-ost demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -37,6 +38,8 @@ help: ## list the targets
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
 servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties ## provide the servers that the tests start
+
+gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
 	@$(BIN)/cdcsync demo
@@ -66,6 +69,7 @@ format: setup ## format the code and repair what ruff can repair
 test: test-unit test-servers ## the tests that CI runs
 
 test-all: ## the same and those that take long: more servers under stress, more interrupts and outages, new examples of laws
+	@$(MAKE) gh-ost
 	@CDCSYNC_NEW_EXAMPLES=1 $(MAKE) test LONG='long or not long'
 
 test-unit: setup ## tests that need no server: unit, property, contract
@@ -161,3 +165,8 @@ $(MYSQL97)/usr/sbin/mysqld: | $(STAMPS)/mariadb1011
 $(KAFKA)/formatted/meta.properties: | $(STAMPS)/system
 	@echo "servers: a Kafka broker by Maven into $(KAFKA) (44 MB)"
 	@tests/support/kafka-broker.sh $(KAFKA)
+
+$(GH_OST): tests/support/gh-ost.sh
+	@echo "gh-ost: building it from Go modules (a minute or two, once)"
+	@mkdir -p $(@D)
+	@tests/support/gh-ost.sh $@

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     POSITION_LOST = "PositionLost"
     SNAPSHOT_OUTLIVES_BINLOG = "SnapshotOutlivesBinlog"
     NO_SUCH_TABLE = "NoSuchTable"
+    SIDE_TABLE = "SideTable"
     NO_PRIMARY_KEY = "NoPrimaryKey"
     TYPE_UNSUPPORTED = "TypeUnsupported"
     XA_UNSUPPORTED = "XaUnsupported"

@@ -9,7 +9,7 @@ table (rule R5). Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
@@ -17,6 +17,7 @@ from cdcsync_core.spec import Spec
 from cdcsync_core.status import Status, TableStatus, only_tables
 from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
+from cdcsync_operator.decision.side_tables import side_table_error
 
 
 def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked: bool, appeared: bool) -> Status:
@@ -29,7 +30,7 @@ def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked
     known = {t.name: t for t in status.table_status}
     there = {t.name: t for t in found}
     entries = [
-        _merge_observed(known.get(name), table, asked=asked, appeared=appeared)
+        _beside(spec, known.get(name), name, there) or _merge_observed(known.get(name), table, asked, appeared)
         for name, table in there.items()
         if not (_is_gone(table) and name in known)
     ]
@@ -42,7 +43,17 @@ def _is_gone(found: ObservedTable) -> bool:
     return found.error is not None and found.error.reason is Reason.NO_SUCH_TABLE
 
 
-def _merge_observed(known: TableStatus | None, found: ObservedTable, *, asked: bool, appeared: bool) -> TableStatus:
+def _beside(
+    spec: Spec, known: TableStatus | None, name: str, matching: Mapping[str, ObservedTable]
+) -> TableStatus | None:
+    """A table of an online schema changer, which is not captured; one that is captured stays so."""
+    if known is not None and known.phase is not TablePhase.UNASSIGNED:
+        return None
+    error = side_table_error(spec.tables.selection, name, matching)
+    return unassigned(TableStatus(name=name), error) if error else None
+
+
+def _merge_observed(known: TableStatus | None, found: ObservedTable, asked: bool, appeared: bool) -> TableStatus:
     if known is None or known.phase is TablePhase.UNASSIGNED:
         late = appeared and (not asked or (known is not None and known.reason != ""))
         if late and found.error is not None:
