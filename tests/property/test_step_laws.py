@@ -9,47 +9,23 @@ from the real reader, so a step that may not be repeated is refused by the real 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
-from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.evolve import DroppedColumns
+from cdcsync_core.errors import Reason
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId
-from cdcsync_core.schema_change import Emptied, Filled, Followed
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.position import FilePosition
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning
+from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from support.altered_source import FIRST, NAME, POLICY, Source, at
 from support.memory_target import MemoryTarget
 
-POLICY = Policy(follow=True, dropped=DroppedColumns.DROP)
-INT = SourceType.parse("int")
-NAME = "shop.t"
-FIRST = Capture(
-    SourceTable(
-        TableId("shop", "t"),
-        (Column("id", INT, False), Column("v", INT), Column("w", INT)),
-        "utf8mb4",
-        frozenset(),
-        "",
-        frozenset(),
-    ),
-    ("id",),
-    key_index="PRIMARY",
-)
 STATEMENTS = (
     "ALTER TABLE t DROP v, ADD v INT DEFAULT {0} AFTER id",
     "ALTER TABLE t DROP v",
@@ -57,71 +33,11 @@ STATEMENTS = (
     "ALTER TABLE t ADD x INT",
     "ALTER TABLE t DROP x",
     "TRUNCATE t",
-    "ALTER TABLE t CHANGE v w INT AFTER w, CHANGE w v INT AFTER id",
+    "ALTER TABLE t CHANGE w v INT AFTER id, CHANGE v w INT",
     "ALTER TABLE t RENAME COLUMN v TO x",
     "ALTER TABLE t RENAME COLUMN x TO v",
     "ALTER TABLE t DROP w, CHANGE v w INT, ADD v INT DEFAULT {0} AFTER id",
 )
-Row = dict[str, int | None]
-Rows = dict[int, Row]
-
-
-def at(number: int) -> LogOffset:
-    return LogOffset("b.000001", 100 + number)
-
-
-@dataclass
-class Source:
-    """What the table was after each transaction (number 0: before the first), and what each one
-    did: a statement, or a key with its next row."""
-
-    captures: list[Capture] = field(default_factory=lambda: [FIRST])
-    contents: list[Rows] = field(default_factory=lambda: [{1: {"v": 1, "w": 2}, 2: {"v": None, "w": 4}}])
-    done: list[Statement | tuple[int, Row | None]] = field(default_factory=list)
-
-    def write(self, key: int, row: Row | None) -> None:
-        content = {k: r for k, r in self.contents[-1].items() if k != key}
-        self._add((key, row), self.captures[-1], content if row is None else content | {key: row})
-
-    def run(self, sql: str) -> None:
-        """What a server does with it, by the origins of columns; a statement that it would
-        refuse is not run."""
-        statement = Statement("shop", sql, Session(1 << 21, "utf8mb4", True, 101100))
-        found = meaning(self.captures[-1], statement, POLICY)
-        if isinstance(found, CdcError):
-            return
-        if isinstance(found, Emptied):
-            self._add(statement, found.after, {})
-        if isinstance(found, Followed):
-            origins = [(c.name, o) for c, o in zip(found.after.columns, found.origins, strict=True) if c.name != "id"]
-            rows = {
-                key: {name: o.value if isinstance(o, Filled) else row[o.source] for name, o in origins}
-                for key, row in self.contents[-1].items()
-            }
-            self._add(statement, found.after, rows)  # type: ignore[arg-type]
-
-    def _add(self, done: Statement | tuple[int, Row | None], capture: Capture, content: Rows) -> None:
-        self.done.append(done)
-        self.captures.append(capture)
-        self.contents.append(content)
-
-    def batch(self, number: int, folder: Path) -> BinlogBatch:
-        """The transaction after `number` others, alone."""
-        start, end, done = FilePosition(at(number)), FilePosition(at(number + 1)), self.done[number]
-        if isinstance(done, Statement):
-            step = SchemaStep(done, TransactionId(end.at))
-            return BinlogBatch(start, end, None, "", (TableBatch(NAME, "", 0, 0, end, None, step),))
-        names, path = folder / f"{number}.json", folder / f"{number}.arrow"
-        write_transactions(str(names), Transactions([TransactionId(end.at)], [None]))
-        key, row = done
-        capture = self.captures[number]
-        schema = changes_schema(captured_schema(capture))
-        image = {"id": key, **(row or {})}
-        kind = ChangeKind.DELETE if row is None else ChangeKind.INSERT
-        values = [int(kind), 0, *(image.get(c.name) for c in capture.captured)]
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            writer.write_table(pa.table([pa.array([v], f.type) for v, f in zip(values, schema, strict=True)], schema))
-        return BinlogBatch(start, end, None, str(names), (TableBatch(NAME, str(path), 1, 0, end),))
 
 
 @st.composite

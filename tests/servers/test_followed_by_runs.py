@@ -32,8 +32,9 @@ def sync(mariadb1011: Server, tmp_path: Path, fresh_database: FreshDatabase) -> 
         yield found
 
 
-def test_a_driver_that_dies_after_a_step(sync: Sync) -> None:
-    """The next one skips it: once, with the rows before and after it."""
+@pytest.mark.parametrize("gate", ["step-committed", pytest.param("step-staged", marks=pytest.mark.long)])
+def test_a_driver_that_dies_in_a_step(sync: Sync, gate: str) -> None:
+    """The next one makes it or skips it: once, with the rows before and after it."""
     database = str(sync.database)  # type: ignore[attr-defined]
     sync.run_to_completion()
     sync.server.run(
@@ -46,7 +47,7 @@ def test_a_driver_that_dies_after_a_step(sync: Sync) -> None:
         "INSERT INTO b VALUES (1, 'again')",
         db=database,
     )
-    sync.start("caught-up", gate=Gate("step-committed"))
+    sync.start("caught-up", gate=Gate(gate))
     assert sync.wait() == ExitCode.DONE
     assert sync.fired
     for table, columns in (("a", "id, n, v"), ("b", "id, v")):
