@@ -25,7 +25,7 @@ from cdcsync_spark.wire.columns.typemap import arrow_schema
 from support.changing_tables import CHANGING, read_now
 from support.changing_workload import ChangingPace, ChangingWorkload
 from support.compare import compare, source_rows
-from support.crash_points import CRASH_POINTS, STEP_PLANS, Phase, Plan
+from support.crash_points import CRASH_POINTS, SHORT_STEP_PLAN, STEP_PLANS, Phase, Plan
 from support.kills import PARTS, Fault, Injector
 from support.servers import Server
 from support.sync_process import Sync
@@ -33,25 +33,34 @@ from support.sync_process import Sync
 SECONDS = float(os.environ.get("CDCSYNC_STRESS_SECONDS", "20"))
 SEED = int(os.environ.get("CDCSYNC_STRESS_SEED", "1"))
 PACE = ChangingPace(rows=1000, writers=16, per_second=100, ddl_seconds=3.0)
+SHORT_PACE = ChangingPace(rows=300, writers=8, per_second=50, ddl_seconds=0.7)
 SPEC = {
     "snapshot": {"chunkSize": 300, "parallelism": 2},
     "schemaChange": {"behavior": "evolve", "droppedColumns": "drop"},
 }
-#: the variants that every run of the tests takes: none yet, `make test-all` takes all
-OFTEN: tuple[str, ...] = ()
 _PHASES: tuple[Phase, ...] = ("snapshot", "steps", "again")
 #: how often the user asks at the end for what waits
 _REQUESTS = 4
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_short_round_on_one_server(mariadb1011: Server, tmp_path: Path) -> None:
+    """Of changes that are followed, one kill: what every run of the tests can afford."""
+    database = mariadb1011.create_database()
+    Round(mariadb1011, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE, harsh_changes=0).run(0, changes=8)
+    mariadb1011.drop_database(database)
+
+
+@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS + 1800)
-@pytest.mark.parametrize("variant", [pytest.param(v, marks=[] if v in OFTEN else pytest.mark.long) for v in STEP_PLANS])
+@pytest.mark.parametrize("variant", STEP_PLANS)
 def test_the_copy_is_right_after_any_change(variant: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     server: Server = request.getfixturevalue(variant)
     database = server.create_database()
     plan = STEP_PLANS[variant] if SEED == 1 else _random_plan(Random(f"{variant}/{SEED}"))
-    Round(server, database, plan, SEED, tmp_path).run()
+    Round(server, database, plan, SEED, tmp_path).run(SECONDS, changes=20)
     server.drop_database(database)
 
 
@@ -72,14 +81,32 @@ def _random_fault(random: Random, phase: Phase) -> Fault:
 class Round:
     """One round in `database` of `server`, whose files are in `folder`."""
 
-    def __init__(self, server: Server, database: str, plan: Plan, seed: int, folder: Path) -> None:
+    def __init__(
+        self,
+        server: Server,
+        database: str,
+        plan: Plan,
+        seed: int,
+        folder: Path,
+        pace: ChangingPace = PACE,
+        harsh_changes: int = 2,
+    ) -> None:
         self.server, self.database, self.plan = server, database, plan
-        self.workload = ChangingWorkload(server, database, seed, PACE)
+        self.workload = ChangingWorkload(server, database, seed, pace, harsh_changes, self._flows)
         self.sync = Sync(server, [rf"{database}\.c_.*"], folder, name="changes", spec=SPEC)
         self.injector = Injector(self.sync, Random(seed))
         print(f"\n{server.variant}, seed {seed}: {database} in {folder}")
 
-    def run(self) -> None:
+    def _flows(self, table: str) -> bool:
+        """Not where the state was just deleted."""
+        try:
+            entries = self.sync.status().get("tableStatus", [])
+        except FileNotFoundError:
+            return False
+        return any(t["name"] == f"{self.database}.{table}" and t["phase"] == TablePhase.STREAMING for t in entries)
+
+    def run(self, seconds: float, changes: int) -> None:
+        """At least so long, and until so many statements were accepted."""
         self.workload.prepare()
         began = time.monotonic()
         with self.sync:
@@ -89,18 +116,23 @@ class Round:
                 self.workload.begin_changes()
                 self._inject_all("steps")
                 self._inject_all("again")
-                self.workload.wait(SECONDS - (time.monotonic() - began))
+                self.workload.wait_accepted(changes)
+                self.workload.wait(seconds - (time.monotonic() - began))
             requests = self._finish()
             print(f"  {time.monotonic() - began:.0f} s; kills: {dict(self.injector.kills)}; requests: {requests}")
+            print(f"  resnapshots: {self._resnapshots()}")
             print(f"  {dict(sorted(self.workload.counts().items()))}")
             self._check()
 
     def _inject_all(self, phase: Phase) -> None:
-        """What decides a resnapshot needs a change that cannot be followed."""
+        """What decides a resnapshot needs a change that cannot be followed, and one that is to be
+        published, a definition that stays meanwhile."""
         for fault in self.plan.get(phase, ()):
             if phase == "again" or fault.gate == "resnapshot-decided":
-                self.workload.need_harsh()
+                self.workload.need_harsh(then_rest=phase == "again")
             self.injector.inject(fault, "forever", at_work="worker" if phase == "snapshot" else "reader")
+            if phase == "again":
+                self.workload.begin_changes()
 
     def _finish(self) -> list[str]:
         """Until all tables are caught up. Tables that wait for the user are asked for."""
@@ -116,6 +148,11 @@ class Round:
             asked += [t["name"] for t in waiting]
             self.sync.write_manifest(resnapshot=[{"table": t, "nonce": nonce} for t in sorted(set(asked))])
         raise AssertionError(f"tables still wait for the user: {waiting}")
+
+    def _resnapshots(self) -> list[str]:
+        """Of each table the last one, and why."""
+        decided = ((t["name"], t["resnapshot"]) for t in self.sync.status()["tableStatus"] if t["resnapshot"])
+        return [f"{name} {found['generation']}: {found['message'][:300]}" for name, found in decided]
 
     # -- the verdict
 

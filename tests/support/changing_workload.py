@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
@@ -24,6 +25,8 @@ from support.servers import Connection, Server
 #: what a connection cannot go on from, or what no change of a table explains
 _FATAL = {2006, 2013, 1064, 1290, 1142, 1044, 1045}
 _XA_PART, _XA_PAUSES = 0.1, (0.0, 0.1, 1.0)
+#: the part of the changes that may hit a table whose copy is not up to date
+_UNREADY_PART = 0.15
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,27 @@ class ChangingPace:
 
 class ChangingWorkload:
     """Tables in `database` of `server`; `with workload:` writes and changes. `seed` decides what is
-    tried. `harsh`: also what cannot be followed, at most `harsh_changes` times a table."""
+    tried. `harsh`: also what cannot be followed, at most `harsh_changes` times a table.
+
+    `flows` says of a table whether its copy is up to date. One that is being resnapshotted is
+    seldom changed: on a slow machine each of its snapshots would meet another definition.
+    """
 
     def __init__(
-        self, server: Server, database: str, seed: int, pace: ChangingPace | None = None, harsh_changes: int = 2
+        self,
+        server: Server,
+        database: str,
+        seed: int,
+        pace: ChangingPace | None = None,
+        harsh_changes: int = 2,
+        flows: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.server, self.database = server, database
         self.pace = pace or ChangingPace()
         self.tables = CHANGING
         self._random = Random(f"{seed}/ddl")
         self._stop, self._needed, self._begun = threading.Event(), threading.Event(), threading.Event()
+        self._flows, self._resting = flows, False
         self._harsh = Counter({t.name: harsh_changes for t in self.tables if t.harsh})
         self._writers = [_Writer(self, i, Random(f"{seed}/changing/{i}")) for i in range(self.pace.writers)]
         self._thread = threading.Thread(target=self._change_all, name="ddl", daemon=True)
@@ -100,6 +114,11 @@ class ChangingWorkload:
     def wait(self, seconds: float) -> None:
         self._stop.wait(seconds)
 
+    def wait_accepted(self, statements: int) -> None:
+        """Until so many statements were accepted."""
+        while len(self.accepted) < statements and not self.stopping and self._failure is None:
+            self._stop.wait(0.1)
+
     def counts(self) -> Counter[str]:
         return sum((w.counts for w in self._writers), Counter()) + self.changes
 
@@ -115,17 +134,22 @@ class ChangingWorkload:
 
     def begin_changes(self) -> None:
         """Until then the schemas stay."""
+        self._resting = False
         self._begun.set()
 
-    def need_harsh(self) -> None:
-        """From now on until there was one, only what cannot be followed is drawn."""
+    def need_harsh(self, *, then_rest: bool = False) -> None:
+        """From now on until there was one, only what cannot be followed is drawn. `then_rest`: the
+        schemas stay after it, until changes begin again."""
+        self._resting = then_rest
         self._needed.set()
 
     def _change_all(self) -> None:
         try:
-            self._begun.wait()
             while not self.stopping:
-                self.change(self._random.choice([t for t in self.tables if t.harsh or not self._needed.is_set()]))
+                self._begun.wait()
+                table = self._random.choice([t for t in self.tables if t.harsh or not self._needed.is_set()])
+                if self._needed.is_set() or self._random.random() < _UNREADY_PART or self._flows(table.name):
+                    self.change(table)
                 self.wait(self._random.uniform(0.2, 1.8) * self.pace.ddl_seconds)
         except BaseException as e:  # noqa: BLE001 (the test's thread raises it again)
             self._failure = e
@@ -145,6 +169,10 @@ class ChangingWorkload:
             if change.harsh and done:
                 self._harsh[table.name] -= 1
                 self._needed.clear()
+                if self._resting:
+                    self._begun.clear()
+                if self.stopping:
+                    self._begun.set()
 
     def _run(self, cursor: Any, change: Change, table: ChangingTable) -> bool:
         """Whether all was accepted; a statement that is refused ends the change."""

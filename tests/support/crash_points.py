@@ -52,6 +52,10 @@ STEP_PLANS: dict[str, Plan] = {
         "steps": (Fault("resnapshot-decided", then="controller"), Fault("step-staged", 4, then="recovers")),
         "again": (Fault("published"),),
     },
+    "mariadb114": {
+        "snapshot": (Fault("staged", 3, then="recovers"),),
+        "steps": (Fault("step-staged"), Fault("resnapshot-decided"), Fault("step-committed", 2, then="controller")),
+    },
     "mysql97_gtid": {
         "snapshot": (Fault("low-taken", 2, then="recovers"),),
         "steps": (Fault("step-committed", forget=True), Fault(part="driver", then="recovers"), Fault("step-staged")),
@@ -62,6 +66,9 @@ STEP_PLANS: dict[str, Plan] = {
         "again": (Fault("before-publish"),),
     },
 }
+
+#: what every run of the tests takes
+SHORT_STEP_PLAN: Plan = {"steps": (Fault("step-committed", 2),)}
 
 #: after staging, before the wave's commit; in table creation; between the commits of two tables;
 #: after a commit, before status; in an idle table's position checkpoint; in the handover of a
