@@ -72,10 +72,14 @@ def _field_table(schema: dict[str, Any]) -> str:
     rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, field in schema["properties"].items():
         default = "required" if name in required else _default(field)
-        rows.append(
-            f"| `{name}` | {_type(field)} | {default} | {_cell(_sentence(field['description']))}{_bounds(field)} |"
-        )
+        rows.append(f"| `{name}` | {_type(field)} | {default} | {_cell(_sentence(_meaning(field)))}{_bounds(field)} |")
     return "\n".join(rows)
+
+
+def _meaning(field: dict[str, Any]) -> str:
+    """Its description, which ends with the default for `kubectl explain`: here that is a column."""
+    text = str(field["description"])
+    return text.partition(" Default: ")[0] if _default(field) else text
 
 
 def _default(field: dict[str, Any]) -> str:
@@ -85,7 +89,13 @@ def _default(field: dict[str, Any]) -> str:
 
 def _type(field: dict[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
-        return "quantity" if "Ki" in field.get("pattern", "") else "duration"
+        return (
+            "duration"
+            if "ms" in field.get("pattern", "")
+            else "integer or string"
+            if "auto" in field.get("pattern", "")
+            else "quantity"
+        )
     if field.get("enum"):
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field["type"] == "array":
