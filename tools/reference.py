@@ -89,13 +89,8 @@ def _default(field: dict[str, Any]) -> str:
 
 def _type(field: dict[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
-        return (
-            "duration"
-            if "ms" in field.get("pattern", "")
-            else "integer or string"
-            if "auto" in field.get("pattern", "")
-            else "quantity"
-        )
+        pattern = field.get("pattern", "")
+        return "duration" if "ms" in pattern else "quantity" if pattern else "integer or string"
     if field.get("enum"):
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field["type"] == "array":
