@@ -9,7 +9,8 @@ answer counts for a table once the stream has passed HIGH, if LOW includes the t
 no statement since has named the table (each is a step while a change waits, see
 `binlog.definitions`): then the table had one definition from the step to HIGH, and the answer is
 it. Otherwise the question is asked again. A definition that differs stops the table for a
-resnapshot. An answer that cannot be had, or read, proves nothing: the table flows on, unconfirmed.
+resnapshot. An answer that cannot be had, or read, proves nothing, whatever the failure: the table
+flows on, unconfirmed, and its status says why.
 
 Nothing is lost with the run: a change counts as unconfirmed until a commit says otherwise, and a
 later run asks again. Questions are asked by one connection for all tables that wait, once for each
@@ -22,9 +23,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from cdcsync_core.capture import Capture
 from cdcsync_core.confirmation import contradictions, other_defaults
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset, Position
@@ -37,6 +40,8 @@ from cdcsync_mysql.watermark import high, low
 from cdcsync_spark.binlog.schema_steps import contradicted
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.wire.sql.catalog_default import catalog_default
+
+_log = structlog.get_logger()
 
 #: seconds a statement of the question may take
 _MAX_SECONDS = 20
@@ -134,6 +139,9 @@ class Confirmation:
             answer: Answer | CdcError = self._ask(captures)
         except CdcError as e:
             answer = e
+        except Exception as e:  # noqa: BLE001 (a thread that ended silently would look like an open question)
+            _log.exception("the catalog's definitions could not be read; it will be tried again")
+            answer = fail(Reason.INTERNAL_ERROR, f"the catalog could not be read: {e!r}")
         gate("definitions-read")
         self._answer = answer
 
