@@ -116,7 +116,13 @@ def same_definition(connection: Connection, table: Capture) -> bool:
 
 def as_planned(connection: Connection, table: Capture) -> bool:
     """Whether that holds, and the server computes and numbers the columns that it did when `table`
-    was read: what later statements do to rows follows from it, and no row shows it."""
+    was read: what later statements do to rows follows from it, and no row shows it.
+
+    The default character set and the unique indexes are not compared. Statements since LOW that
+    change them are in the stream, which applies them again to the definition that was read. A
+    default that was wrong meanwhile gives a text column another character set than the one that
+    `TABLE_MAP` and the catalog show, and a difference there leads to a resnapshot. The indexes
+    decide only by which reason a table stops when its key changes."""
     now = read_table(connection, table.id, table.excluded, table.key)
     mine, theirs = table.source, now.source
     same = (mine.generated, mine.auto_increment) == (theirs.generated, theirs.auto_increment)
