@@ -44,6 +44,7 @@ WRITES = (
 )
 AGAIN = "INSERT INTO a (id, v) VALUES (1, 'again'), (300, 'again')"
 
+confirming = variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_nogtid"))
 servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
 
 
@@ -120,6 +121,7 @@ CLASSES = {
     "widen-key": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY id BIGINT",)),
     "members": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY e ENUM('z','y','x'), MODIFY s SET('p','q','r')",)),
     "charset": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30) CHARACTER SET utf8mb4",)),
+    "convert": Class(Kind.RESHAPE, ("ALTER TABLE a CONVERT TO CHARACTER SET utf8mb4",)),
     "longer": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY v VARCHAR(300)",)),
     "truncate": Class(Kind.EMPTY, ("TRUNCATE TABLE a",)),
     "nothing": Class(Kind.NOTHING, ("SET sql_mode = 'STRICT_ALL_TABLES'", "DELETE FROM a WHERE v IS NULL", NOT_NULL)),
@@ -139,6 +141,30 @@ def test_the_copy_equals_the_source_after_each_class(copy: Stepwise, name: str) 
     equal(copy)
     assert last_change(copy).kind is kind
     assert not last_change(copy).unproved
+
+
+NO_ROW_CHANGES = (
+    "ALTER TABLE a ADD INDEX k (n), ADD CHECK (id > 0)",
+    "ALTER TABLE a DROP INDEX k",
+    "ALTER TABLE a ENGINE=InnoDB",
+    "OPTIMIZE TABLE a",
+    "ALTER TABLE a COMMENT 'x', ROW_FORMAT=DYNAMIC",
+    "ALTER TABLE a DEFAULT CHARACTER SET latin1",
+    "ALTER TABLE a PARTITION BY HASH (id) PARTITIONS 3",
+    "ALTER TABLE a COALESCE PARTITION 1",
+    "ALTER TABLE a ADD PARTITION PARTITIONS 2",
+    "ALTER TABLE a REMOVE PARTITIONING",
+    "CREATE TEMPORARY TABLE a (id INT PRIMARY KEY, other INT)",
+)
+
+
+@confirming
+def test_statements_that_change_no_row(copy: Stepwise) -> None:
+    """One after the other, with writes between: indexes, storage, partitions, a temporary table."""
+    for number, statement in enumerate(NO_ROW_CHANGES):
+        alter(copy, statement)
+        write(copy, 10 * (number + 1))
+    equal(copy)
 
 
 @servers
@@ -319,7 +345,6 @@ DEFAULTS = (
 )
 
 
-confirming = variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_nogtid"))
 HIDDEN_DEFAULT = "ALTER TABLE a ALTER x SET DEFAULT 43"
 HIDDEN_FACTS = "ALTER TABLE a MODIFY id INT AUTO_INCREMENT"
 
