@@ -55,10 +55,11 @@ class _Families(Collector):
 class _BoundedServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], deadline: float) -> None:
+        self._deadline = deadline
         self._open: dict[socket.socket, float] = {}
         self._guard = threading.Lock()
-        super().__init__(*arguments)
+        super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._guard:
@@ -71,7 +72,7 @@ class _BoundedServer(ThreadingHTTPServer):
         """Called twice a second."""
         with self._guard:
             for request, since in list(self._open.items()):
-                if time.monotonic() - since > _DEADLINE:
+                if time.monotonic() - since > self._deadline:
                     self._end(request)
 
     def shutdown_request(self, request: Any) -> None:
@@ -89,12 +90,17 @@ class _BoundedServer(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
 
-def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address: str = "") -> ThreadingHTTPServer:
+def serve(
+    port: int,
+    pages: Mapping[str, Callable[[], tuple[int, str]]],
+    address: str = "",
+    deadline: float = _DEADLINE,
+) -> ThreadingHTTPServer:
     """Serves `pages` (path -> status and text) in a thread; port 0 chooses one, no address is all
-    of them. Raises OSError."""
+    of them; `deadline` is in seconds, of a request and its answer. Raises OSError."""
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = _DEADLINE
+        timeout = deadline
 
         def do_GET(self) -> None:
             page = pages.get(self.path)
@@ -109,6 +115,6 @@ def serve(port: int, pages: Mapping[str, Callable[[], tuple[int, str]]], address
         def log_message(self, *_: object) -> None:
             """Probes are not logged."""
 
-    server = _BoundedServer((address, port), Handler)
+    server = _BoundedServer((address, port), Handler, deadline)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

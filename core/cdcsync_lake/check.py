@@ -33,7 +33,7 @@ from cdcsync_lake.location import Location
 #: a folder of the lake, with an object for each check
 PROBES = "_cdcsync.probe"
 #: seconds after which a probe was left by a check that died
-_LEFTOVER = 3600.0
+LEFTOVER_SECONDS = 3600.0
 _PROBE = re.compile(r"[0-9a-f]{32}(\.new)?")
 _CONTENT = b"cdcsync check"
 _ATTEMPTS = 100
@@ -52,11 +52,11 @@ class SinkCheck:
     unchecked: str = ""
 
 
-def check_lake(location: Location) -> SinkCheck:
+def check_lake(location: Location, leftover_seconds: float = LEFTOVER_SECONDS) -> SinkCheck:
     """Tries what commits need; waits for a store that does not answer, but not for long. Raises no
-    CdcError."""
+    CdcError. Probes older than `leftover_seconds` were left by a check that died."""
     try:
-        errors = _on_disk(location) if location.local else _in_store(location)
+        errors = _on_disk(location, leftover_seconds) if location.local else _in_store(location, leftover_seconds)
     except CdcError as error:
         errors = [error]
     return SinkCheck(location.uri, tuple(errors))
@@ -65,7 +65,7 @@ def check_lake(location: Location) -> SinkCheck:
 # ---- on a disk
 
 
-def _on_disk(lake: Location) -> list[CdcError]:
+def _on_disk(lake: Location, leftover: float) -> list[CdcError]:
     folder = Path(lake.root)
     while not os.path.lexists(folder):
         folder = folder.parent
@@ -74,7 +74,7 @@ def _on_disk(lake: Location) -> list[CdcError]:
     _refuse_inside_a_table(lake, lambda above: Path(above, "_delta_log").is_dir())
     for attempt in range(_ATTEMPTS):
         try:
-            _try_links(lake, folder / PROBES)
+            _try_links(lake, folder / PROBES, leftover)
         except FileNotFoundError as error:  # another check has just removed the folder
             if attempt == _ATTEMPTS - 1:
                 return [store_error(error, str(error), f"a check of {folder}")]
@@ -85,11 +85,11 @@ def _on_disk(lake: Location) -> list[CdcError]:
     return []
 
 
-def _try_links(lake: Location, probes: Path) -> None:
+def _try_links(lake: Location, probes: Path, leftover: float) -> None:
     """A commit is a hard link to a name that must be free."""
     with suppress(FileExistsError):
         probes.mkdir()
-    _remove_old_files(probes)
+    _remove_old_files(probes, leftover)
     written, name = probes / f"{uuid.uuid4().hex}.new", probes / uuid.uuid4().hex
     try:
         written.write_bytes(_CONTENT)
@@ -117,10 +117,10 @@ def _link_twice(lake: Location, written: Path, name: Path) -> None:
     raise _unsupported_store(lake, "makes a hard link over a file that is there")
 
 
-def _remove_old_files(probes: Path) -> None:
+def _remove_old_files(probes: Path, leftover: float) -> None:
     for file in filter(_is_probe, probes.iterdir()):
         with suppress(OSError):  # another check removes it
-            if time.time() - file.stat().st_mtime > _LEFTOVER:
+            if time.time() - file.stat().st_mtime > leftover:
                 file.unlink()
 
 
@@ -131,11 +131,11 @@ def _is_probe(name: Path) -> bool:
 # ---- in an object store
 
 
-def _in_store(lake: Location) -> list[CdcError]:
+def _in_store(lake: Location, leftover: float) -> list[CdcError]:
     store = _client(lake)
     folder = f"{lake.prefix}/{PROBES}" if lake.prefix else PROBES
     key = f"{folder}/{uuid.uuid4().hex}"
-    listing = _tried(lake, "listing", lambda: _remove_old_objects(store, folder))
+    listing = _tried(lake, "listing", lambda: _remove_old_objects(store, folder, leftover))
     if listing and listing.reason is not Reason.PRIVILEGE_MISSING:
         return [listing]
     nested = None if listing else _tried(lake, "listing", lambda: _refuse_inside_a_table(lake, _log_in(store)))
@@ -181,10 +181,10 @@ def _delete(store: S3Store, key: str) -> None:
         obstore.delete(store, key)
 
 
-def _remove_old_objects(store: S3Store, folder: str) -> None:
+def _remove_old_objects(store: S3Store, folder: str, leftover: float) -> None:
     for part in obstore.list(store, folder):
         for found in part:
-            old = time.time() - found["last_modified"].timestamp() > _LEFTOVER
+            old = time.time() - found["last_modified"].timestamp() > leftover
             if old and _is_probe(Path(found["path"])):
                 obstore.delete(store, found["path"])
 

@@ -26,7 +26,7 @@ from pymysql.protocol import MysqlPacket
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import map_error
-from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
+from cdcsync_mysql.question import Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
 
@@ -116,7 +116,7 @@ class SourceConnection(pymysql.connections.Connection):
         if question is None:
             super().connect(sock)
         else:
-            with question.within(LOGIN_SECONDS):
+            with question.within(question.login_seconds):
                 sock, self._held = question.open(self.source.host, self.source.port)
                 super().connect(sock)
         self._logged_in = True

@@ -40,10 +40,17 @@ _GTID_INDEX_SINCE = (11, 4)
 _SCAN_LIMIT = 16 * 2**20
 
 
-def verify_resumable(connection: Connection, facts: ServerFacts, lineage: Lineage, position: Position | None) -> None:
+def verify_resumable(
+    connection: Connection,
+    facts: ServerFacts,
+    lineage: Lineage,
+    position: Position | None,
+    commit_seconds: int = _COMMIT_SECONDS,
+) -> None:
     """Raises PositionLost unless `position` of `lineage` can be resumed here without a gap.
 
-    None proves the binlog's name alone.
+    None proves the binlog's name alone. A transaction that the reader has, and the engine has not
+    committed yet, is waited for `commit_seconds`.
     """
     if not lineage.accepts(facts.log):
         raise _lost(f"the server's binlog is {facts.log}", f"{lineage.newest}, where the position was taken")
@@ -53,7 +60,7 @@ def verify_resumable(connection: Connection, facts: ServerFacts, lineage: Lineag
     if position in proved:
         return
     if isinstance(position, GtidPosition):
-        _verify_gtids(connection, facts, position)
+        _verify_gtids(connection, facts, position, commit_seconds)
     else:
         _verify_offset(connection, facts, position)
     proved.add(position)
@@ -73,14 +80,14 @@ def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:
     return None if found is None else MariaDbGtidPos.parse(str(found))
 
 
-def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition) -> None:
+def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition, commit_seconds: int) -> None:
     if not facts.gtid:
         raise _lost("gtid_mode is not ON", "gtid_mode=ON, with which the position was taken")
     executed, purged = _gtid_sets(connection)
     if not executed.covers(position.gtids):
         # The reader has a transaction before the engine commits it: wait for those that are on
         # their way.
-        fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), _COMMIT_SECONDS))
+        fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), commit_seconds))
         executed, purged = _gtid_sets(connection)
     if not executed.covers(position.gtids):
         raise _not_executed(connection, position, executed)

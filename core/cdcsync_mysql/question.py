@@ -57,8 +57,10 @@ class Question:
         refused_networks: tuple[str, ...] = (),
         limits: Limits = Limits(),
         take: Callable[[int], bool] = lambda _: True,
+        login_seconds: float = LOGIN_SECONDS,
     ) -> None:
         self.limits = limits
+        self.login_seconds = login_seconds
         self._take = take
         self._answer = self._kept = self._taken = 0
         self._refused = parse_networks(refused_networks)

@@ -82,9 +82,7 @@ def test_all_rights_that_are_missing_are_named_at_once(guarded: GuardedServer, t
     assert [e.found.split()[0] for e in errors] == ["listing", "writing"]
 
 
-def test_what_a_check_that_died_left_is_removed_later(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_check_that_died_left_is_removed_later(s3: S3Server, tmp_path: Path) -> None:
     s3.make_bucket("leftover")
     store = s3.store("leftover", tmp_path).location
     client = obstore.store.S3Store("leftover", config=store.store_config())
@@ -93,8 +91,7 @@ def test_what_a_check_that_died_left_is_removed_later(
     obstore.put(client, other, b"")
     assert check_lake(store).errors == ()
     assert sorted(objects(store)) == sorted([left, other])  # it may be another check's
-    monkeypatch.setattr("cdcsync_lake.check._LEFTOVER", -1e9)
-    assert check_lake(store).errors == ()
+    assert check_lake(store, leftover_seconds=-1e9).errors == ()
     assert objects(store) == [other]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind
-from cdcsync_operator.cluster import pod_outcome
+from cdcsync_operator.cluster.pod_outcome import LOST_NODE_TIMEOUT, UNSCHEDULABLE_TIMEOUT, UNSCHEDULED_SHOWN
 from support.in_process_sync import InProcessSync, ended_container
 
 DRAINED = json.dumps({"code": 0, "reason": "", "message": ""})
@@ -79,7 +79,7 @@ def test_a_pod_that_was_evicted_and_drained(sync: InProcessSync) -> None:
     assert_reported(sync, controller, Reason.DRIVER_LOST, "deleted or evicted; it drained")
 
 
-def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync) -> None:
     """The taint of an unreachable node deletes the pod, and no kubelet ever confirms it."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
@@ -91,13 +91,13 @@ def test_a_pod_on_a_node_that_does_not_answer(sync: InProcessSync, monkeypatch: 
     sync.api.delete(f"{sync.base}/pods/{pod}", {"gracePeriodSeconds": 1})
     controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "it has its grace"
-    monkeypatch.setattr(pod_outcome, "LOST_NODE_TIMEOUT", -10.0)
+    sync.clock_ahead = 1 + LOST_NODE_TIMEOUT
     assert_reported(sync, controller, Reason.DRIVER_LOST, "its node does not answer (DeletionByTaintManager")
     kept = sync.api.items(f"{sync.base}/pods", labelSelector="cdcsync.io/part=kept-driver")
     assert pod not in {p["metadata"]["name"] for p in kept}, "there is no log to be read"
 
 
-def test_a_pod_that_no_node_takes(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_no_node_takes(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     refused = {
@@ -109,9 +109,8 @@ def test_a_pod_that_no_node_takes(sync: InProcessSync, monkeypatch: pytest.Monke
     sync.show(RunKind.SNAPSHOT, phase="Pending", conditions=[refused])
     controller.reconcile()
     assert sync.stored.restarts.consecutive == 0, "the cluster may grow"
-    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_TIMEOUT", -1.0)
+    sync.clock_ahead = 1 + UNSCHEDULABLE_TIMEOUT
     status = sync.until(controller, lambda s: s.restarts.reason)
-    monkeypatch.setattr(pod_outcome, "UNSCHEDULABLE_TIMEOUT", 300.0)
     assert status.restarts.reason == Reason.DRIVER_UNSCHEDULABLE.value
     assert "0/3 nodes are available" in status.condition("Ready").message
     sync.until(controller, lambda s: s.runs.snapshot and s.runs.snapshot.pod in sync.pods() and len(sync.pods()) == 1)
@@ -133,11 +132,11 @@ def test_executors_that_wait_go_with_their_run_and_those_that_ended_stay_for_the
 
 
 def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(
-    sync: InProcessSync, monkeypatch: pytest.MonkeyPatch
+    sync: InProcessSync,
 ) -> None:
     """Not after five minutes, when the run is given up: at once, with the scheduler's words, and
     nothing fails."""
-    monkeypatch.setattr(pod_outcome, "UNSCHEDULED_SHOWN", 0.0)
+    sync.clock_ahead = 1 + UNSCHEDULED_SHOWN
     controller = sync.create().operator()
     status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     assert status.runs.snapshot
@@ -162,8 +161,8 @@ def test_executors_that_no_node_takes_are_reported_while_they_are_waited_for(
     assert status.condition("Reconciling").message == ""
 
 
-def test_a_driver_that_no_node_takes_is_reported_at_once(sync: InProcessSync, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_outcome, "UNSCHEDULED_SHOWN", 0.0)
+def test_a_driver_that_no_node_takes_is_reported_at_once(sync: InProcessSync) -> None:
+    sync.clock_ahead = 1 + UNSCHEDULED_SHOWN
     controller = sync.create().operator()
     sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: no memory"}

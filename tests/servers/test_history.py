@@ -14,7 +14,7 @@ from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_mysql import history, watermark
+from cdcsync_mysql import watermark
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.logfile import file_created_at
 from support.fixtures import FreshServer
@@ -48,9 +48,9 @@ def _position(server: Server) -> tuple[Lineage, Position]:
         return facts.lineage, watermark.low(source_of(server), facts)
 
 
-def _verify_resumable(server: Server, lineage: Lineage, position: Position | None) -> None:
+def _verify_resumable(server: Server, lineage: Lineage, position: Position | None, commit_seconds: int = 10) -> None:
     with connected(server) as (connection, facts):
-        verify_resumable(connection, facts, lineage, position)
+        verify_resumable(connection, facts, lineage, position, commit_seconds)
 
 
 def _lost(server: Server, lineage: Lineage, position: Position | None) -> str:
@@ -197,11 +197,8 @@ def test_a_transaction_on_its_way_is_waited_for(fresh_server: FreshServer) -> No
         proof.result(WAIT_SECONDS)
 
 
-def test_a_transaction_that_waits_for_a_replica_is_not_lost(
-    fresh_server: FreshServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transaction_that_waits_for_a_replica_is_not_lost(fresh_server: FreshServer) -> None:
     """However long that takes: the binlog that was read is there. A shorter one has lost it."""
-    monkeypatch.setattr(history, "_COMMIT_SECONDS", 1)
     server = fresh_server("mysql97_gtid")
     lineage, _ = _position(server)
     with open_window(server) as window:
@@ -213,7 +210,7 @@ def test_a_transaction_that_waits_for_a_replica_is_not_lost(
             GtidSet.parse(f"{lineage.newest.removeprefix('mysql:')}:1-{last + 1}"), anchor=Anchor(at, created)
         )
         with pytest.raises(TransientError) as waits:
-            _verify_resumable(server, lineage, ahead)
+            _verify_resumable(server, lineage, ahead, commit_seconds=1)
         assert waits.value.reason is Reason.SOURCE_UNREACHABLE
         assert "semi-synchronous" in waits.value.remedy
         cut = replace(ahead, anchor=Anchor(LogOffset(at.file, at.offset + 1), created))

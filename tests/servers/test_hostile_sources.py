@@ -19,9 +19,8 @@ from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_mysql import question
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question
-from cdcsync_operator.cluster import source as cluster_source
 from cdcsync_operator.cluster.room import Bounds
-from cdcsync_operator.cluster.source import ClusterSource
+from cdcsync_operator.cluster.source import ClusterSource, SourceBounds
 from cdcsync_operator.reconcile.preflight import PreflightOutcome
 from support import hostile
 from support.fixtures import FreshDatabase
@@ -105,11 +104,10 @@ def test_a_wall_clock_ends_a_question(way: Way, account: Path) -> None:
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
 
 
-def test_a_login_has_less_time_than_the_question(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdcsync_mysql.connection.LOGIN_SECONDS", 0.5)
+def test_a_login_has_less_time_than_the_question(account: Path) -> None:
     with (
         Hostile(hostile.dripping_greeting).listening() as port,
-        Question() as asked,
+        Question(login_seconds=0.5) as asked,
         asked.within(3600),
         pytest.raises(CdcError, match="did not answer in time"),
     ):
@@ -210,10 +208,10 @@ def test_a_closed_sync_frees_its_slot(mariadb1011: Server, fresh_database: Fresh
 
 
 @pytest.mark.parametrize("way", [hostile.dripping_greeting, hostile.one_endless_value])
-def test_a_plan_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_source, "_SPLIT_SECONDS", 1.0)
+def test_a_plan_ends(way: Way, account: Path) -> None:
+    source = ClusterSource(bounds=SourceBounds(split_seconds=1.0))
     with Hostile(way).listening() as port, pytest.raises(CdcError) as caught:
-        list(ClusterSource().splits(_resource("evil", port), account, _TABLE, None))
+        list(source.splits(_resource("evil", port), account, _TABLE, None))
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
 
 
@@ -241,11 +239,11 @@ def _with_chunks(spec: Spec, rows: int) -> Spec:
 
 
 @pytest.mark.parametrize("way", [*_STALLING, hostile.endless_packets, hostile.endless_rows, hostile.one_endless_value])
-def test_every_preflight_ends(way: Way, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_source, "_PREFLIGHT_SECONDS", 1.0)
+def test_every_preflight_ends(way: Way, account: Path) -> None:
+    source = ClusterSource(bounds=SourceBounds(preflight_seconds=1.0))
     with Hostile(way).listening() as port:
         try:
-            errors = ClusterSource().preflight(_resource("evil", port, tls=_tls(way).mode), account).result.errors
+            errors = source.preflight(_resource("evil", port, tls=_tls(way).mode), account).result.errors
         except CdcError as error:
             errors = (error,)
     assert {e.reason for e in errors} == {Reason.SOURCE_UNREACHABLE}
@@ -278,11 +276,11 @@ def test_what_a_question_holds_is_taken_and_given_back(mariadb1011: Server) -> N
 
 
 def test_one_namespaces_long_answers_leave_memory_to_others(
-    mariadb1011: Server, fresh_database: FreshDatabase, account: Path, monkeypatch: pytest.MonkeyPatch
+    mariadb1011: Server, fresh_database: FreshDatabase, account: Path
 ) -> None:
     """Each holds what it was sent as long as its server likes: two at a time beyond their own."""
-    monkeypatch.setattr(cluster_source, "ANSWERS", Bounds(total=24 * 2**20, own=2**20, reserved=8 * 2**20))
-    database, source = fresh_database(mariadb1011), ClusterSource()
+    answers = Bounds(total=24 * 2**20, own=2**20, reserved=8 * 2**20)
+    database, source = fresh_database(mariadb1011), ClusterSource(bounds=SourceBounds(answers=answers))
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     server = Hostile(hostile.rows_then_silence)
     with server.listening() as port, _looking(source, _resource("evil", port), _folders(account, 4)) as ends:

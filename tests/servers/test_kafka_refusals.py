@@ -111,12 +111,11 @@ def test_a_record_that_is_too_large_stops_its_table_and_nothing_of_it_is_there(
     assert kafka.read(topic_of(sink)) == before
 
 
-def test_brokers_that_are_not_there_are_tried_within_a_bound(
-    sink_for: SinkMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cdcsync_spark.sinks.kafka.topics.TIMEOUT_SECONDS", 2.0)
+def test_brokers_that_are_not_there_are_tried_within_a_bound(sink_for: SinkMaker, tmp_path: Path) -> None:
     sink = sink_for("stream")
-    away = KafkaSink(KafkaSettings("127.0.0.1:9"), sink.topics, sink.form, sink.sync, sink.staging, "stream", state="x")
+    away = KafkaSink(
+        KafkaSettings("127.0.0.1:9", timeout=2.0), sink.topics, sink.form, sink.sync, sink.staging, "stream", state="x"
+    )
     with pytest.raises(CdcError) as found:
         away.target(ORDERS.id).last_commit()
     assert found.value.reason is Reason.SINK_UNREACHABLE

@@ -60,6 +60,8 @@ class InProcessSync:
         self.passwords: list[str] = []
         self.controllers: list[KubeController] = []
         self.reporters: dict[str, PodReporter] = {}
+        #: seconds by which the controllers' clock is ahead of the API server's
+        self.clock_ahead = 0.0
         self.create_secret(labelled=True)
         self.spec: Object = {
             "source": {"host": "mysql.shop.svc", "credentialsSecretRef": {"name": "login"}},
@@ -99,9 +101,12 @@ class InProcessSync:
         """A new one, as after a restart; it reaches the server by `api` where one is given."""
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
         calls = SourceCalls(self.preflight, self.current, self.splits)
-        controller = KubeController(api or self.api, settings, self.namespace, "shop", calls, time.time, lambda: None)
+        controller = KubeController(api or self.api, settings, self.namespace, "shop", calls, self._now, lambda: None)
         self.controllers.append(controller)
         return controller
+
+    def _now(self) -> float:
+        return time.time() + self.clock_ahead
 
     def until(self, controller: KubeController, wanted: Callable[[Status], object], seconds: float = 120) -> Status:
         """Reconciles until the stored status is as wanted."""

@@ -46,7 +46,7 @@ from cdcsync_operator.cluster.driver_pod import (
     spark_settings,
 )
 from cdcsync_operator.cluster.owned import uid_only
-from cdcsync_operator.cluster.plan_maps import PlanMaps
+from cdcsync_operator.cluster.plan_maps import MOST_SPLITS, PlanMaps
 from cdcsync_operator.cluster.pod_outcome import in_grace
 from cdcsync_operator.cluster.room import PLANS, Room
 from cdcsync_operator.cluster.run_calls import RunCalls, explained, translating_api_errors
@@ -116,6 +116,7 @@ class KubeDrivers:
     splits: Callable[[CdcSync, Capture, Bound], Iterator[Split]]
     policies: bool = False
     plan_room: Room = field(default_factory=lambda: Room(PLANS))
+    most_splits: int = MOST_SPLITS
     _runs: dict[str, _Run] = field(default_factory=dict)
 
     # -- the port
@@ -305,6 +306,7 @@ class KubeDrivers:
             self.clock,
             self._create_of_plan,
             lambda size: self._mark_planned(action.id, size),
+            self.most_splits,
         )
         planner = Planner(
             action.id,

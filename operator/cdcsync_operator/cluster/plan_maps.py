@@ -45,6 +45,7 @@ class PlanMaps:
     clock: Callable[[], float]
     create: Callable[[Object], None]
     planned: Callable[[int], None]
+    most_splits: int = MOST_SPLITS
     _waiting: list[tuple[int, PlanShard]] = field(default_factory=list)
     _text: int = 0
     _number: int = 0
@@ -74,7 +75,7 @@ class PlanMaps:
         found = ""
         if size > _MAP_TEXT:
             found = f"a shard of {len(shard.splits)} splits with {size} bytes"
-        elif self.bytes >= MOST_BYTES or self._splits >= MOST_SPLITS:
+        elif self.bytes >= MOST_BYTES or self._splits >= self.most_splits:
             found = f"a plan of {self._splits} splits with {self.bytes} bytes"
         elif not self.room.put(self.resource.metadata.namespace, self.run, self.bytes + 2 * _MAP_MOST):
             found = "no room for the plan with those of other syncs"

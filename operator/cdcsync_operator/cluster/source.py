@@ -13,6 +13,7 @@ import functools
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdcsync_core.capture import Capture
@@ -21,30 +22,37 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.question import Question, out_of_time
-from cdcsync_operator.cluster.room import ANSWERS, Room
+from cdcsync_operator.cluster.room import ANSWERS, Bounds, Room
 from cdcsync_operator.cluster.shares import Shares
 from cdcsync_operator.cluster.sink_process import check_apart
 from cdcsync_operator.reconcile import source_calls
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.sink_calls import check_sink_from_cluster
 
-#: a preflight of ten thousand tables takes a tenth of it on an idle machine
-_PREFLIGHT_SECONDS = 300.0
-#: to find where the binlog ends
-_POSITION_SECONDS = 60.0
-#: more than the statement may take by itself
-_SPLIT_SECONDS = 120.0
+
+@dataclass(frozen=True)
+class SourceBounds:
+    """Seconds of each call, and bytes that are held of answers."""
+
+    #: a preflight of ten thousand tables takes a tenth of it on an idle machine
+    preflight_seconds: float = 300.0
+    #: to find where the binlog ends
+    position_seconds: float = 60.0
+    #: more than the statement may take by itself
+    split_seconds: float = 120.0
+    answers: Bounds = ANSWERS
 
 
 class ClusterSource:
     """`secrets`, the folder of a sync's Secrets, names the sync. No address in `refused_networks`
     is spoken with."""
 
-    def __init__(self, refused_networks: tuple[str, ...] = ()) -> None:
+    def __init__(self, refused_networks: tuple[str, ...] = (), bounds: SourceBounds = SourceBounds()) -> None:
+        self._bounds = bounds
         self._refused = refused_networks
         self._preflights, self._plans = Shares(), Shares()
         self._sinks = Shares(slots=3, own=1, reserved=1)
-        self._answers = Room(ANSWERS)
+        self._answers = Room(bounds.answers)
         self._asked: dict[Path, set[Question]] = {}
         self._lock = threading.Lock()
 
@@ -56,7 +64,9 @@ class ClusterSource:
         namespace = resource.metadata.namespace
         with self._question(resource, secrets) as question:
             with self._preflights.held(namespace):
-                found = source_calls.preflight_in_time(resource, secrets, unread, question, _PREFLIGHT_SECONDS)
+                found = source_calls.preflight_in_time(
+                    resource, secrets, unread, question, self._bounds.preflight_seconds
+                )
             with self._sinks.held(namespace):
                 sink = check_sink_from_cluster(resource, secrets, lambda lake: check_apart(lake, question))
         return source_calls.outcome(resource, found, sink)
@@ -65,7 +75,7 @@ class ClusterSource:
         with (
             self._question(resource, secrets) as question,
             self._preflights.held(resource.metadata.namespace),
-            question.within(_POSITION_SECONDS),
+            question.within(self._bounds.position_seconds),
         ):
             return source_calls.current(resource, secrets, question)
 
@@ -75,7 +85,7 @@ class ClusterSource:
             closing(source_calls.splits(resource, secrets, table, frontier, question)) as found,
         ):
             while True:
-                with self._plans.held(resource.metadata.namespace), question.within(_SPLIT_SECONDS):
+                with self._plans.held(resource.metadata.namespace), question.within(self._bounds.split_seconds):
                     split = next(found, None)
                 if split is None:
                     return

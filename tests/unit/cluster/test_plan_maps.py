@@ -17,7 +17,6 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
-from cdcsync_operator.cluster import plan_maps
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.cluster.plan_maps import MOST_BYTES, MOST_SPLITS
@@ -55,7 +54,10 @@ def a_row_a_split(_: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
 class Cluster:
     """Snapshots of one operator; `now` stands still, so that a map is made of what fills it."""
 
-    def __init__(self, splits: Invented, room: Room | None = None, namespace: str = "lake") -> None:
+    def __init__(
+        self, splits: Invented, room: Room | None = None, namespace: str = "lake", most_splits: int = MOST_SPLITS
+    ) -> None:
+        self.most_splits = most_splits
         self.api, self.room = FakeApi(), room or Room(Bounds(2**40, 2**40, 0))
         self.about = resource().model_copy(
             update={"metadata": resource().metadata.model_copy(update={"namespace": namespace, "uid": "u"})}
@@ -66,7 +68,7 @@ class Cluster:
         namespace = self.about.metadata.namespace
         return KubeDrivers(
             self.api, namespace, "shop", lambda: "u", Image("x"), lambda: 0.0, lambda: None, _table, splits,
-            plan_room=self.room,
+            plan_room=self.room, most_splits=self.most_splits,
         )  # fmt: skip
 
     def planned(self, run: str = RUN, tables: tuple[tuple[str, int], ...] = (("shop.a", 0),)) -> list[PlanShard]:
@@ -114,19 +116,17 @@ def test_a_key_that_no_map_holds_leaves_the_table_to_its_driver() -> None:
     assert (left.splits, left.last) == ((), True)
 
 
-def test_one_row_a_split_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_a_split_is_bounded() -> None:
     """In number: such plans cost the operator's processor rather than its memory."""
-    monkeypatch.setattr(plan_maps, "MOST_SPLITS", 3000)
-    shards = Cluster(a_row_a_split).planned()
+    shards = Cluster(a_row_a_split, most_splits=3000).planned()
     assert sum(len(s.splits) for s in shards) == 3000
     assert shards[-1].last
     assert MOST_SPLITS == 200_000
 
 
-def test_a_table_that_is_broken_off_holds_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_broken_off_holds_back_no_other() -> None:
     """Each of those behind it is left to the driver, too."""
-    monkeypatch.setattr(plan_maps, "MOST_SPLITS", 3000)
-    shards = Cluster(a_row_a_split).planned(tables=(("shop.a", 0), ("shop.b", 0)))
+    shards = Cluster(a_row_a_split, most_splits=3000).planned(tables=(("shop.a", 0), ("shop.b", 0)))
     assert [(s.table, s.last, len(s.splits)) for s in shards[-2:]] == [("shop.a", True, 0), ("shop.b", True, 0)]
 
 

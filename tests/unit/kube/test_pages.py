@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from http.server import ThreadingHTTPServer
 
@@ -15,13 +15,25 @@ import pytest
 from cdcsync_kube import pages
 from support.semisync import until
 
+Serving = Callable[..., ThreadingHTTPServer]
+
 
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    found = pages.serve(0, {"/healthz": lambda: (200, "well\n")}, "127.0.0.1")
-    yield found
-    found.shutdown()
-    found.server_close()
+def serving() -> Iterator[Serving]:
+    with ExitStack() as stack:
+
+        def serve(**bounds: float) -> ThreadingHTTPServer:
+            found = pages.serve(0, {"/healthz": lambda: (200, "well\n")}, "127.0.0.1", **bounds)
+            stack.callback(found.server_close)
+            stack.callback(found.shutdown)
+            return found
+
+        yield serve
+
+
+@pytest.fixture
+def server(serving: Serving) -> ThreadingHTTPServer:
+    return serving()
 
 
 def answer(server: ThreadingHTTPServer) -> bytes:
@@ -51,9 +63,9 @@ def test_a_crowd_of_half_requests_takes_no_place_from_an_honest_one(server: Thre
         assert answer(server) == b"well\n"
 
 
-def test_a_request_that_drips_has_a_deadline(server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_drips_has_a_deadline(serving: Serving) -> None:
     """A byte now and then passes every timeout of a single read."""
-    monkeypatch.setattr(pages, "_DEADLINE", 1.0)
+    server = serving(deadline=1.0)
     with half_request(server) as client:
         client.settimeout(0.2)
         with suppress(BrokenPipeError, ConnectionResetError):

@@ -19,7 +19,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.lake import key_index, key_runs
+from cdcsync_spark.sinks.lake import key_runs
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from contract.sinkcase import Row, keys_of, make_table
@@ -106,7 +106,7 @@ class World:
         self.folder = folder
         self.files: dict[str, list[Row]] = {}
         self.deleted: dict[str, BitMap] = {}
-        self.index = KeyIndex(table, folder, seed=7)
+        self.index = KeyIndex(table, folder, seed=7, in_memory=16, fanout=3)
 
     def put(self, keys: list[Row]) -> None:
         """A batch: the keys' previous rows are deleted, a new file has them."""
@@ -140,7 +140,7 @@ class World:
         }
 
     def rebuilt(self) -> KeyIndex:
-        index = KeyIndex(self.table, self.folder, seed=8)
+        index = KeyIndex(self.table, self.folder, seed=8, in_memory=16, fanout=3)
         assert index.sync(self.versions()) == len(self.files)
         assert index.sync(self.versions()) == 0
         return index
@@ -164,8 +164,6 @@ def test_the_index_finds_the_live_row_of_each_key(
     themselves."""
     table, key = TABLES[kind]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_runs, "IN_MEMORY", 16)
-        patch.setattr(key_index, "FANOUT", 3)
         if collide:
             patch.setattr(KeyCodec, "_hashed", lambda self, columns: np.arange(len(columns[0]), dtype=np.uint64) // 99)
         world = World(table, tmp_path_factory.getbasetemp())
@@ -243,11 +241,10 @@ def test_a_file_of_many_batches_in_any_order(tmp_path: Path) -> None:
             assert index.locate(keys_of(table, [key]))["f"].tolist() == [row]
 
 
-def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path) -> None:
     """A table of thousands of files must not run out of descriptors."""
-    monkeypatch.setattr(key_runs, "IN_MEMORY", 4)
     table = one_key("varchar(20)")
-    index = KeyIndex(table, tmp_path, seed=1)
+    index = KeyIndex(table, tmp_path, seed=1, in_memory=4)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(50):
         index.add(f"f{number}", [batch_of(table, [(f"{number} {i}",) for i in range(10)])])

@@ -12,6 +12,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.lake import staging
+from cdcsync_spark.sinks.lake.staging import FileSizes
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, rows_of
 
@@ -23,25 +24,24 @@ def batches(count: int, rows: int) -> Iterator[pa.RecordBatch]:
         yield from rows_of(ORDERS, [(n * rows + i, "x" * 20) for i in range(rows)]).to_batches()
 
 
-def test_small_batches_become_row_groups_of_bounded_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(staging, "GROUP_ROWS", 100)
-    (file,) = staging.stage(open_store(str(tmp_path)), "", SCHEMA, batches(25, 10), "wave")
+def test_small_batches_become_row_groups_of_bounded_size(tmp_path: Path) -> None:
+    sizes = FileSizes(group_rows=100)
+    (file,) = staging.stage(open_store(str(tmp_path)), "", SCHEMA, batches(25, 10), "wave", sizes=sizes)
     footer = pq.read_metadata(tmp_path / file.path)
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [100, 100, 50]
     assert (file.rows, file.size) == (250, (tmp_path / file.path).stat().st_size)
 
 
-def test_wide_rows_close_a_row_group_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "GROUP_BYTES", 1000)
-    sizes = [group.nbytes for group in staging.row_groups(SCHEMA, batches(20, 10))]
+def test_wide_rows_close_a_row_group_by_bytes() -> None:
+    groups = staging.row_groups(SCHEMA, batches(20, 10), FileSizes(group_bytes=1000))
+    sizes = [group.nbytes for group in groups]
     assert max(sizes) < 2000
     assert len(sizes) == 5
 
 
-def test_a_large_split_becomes_several_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(staging, "GROUP_ROWS", 10)
-    monkeypatch.setattr(staging, "FILE_BYTES", 1)
-    files = staging.stage(open_store(str(tmp_path)), "_resnapshot-1", SCHEMA, batches(4, 10), "a/b c")
+def test_a_large_split_becomes_several_files(tmp_path: Path) -> None:
+    sizes = FileSizes(group_rows=10, file_bytes=1)
+    files = staging.stage(open_store(str(tmp_path)), "_resnapshot-1", SCHEMA, batches(4, 10), "a/b c", sizes=sizes)
     assert [f.rows for f in files] == [10, 10, 10, 10]
     assert len({f.path for f in files}) == 4
     assert all(f.path.startswith("_resnapshot-1/a-b-c-") for f in files)

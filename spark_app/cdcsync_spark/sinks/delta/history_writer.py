@@ -36,7 +36,7 @@ from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, Maintenance
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, new_file
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
-from cdcsync_spark.sinks.lake.staging import GROUP_ROWS, stage_groups
+from cdcsync_spark.sinks.lake.staging import SIZES, stage_groups
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
 
@@ -130,8 +130,8 @@ def history_metadata(table: Capture, columns: EventColumns) -> dict[str, str]:
 
 
 def _groups(rows: pa.Table) -> Iterator[pa.Table]:
-    for first in range(0, rows.num_rows, GROUP_ROWS):
-        yield rows.slice(first, GROUP_ROWS)
+    for first in range(0, rows.num_rows, SIZES.group_rows):
+        yield rows.slice(first, SIZES.group_rows)
 
 
 def _moved(file: LiveFile, folder: str, now: int) -> Action:

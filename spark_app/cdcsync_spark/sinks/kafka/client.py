@@ -30,10 +30,12 @@ _UNAUTHENTICATED = frozenset(("SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION"))
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """The brokers `bootstrap`, and settings of the producer beyond ours."""
+    """The brokers `bootstrap`, settings of the producer beyond ours, and the seconds for one
+    question to a broker."""
 
     bootstrap: str
     producer: tuple[tuple[str, str], ...] = ()
+    timeout: float = TIMEOUT_SECONDS
 
     def common(self) -> dict[str, Any]:
         return {

@@ -24,7 +24,6 @@ from cdcsync_core.gates import gate
 from cdcsync_spark.sinks.base import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.client import (
-    TIMEOUT_SECONDS,
     TRANSACTION_SECONDS,
     KafkaSettings,
     error_of,
@@ -93,7 +92,9 @@ class KafkaSession:
             if self.role:
                 self.topics.make(self._states.name, 1, self.replication, _STATE_CONFIG)
                 self._producer = Producer(self.settings.transactional(f"{self.state}:{self.role}"))
-                self._calling(lambda p: p.init_transactions(TIMEOUT_SECONDS), "opening the transactional producer")
+                self._calling(
+                    lambda p: p.init_transactions(self.settings.timeout), "opening the transactional producer"
+                )
                 gate("kafka-opened")
             if self.role or self.topics.find(self._states.name):
                 self._states.refresh()
@@ -136,7 +137,7 @@ class KafkaSession:
                 self._produce(self._states.name, record.to_json(self._writer), table.encode(), 0)
             except KafkaException as error:
                 raise self._fault(table, error) from None
-        until = time.monotonic() + TIMEOUT_SECONDS
+        until = time.monotonic() + self.settings.timeout
         while len(self._offsets) < len(records):
             if self._failed is not None:
                 raise self._ended(KafkaException(self._failed), "writing the state")
@@ -185,7 +186,7 @@ class KafkaSession:
         until = time.monotonic() + TRANSACTION_SECONDS
         while True:
             try:
-                self._live.commit_transaction(TIMEOUT_SECONDS)
+                self._live.commit_transaction(self.settings.timeout)
                 return
             except KafkaException as error:
                 if error_of(error).retriable() and time.monotonic() < until:
@@ -195,10 +196,10 @@ class KafkaSession:
                 raise self._ended(error, "committing a transaction") from None
 
     def _abort(self) -> None:
-        self._calling(lambda p: p.abort_transaction(TIMEOUT_SECONDS), "aborting a transaction")
+        self._calling(lambda p: p.abort_transaction(self.settings.timeout), "aborting a transaction")
 
     def _calling(self, call: Callable[[Producer], object], doing: str) -> None:
-        until = time.monotonic() + 2 * TIMEOUT_SECONDS
+        until = time.monotonic() + 2 * self.settings.timeout
         while True:
             try:
                 call(self._live)

@@ -20,12 +20,10 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.kafka.client import TIMEOUT_SECONDS, TRANSACTION_SECONDS, KafkaSettings, error_of, sink_error
+from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS, KafkaSettings, error_of, sink_error
 from cdcsync_spark.sinks.kafka.table_record import TableRecord, writer_of
 from cdcsync_spark.sinks.kafka.topics import Topics
 
-#: an open transaction of a process that died ends within its timeout, and the broker's next check
-_OPEN_SECONDS = TRANSACTION_SECONDS + TIMEOUT_SECONDS
 _POLL = 0.2
 
 
@@ -48,7 +46,8 @@ class StateTopic:
         end = self.topics.end(self.name)
         if self._committed is None:
             self._committed = self._consumer("read_committed", 0)
-        until = time.monotonic() + _OPEN_SECONDS
+        # an open transaction of a process that died ends within its timeout
+        until = time.monotonic() + TRANSACTION_SECONDS + self.settings.timeout
         while self._at < end:
             if time.monotonic() > until:
                 raise self._held_back(end)
@@ -92,7 +91,7 @@ class StateTopic:
         """Whether another writer's record of one of `tables` is before offset `first`, behind what
         was known when the decision was made."""
         assert self._all is not None, "refreshed before"
-        until, found = time.monotonic() + TIMEOUT_SECONDS, False
+        until, found = time.monotonic() + self.settings.timeout, False
         while self._seen <= first:
             if time.monotonic() > until:
                 raise sink_timeout(f"reading the state topic {self.name} to its own record")

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.kafka.client import TIMEOUT_SECONDS, KafkaSettings, error_of, sink_error
+from cdcsync_spark.sinks.kafka.client import KafkaSettings, error_of, sink_error
 
 #: what a topic answers whose partitions have no leader yet
 _NO_LEADER = frozenset(("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"))
@@ -60,9 +60,8 @@ class Topics:
         """Unless it is there."""
         new = NewTopic(name, partitions, replication, config=dict(config))
         try:
-            self.admin.create_topics([new], operation_timeout=TIMEOUT_SECONDS, request_timeout=TIMEOUT_SECONDS)[
-                name
-            ].result()
+            timeout = self.settings.timeout
+            self.admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[name].result()
         except KafkaException as error:
             if error_of(error).name() == "TOPIC_ALREADY_EXISTS":
                 return
@@ -72,7 +71,7 @@ class Topics:
 
     def made(self, name: str) -> Topic:
         """One that was just made, or was there: brokers may learn of it a moment later."""
-        until = time.monotonic() + TIMEOUT_SECONDS
+        until = time.monotonic() + self.settings.timeout
         while (found := self.find(name)) is None:
             if time.monotonic() > until:
                 raise _not_seen(name)
@@ -82,7 +81,7 @@ class Topics:
     def find(self, name: str) -> Topic | None:
         """None where there is none."""
         try:
-            asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS)
+            asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.settings.timeout)
             found = asked[name].result()
         except KafkaException as error:
             if error_of(error).name() == "UNKNOWN_TOPIC_OR_PART":
@@ -100,13 +99,13 @@ class Topics:
 
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> list[int]:
         """A topic that was made just now may have no leader yet: asked again within a bound."""
-        until = time.monotonic() + TIMEOUT_SECONDS
+        until = time.monotonic() + self.settings.timeout
         while True:
             try:
                 found = self.admin.list_offsets(
                     dict.fromkeys(places, which),
                     isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                    request_timeout=TIMEOUT_SECONDS,
+                    request_timeout=self.settings.timeout,
                 )
                 return [found[place].result().offset for place in places]
             except KafkaException as error:

@@ -34,7 +34,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
-from cdcsync_spark.sinks.lake.key_runs import Hits, Rows, Run, Scratch, joined, merged, run_of_file
+from cdcsync_spark.sinks.lake.key_runs import IN_MEMORY, Hits, Rows, Run, Scratch, joined, merged, run_of_file
 from cdcsync_spark.wire.columns.typemap import arrow_type
 
 #: so many small runs of one size class are merged into one
@@ -77,12 +77,19 @@ class _Entry:
 
 
 class KeyIndex:
-    """The index of `table`; `folder` is scratch space, `seed` 64 bits that cannot be guessed."""
+    """The index of `table`; `folder` is scratch space, `seed` 64 bits that cannot be guessed.
 
-    def __init__(self, table: Capture, folder: Path, seed: int) -> None:
+    Runs of more than `in_memory` entries lie in scratch space; `fanout` runs of one size class are
+    merged.
+    """
+
+    def __init__(
+        self, table: Capture, folder: Path, seed: int, *, in_memory: int = IN_MEMORY, fanout: int = FANOUT
+    ) -> None:
         self.table = table
         self._codec = KeyCodec.of(table, seed)
-        self._scratch = Scratch(folder)
+        self._scratch = Scratch(folder, in_memory)
+        self._fanout = fanout
         self._files: dict[str, _Entry] = {}
         self._paths: list[str] = []
         self._runs: list[Run] = []
@@ -175,8 +182,8 @@ class KeyIndex:
         classes: dict[int, list[Run]] = {}
         for run in self._runs:
             if not isinstance(run.file, int) or run.file in live:
-                classes.setdefault(_size_class(run), []).append(run)
-        crowded = [size for size, runs in classes.items() if len(runs) >= FANOUT and size < LARGE]
+                classes.setdefault(_size_class(run, self._fanout), []).append(run)
+        crowded = [size for size, runs in classes.items() if len(runs) >= self._fanout and size < LARGE]
         for size in crowded:
             classes[size] = [self._scratch.keep(merged(classes[size], self._counts))]
         self._runs = [run for runs in classes.values() for run in runs]
@@ -282,9 +289,9 @@ def _in(rows: Rows, deleted: BitMap) -> npt.NDArray[np.bool_]:
     return gone[np.minimum(np.searchsorted(gone, rows), len(gone) - 1)] == rows
 
 
-def _size_class(run: Run) -> int:
-    """Powers of `FANOUT` from 4096 entries on."""
+def _size_class(run: Run, fanout: int) -> int:
+    """Powers of `fanout` from 4096 entries on."""
     size = 0
-    while len(run) > 4096 * FANOUT**size and size < LARGE:
+    while len(run) > 4096 * fanout**size and size < LARGE:
         size += 1
     return size

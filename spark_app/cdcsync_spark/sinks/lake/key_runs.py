@@ -3,9 +3,9 @@ space. No knowledge of Delta.
 
 A run is immutable: `codes` ascending, and for each its row and its file. Rows are left out where
 they count up from 0, as in a file sorted by an exact key; the file is left out where the whole run
-is of one. What is larger than `IN_MEMORY` lies in a scratch file whose pages the system may drop at
-will, so memory does not grow with the table. That file loses its name at once: it ends with the
-process, however that ends.
+is of one. What is larger than `Scratch.in_memory` lies in a scratch file whose pages the system may
+drop at will, so memory does not grow with the table. That file loses its name at once: it ends with
+the process, however that ends.
 """
 
 from __future__ import annotations
@@ -126,13 +126,15 @@ def merged(runs: Sequence[Run], keep: Callable[[Hits], npt.NDArray[np.bool_]]) -
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder on a local disk for what must not fill the memory."""
+    """A folder on a local disk for what must not fill the memory: runs of more than `in_memory`
+    entries."""
 
     folder: Path
+    in_memory: int = IN_MEMORY
 
     def keep(self, run: Run) -> Run:
         """The same run, memory-mapped if it is large."""
-        if len(run) <= IN_MEMORY:
+        if len(run) <= self.in_memory:
             return run
         return Run(
             self._mapped(run.codes),
@@ -159,7 +161,7 @@ class Scratch:
             yield written
             size = file.tell()
             file.seek(0)
-            if size <= IN_MEMORY * np.uint64().nbytes:
+            if size <= self.in_memory * np.uint64().nbytes:
                 written.content = pa.py_buffer(file.read())
                 return
             with pa.memory_map(file.name) as mapped:

@@ -66,10 +66,16 @@ def data_files(change: Change) -> tuple[DataFile, ...]:
     return tuple(map(DataFile.of, change.staged)) if isinstance(change, Append | Replace) else ()
 
 
-GROUP_ROWS = 128 * 1024
-GROUP_BYTES = 64 * 2**20
-FILE_BYTES = 512 * 2**20
+@dataclass(frozen=True)
+class FileSizes:
+    """When a row group ends, by rows or by bytes in memory, and a file, by bytes written."""
 
+    group_rows: int = 128 * 1024
+    group_bytes: int = 64 * 2**20
+    file_bytes: int = 512 * 2**20
+
+
+SIZES = FileSizes()
 
 #: what is done to rows before they are written
 Stamp = Callable[[pa.Table], pa.Table]
@@ -82,19 +88,25 @@ def stage(
     batches: Iterable[pa.RecordBatch],
     name: str,
     stamp: Stamp | None = None,
+    sizes: FileSizes = SIZES,
 ) -> list[DataFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
     them durable, with the columns that `stamp` adds.
 
-    A file ends after the row group with which it passes `FILE_BYTES`. Without rows there is no
-    file.
+    A file ends after the row group with which it passes `sizes.file_bytes`. Without rows there
+    is no file.
     """
-    groups = row_groups(schema, batches)
-    return stage_groups(store, folder, map(stamp, groups) if stamp else groups, schema.key, name)
+    groups = row_groups(schema, batches, sizes)
+    return stage_groups(store, folder, map(stamp, groups) if stamp else groups, schema.key, name, sizes)
 
 
 def stage_groups(
-    store: Store, folder: str, groups: Iterator[pa.Table], bounded: tuple[str, ...], name: str
+    store: Store,
+    folder: str,
+    groups: Iterator[pa.Table],
+    bounded: tuple[str, ...],
+    name: str,
+    sizes: FileSizes = SIZES,
 ) -> list[DataFile]:
     """The same for row groups of any one schema; the columns `bounded` have statistics wherever
     they are."""
@@ -104,7 +116,7 @@ def stage_groups(
         path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
         statistics = FileStatistics(group.schema, bounded)
         with store.new_file(path) as local:
-            group, rows = _write(local, group, groups, statistics, FILE_BYTES)
+            group, rows = _write(local, group, groups, statistics, sizes.file_bytes)
             size = local.stat().st_size
         files.append(DataFile(path, size, rows, statistics.to_json()))
     return files
@@ -152,8 +164,8 @@ def _write(
 _FORMAT = {"compression": "zstd", "compression_level": 1, "coerce_timestamps": "us", "version": "2.6"}
 
 
-def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered to tables of about `GROUP_ROWS` rows or `GROUP_BYTES`; raises
+def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch], sizes: FileSizes = SIZES) -> Iterator[pa.Table]:
+    """Batches gathered to tables of about `group_rows` rows or `group_bytes`; raises
     `InternalError` for another schema."""
     schema = arrow_schema(target)
     waiting: list[pa.RecordBatch] = []
@@ -166,7 +178,7 @@ def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch]) -> Itera
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+        if rows >= sizes.group_rows or size >= sizes.group_bytes:
             yield pa.Table.from_batches(waiting, schema)
             waiting, rows, size = [], 0, 0
     if waiting:
