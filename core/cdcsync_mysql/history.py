@@ -36,7 +36,8 @@ _COMMIT_SECONDS = 10
 _GTID_POS_LIMIT = 2**32
 #: MariaDB's binlog has an index of GTIDs from here on
 _GTID_INDEX_SINCE = (11, 4)
-#: as much of a file is read for a mark where the second of the file's beginning proves it as well
+#: as much of a file is read for a GTID position, where the second in which the file begins proves
+#: it as well
 _SCAN_LIMIT = 16 * 2**20
 
 

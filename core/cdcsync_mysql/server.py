@@ -1,7 +1,7 @@
 """Facts about the server that the rest depends on, read once per connection.
 
 `log` names the binlog that positions belong to (rule R6): MySQL's `server_uuid` is unique; MariaDB
-has none, so its `server_id` stands there and the GTID mark of each position proves the rest.
+has none, so its `server_id` stands there and the GTID position beside each offset proves the rest.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ def test_a_table_that_is_called_otherwise_than_planned_is_refused(log: Log) -> N
     assert "latin1" in caught.value.found
 
 
-def _mark_set(text: str) -> set[str]:
+def _gtid_pos_set(text: str) -> set[str]:
     return set(text.split(","))
 
 
@@ -418,11 +418,13 @@ def test_marks_are_the_servers_gtid_positions(fresh_server: FreshServer) -> None
     assert len(ends) == 10
     first = ends[0].id.end.file
     for i, (end, position) in enumerate(zip(ends, positions, strict=True)):
-        # the mark of the start is not given: it is known from the second file on
-        assert _mark_set(end.mark) == (_mark_set("") if end.id.end.file == first else _mark_set(position))
-        rest = read_log(server, FilePosition(end.id.end), mark=position)
-        marks = [f.mark for f in rest if isinstance(f, TransactionEnd)]
-        assert [_mark_set(m) for m in marks] == [_mark_set(p) for p in positions[i + 1 :]]
+        # the GTID position of the start is not given: it is known from the second file on
+        assert _gtid_pos_set(end.gtid_pos) == (
+            _gtid_pos_set("") if end.id.end.file == first else _gtid_pos_set(position)
+        )
+        rest = read_log(server, FilePosition(end.id.end), gtid_pos=position)
+        found = [f.gtid_pos for f in rest if isinstance(f, TransactionEnd)]
+        assert [_gtid_pos_set(m) for m in found] == [_gtid_pos_set(p) for p in positions[i + 1 :]]
 
 
 def test_a_file_cut_by_a_crash_ends_without_its_transaction(fresh_server: FreshServer) -> None:

@@ -100,8 +100,8 @@ class _Reader(BinlogReader):
         self._writer: Any = _Writer(self._writer, reading.decoded, self.found)
 
     def read(self, buffers: Iterable[Sequence[bytes]], columns: bool, taken: list[int] | None) -> None:
-        mark = "0-1-1" if self._reading.flavor == "mariadb" else ""
-        parser = EventParser(self._reading.flavor, mark=mark, wanted=self._wanted)
+        gtid_pos = "0-1-1" if self._reading.flavor == "mariadb" else ""
+        parser = EventParser(self._reading.flavor, gtid_pos=gtid_pos, wanted=self._wanted)
         least = 1 if columns else _BIG
         path = _Counted(parser, self._assembler, self._reading.limit, least, least)
         for buffer in buffers:

@@ -40,11 +40,11 @@ def read_log(
     start: Position,
     *,
     wanted: Callable[[TableId], bool] = lambda _: True,
-    mark: str = "",
+    gtid_pos: str = "",
 ) -> list[Fact]:
     """The facts from `start` to the end of the binlog; plain transactions read as columns are the
     same."""
-    parser = EventParser(server.flavor, mark=mark, wanted=wanted)
+    parser = EventParser(server.flavor, gtid_pos=gtid_pos, wanted=wanted)
     events = list(raw_events(server, start))
     facts = [fact for event in events for fact in parser.feed(event)]
     tables = {f.table: stand_in(f.table) for f in facts if isinstance(f, RowsEvent)}

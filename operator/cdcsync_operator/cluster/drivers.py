@@ -137,7 +137,7 @@ class KubeDrivers:
             self._run(action.id).failed = (action, _exit_of(explained(error)))
 
     def stop(self, action: StopRun) -> None:
-        """The mark comes first: a pod that was asked to go leaves no exit code."""
+        """The annotation comes first: a pod that was asked to go leaves no exit code."""
         self._calls.annotate(action.id, STOP_ASKED, str(int(self.clock())))
         gate("stop-marked")
         self._delete_pod(action.id)

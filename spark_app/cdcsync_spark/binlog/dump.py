@@ -41,7 +41,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
         verify_resumable(connection, facts, settings.lineage, start)
         end = high(connection, facts)
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
-        mark = str(start.gtid_pos) if isinstance(start, FilePosition) else ""
+        gtid_pos = str(start.gtid_pos) if isinstance(start, FilePosition) else ""
         client = BinlogClient(
             connection,
             flavor=facts.flavor,
@@ -50,7 +50,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             heartbeat_seconds=settings.heartbeat_seconds,
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
-        parser = EventParser(facts.flavor, file=file, mark=mark, known=_sent_again(start), wanted=wanted)
+        parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=_sent_again(start), wanted=wanted)
         yield Dump(client, parser, end)
 
 

@@ -52,7 +52,7 @@ class PlainTransactions:
     count: int
     size: int
     spooled: int
-    mark: str
+    gtid_pos: str
 
     @property
     def end(self) -> LogOffset:
@@ -184,8 +184,8 @@ class PlainPath:
         if taken is None:
             return at
         after = int(found.after[taken.count - 1])
-        mark = self._parser.pass_plain(taken.end.offset, rows.learned(after), _gtids(found, taken.count))
-        self._assembler.take_plain(replace(taken, mark=mark))
+        gtid_pos = self._parser.pass_plain(taken.end.offset, rows.learned(after), _gtids(found, taken.count))
+        self._assembler.take_plain(replace(taken, gtid_pos=gtid_pos))
         return after
 
     def _fitting(self, found: Stretch, rows: PlainRows, file: str) -> PlainTransactions | None:

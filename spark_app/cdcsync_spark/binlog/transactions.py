@@ -82,7 +82,7 @@ class TransactionAssembler:
 
     def _reset(self) -> None:
         self._at: LogOffset | None = self._sealed_at.at
-        self._mark, self._created = begun(self._sealed_at)
+        self._gtid_pos, self._created = begun(self._sealed_at)
         self._gtids: list[Gtid] = []
         self._joined = GtidSet()
         self._timestamp: float | None = None
@@ -107,7 +107,9 @@ class TransactionAssembler:
         """After the last whole transaction: where a reader goes on after a lost connection."""
         if isinstance(self._sealed_at, FilePosition):
             return (
-                FilePosition(self._at, MariaDbGtidPos.parse(self._mark), self._created) if self._at else self._sealed_at
+                FilePosition(self._at, MariaDbGtidPos.parse(self._gtid_pos), self._created)
+                if self._at
+                else self._sealed_at
             )
         anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
         gtids = self._sealed_at.gtids.union(self._joined).with_gtids(self._gtids)
@@ -184,7 +186,7 @@ class TransactionAssembler:
         if end.id.gtid:
             self._add_gtid(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
-        self._mark = end.mark
+        self._gtid_pos = end.gtid_pos
 
     @property
     def ahead(self) -> Mapping[TableId, Position]:
@@ -206,7 +208,7 @@ class TransactionAssembler:
         self._joined = self._joined.union(plain.gtids)
         self._progress(plain.end, plain.timestamp)
         self.progress_count += plain.count - 1
-        self._mark = plain.mark
+        self._gtid_pos = plain.gtid_pos
 
     def _commit(self, done: OpenTransaction, transaction: TransactionId, committed_at: float | None) -> None:
         """What an XA COMMIT commits is a part of its transaction, which has no rows of its own."""
@@ -225,7 +227,7 @@ class TransactionAssembler:
         if rollback.id.gtid:
             self._add_gtid(rollback.id.gtid)
         self._progress(rollback.id.end, rollback.timestamp)
-        self._mark = rollback.mark
+        self._gtid_pos = rollback.gtid_pos
 
     def _savepoint(self, savepoint: facts.Savepoint) -> None:
         self._open.set_savepoint(savepoint)
@@ -240,8 +242,8 @@ class TransactionAssembler:
     def _on_progress(self, progress: facts.Progress) -> None:
         self._progress(progress.at, progress.timestamp)
         self.waits = progress.waits
-        if progress.mark is not None:
-            self._mark = progress.mark
+        if progress.gtid_pos is not None:
+            self._gtid_pos = progress.gtid_pos
 
     def _leave(self, left: facts.FileLeft) -> None:
         """The reader has sealed everything before."""

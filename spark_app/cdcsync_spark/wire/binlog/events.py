@@ -333,9 +333,9 @@ def parse_xa_prepare(body: Buffer) -> tuple[str, bool]:
     return f"X'{cursor.take(first).hex()}',X'{cursor.take(second).hex()}',{format_id}", one_phase
 
 
-def parse_mark(mark: str) -> dict[int, str]:
+def parse_gtid_pos(gtid_pos: str) -> dict[int, str]:
     """MariaDB's GTID position, by domains."""
-    return {int(gtid.split("-")[0]): gtid for gtid in mark.split(",")}
+    return {int(gtid.split("-")[0]): gtid for gtid in gtid_pos.split(",")}
 
 
 def parse_heartbeat(body: Buffer, log_pos: int) -> Place:

@@ -80,10 +80,10 @@ class RowsEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegin:
-    """`gtid` is MySQL's; `mark` is MariaDB's `domain-server-sequence`, else empty."""
+    """`gtid` is MySQL's; `mariadb_gtid` is MariaDB's `domain-server-sequence`, else empty."""
 
     gtid: Gtid | None = None
-    mark: str = ""
+    mariadb_gtid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ class TransactionEnd:
     """A transaction is complete. `timestamp` is the commit's, in unix seconds (microseconds where
     the server logs them).
 
-    `mark` is MariaDB's GTID position after it: the last GTID of each domain, sorted by domain
+    `gtid_pos` is MariaDB's GTID position after it: the last GTID of each domain, sorted by domain
     (`BINLOG_GTID_POS(file, offset)` prints the same ones in an order of its own). It is empty while
     unknown and on MySQL.
     """
 
     id: TransactionId
     timestamp: float
-    mark: str = ""
+    gtid_pos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class TransactionRollback:
 
     id: TransactionId | None
     timestamp: float
-    mark: str = ""
+    gtid_pos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +135,14 @@ class Progress:
     """Heartbeat, rotation or MariaDB's list of GTIDs: the reader stands at `at` outside any
     transaction.
 
-    `mark` is MariaDB's GTID position there where the binlog states it: a domain may be gone from it
-    (FLUSH ... DELETE_DOMAIN_ID). `waits`: a heartbeat, which the server sends while it has nothing
-    else to send.
+    `gtid_pos` is MariaDB's GTID position there where the binlog states it: a domain may be gone
+    from it (FLUSH ... DELETE_DOMAIN_ID). `waits`: a heartbeat, which the server sends while it has
+    nothing else to send.
     """
 
     at: LogOffset
     timestamp: float | None = None
-    mark: str | None = None
+    gtid_pos: str | None = None
     waits: bool = False
 
 

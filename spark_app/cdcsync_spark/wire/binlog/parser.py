@@ -79,17 +79,17 @@ class _Inside(Enum):
 class EventParser:
     """The state of one binlog dump.
 
-    `file` is the binlog file where it begins (else known from the first event); `mark` is MariaDB's
-    GTID position there, empty if unknown: then it stays empty up to the next file, which begins
-    with its own. Up to the place `known`, where an event must end, there are no facts. `wanted`
-    says whose rows are emitted.
+    `file` is the binlog file where it begins (else known from the first event); `gtid_pos` is
+    MariaDB's GTID position there, empty if unknown: then it stays empty up to the next file, which
+    begins with its own. Up to the place `known`, where an event must end, there are no facts.
+    `wanted` says whose rows are emitted.
     """
 
     def __init__(
         self,
         flavor: Flavor,
         file: str = "",
-        mark: str = "",
+        gtid_pos: str = "",
         *,
         known: LogOffset | None = None,
         wanted: Callable[[TableId], bool] = lambda _: True,
@@ -105,10 +105,10 @@ class EventParser:
         self._without_effect = False
         self._gtid: Gtid | None = None
         self._own_domain = 0
-        self._own_mark = ""
+        self._own_gtid = ""
         self._committed = 0
         self._stopped = False
-        self._domains: dict[int, str] | None = events.parse_mark(mark) if mark else None
+        self._domains: dict[int, str] | None = events.parse_gtid_pos(gtid_pos) if gtid_pos else None
         self.tables = MappedTables(self.mariadb, wanted)
 
     def feed(self, event: Buffer) -> Iterable[Fact]:
@@ -186,7 +186,7 @@ class EventParser:
         if self._inside is _Inside.NOTHING:
             return []
         self._inside = _Inside.NOTHING
-        return [TransactionRollback(None, float(header.timestamp), self._mark())]
+        return [TransactionRollback(None, float(header.timestamp), self._gtid_pos())]
 
     def _rotate(self, header: Header, body: memoryview) -> Iterable[Fact]:
         place = events.parse_rotate(body)
@@ -221,25 +221,25 @@ class EventParser:
     # -- transactions
 
     def _begin(
-        self, inside: _Inside, gtid: Gtid | None = None, domain: int = 0, mark: str = "", committed: int = 0
+        self, inside: _Inside, gtid: Gtid | None = None, domain: int = 0, mariadb_gtid: str = "", committed: int = 0
     ) -> list[Fact]:
         if self._inside is not _Inside.NOTHING:
             raise DecodeError("a transaction begins inside another one")
         self._inside, self._gtid, self._committed = inside, gtid, committed
-        self._own_domain, self._own_mark = domain, mark
-        return [TransactionBegin(gtid, mark)]
+        self._own_domain, self._own_gtid = domain, mariadb_gtid
+        return [TransactionBegin(gtid, mariadb_gtid)]
 
     def _end(self, header: Header, rolled_back: bool = False) -> list[Fact]:
         if self._inside is _Inside.NOTHING:
             raise DecodeError("a transaction ends that has not begun")
         self._inside = _Inside.NOTHING
-        if self._domains is not None and self._own_mark:
-            self._domains[self._own_domain] = self._own_mark
+        if self._domains is not None and self._own_gtid:
+            self._domains[self._own_domain] = self._own_gtid
         timestamp = self._committed / 1e6 if self._committed else float(header.timestamp)
         kind = TransactionRollback if rolled_back else TransactionEnd
-        return [kind(TransactionId(self._here(), self._gtid), timestamp, self._mark())]
+        return [kind(TransactionId(self._here(), self._gtid), timestamp, self._gtid_pos())]
 
-    def _mark(self) -> str:
+    def _gtid_pos(self) -> str:
         return ",".join(self._domains[d] for d in sorted(self._domains)) if self._domains else ""
 
     def _gtid_event(self, header: Header, body: memoryview) -> Iterable[Fact]:
@@ -253,11 +253,11 @@ class EventParser:
         gtid = events.parse_mariadb_gtid(body, header.server)
         inside = _Inside.STATEMENT if gtid.flags & events.STANDALONE else _Inside.TRANSACTION
         self._without_effect = gtid.alter in (events.START_ALTER, events.ROLLBACK_ALTER)
-        return self._begin(inside, domain=gtid.domain, mark=str(gtid))
+        return self._begin(inside, domain=gtid.domain, mariadb_gtid=str(gtid))
 
     def _gtid_list(self, header: Header, body: memoryview) -> Iterable[Fact]:
         self._domains = events.parse_gtid_list(body)
-        return [Progress(self._here(), mark=self._mark())] if header.log_pos else ()
+        return [Progress(self._here(), gtid_pos=self._gtid_pos())] if header.log_pos else ()
 
     def _xid(self, header: Header, _: memoryview) -> Iterable[Fact]:
         return self._end(header)
@@ -346,7 +346,7 @@ class EventParser:
         self._offset, self._without_effect = offset, self._without_effect and not self.mariadb
         if self._domains is not None:
             self._domains |= gtids
-        return self._mark()
+        return self._gtid_pos()
 
     # -- rows
 

@@ -176,7 +176,7 @@ def test_a_dump_that_begins_in_an_earlier_file_takes_the_reader_nowhere_back(tmp
 
 
 def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) -> None:
-    """Rule R6: a mark of an earlier place would prove that the log is another one."""
+    """Rule R6: a GTID position of an earlier place would prove that the binlog is another one."""
     reader = Reader(tmp_path, FilePosition(at(100), MariaDbGtidPos.parse("0-1-7")))
     reader.feed(reader.pen.begin(), facts.TransactionEnd(reader.pen.id(), 1.0, "0-1-8"))
     assert reader.assembler.position == FilePosition(at(200), MariaDbGtidPos.parse("0-1-8"))
@@ -190,12 +190,12 @@ def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> No
     """Rule R6: a domain that was deleted is not in BINLOG_GTID_POS of its places any more; after
     all of them there is none."""
     reader = Reader(tmp_path, FilePosition(at(100), MariaDbGtidPos.parse("0-1-7,5-1-2")))
-    reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), mark="0-1-7"))
+    reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), gtid_pos="0-1-7"))
     assert reader.assembler.position == FilePosition(at(299, file=2), MariaDbGtidPos.parse("0-1-7"))
     reader.seal()
     reader.feed(Progress(at(339, file=2), 5.0))
     assert reader.assembler.position == FilePosition(at(339, file=2), MariaDbGtidPos.parse("0-1-7"))
-    reader.feed(Progress(at(280, file=3), mark=""))
+    reader.feed(Progress(at(280, file=3), gtid_pos=""))
     assert reader.assembler.position == FilePosition(at(280, file=3))
 
 

@@ -83,8 +83,8 @@ def parse(flavor: Flavor, events: list[bytes], **options: object) -> list[Fact]:
     return facts
 
 
-def end(offset: int, gtid: Gtid | None = None, timestamp: float = TIME, mark: str = "") -> TransactionEnd:
-    return TransactionEnd(TransactionId(LogOffset(FILE, offset), gtid), float(timestamp), mark)
+def end(offset: int, gtid: Gtid | None = None, timestamp: float = TIME, gtid_pos: str = "") -> TransactionEnd:
+    return TransactionEnd(TransactionId(LogOffset(FILE, offset), gtid), float(timestamp), gtid_pos)
 
 
 START = Progress(LogOffset(FILE, 4), None)
@@ -251,11 +251,11 @@ def test_mariadb_marks() -> None:
         log.write(MARIADB_GTID, mariadb_gtid(2, 7, begin)),
         log.write(QUERY, query("COMMIT")),
     ]
-    facts = parse("mariadb", events, file=FILE, mark="0-11-4")
-    assert [f.mark for f in facts if isinstance(f, Progress)] == [None, "0-3-5,7-9-8"], "as the file says it"
-    assert [f.mark for f in facts if isinstance(f, TransactionBegin)] == ["0-3-5", "7-11-1", "7-11-2"]
-    assert [f.mark for f in facts if isinstance(f, TransactionEnd)] == ["0-3-5", "0-3-5,7-11-1", "0-3-5,7-11-2"]
-    unknown = [f.mark for f in parse("mariadb", events) if isinstance(f, TransactionEnd)]
+    facts = parse("mariadb", events, file=FILE, gtid_pos="0-11-4")
+    assert [f.gtid_pos for f in facts if isinstance(f, Progress)] == [None, "0-3-5,7-9-8"], "as the file says it"
+    assert [f.mariadb_gtid for f in facts if isinstance(f, TransactionBegin)] == ["0-3-5", "7-11-1", "7-11-2"]
+    assert [f.gtid_pos for f in facts if isinstance(f, TransactionEnd)] == ["0-3-5", "0-3-5,7-11-1", "0-3-5,7-11-2"]
+    unknown = [f.gtid_pos for f in parse("mariadb", events) if isinstance(f, TransactionEnd)]
     assert unknown == ["", "", "0-3-5,7-11-2"]
 
 
