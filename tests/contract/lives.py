@@ -10,14 +10,11 @@ checkpoints and clean-up happen within a few commits.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import duckdb
 import duckdb_extension_delta
-import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -31,12 +28,11 @@ from hypothesis.stateful import (
 )
 
 from cdcsync_core.capture import Capture
-from cdcsync_spark.sinks.delta import batch as delta_batch
-from cdcsync_spark.sinks.delta import commit as delta_commit
 from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, rows_of, whole_snapshot
+from support.deaths import Died, dying_at
 
 TABLES = {
     "exact": make_table({"id": "int(11)", "v": "varchar(20)"}, ["id"]),
@@ -47,10 +43,6 @@ SMALL_STEPS = MaintenancePolicy(checkpoint_entries=4, gathered_files=3, peeled_b
 NOTHING_KEPT = {f"delta.{n}RetentionDuration": "interval 0 seconds" for n in ("log", "deletedFile")}
 #: the steps between which a commit may die
 DEATHS = ("before-commit", "data-written", "vectors-written", "entry-written", "committed")
-
-
-class Died(BaseException):
-    """Like a SIGKILL: no code of ours but `finally` blocks sees it."""
 
 
 def row_of(table: Capture, number: int, text: str) -> Row:
@@ -77,20 +69,6 @@ def duckdb_connection() -> duckdb.DuckDBPyConnection:
 
 def read_by_duckdb(uri: str) -> list[Row]:
     return in_order(duckdb_connection().execute("SELECT * FROM delta_scan($1)", [uri]).fetchall())
-
-
-@contextmanager
-def dying_at(gate: str) -> Iterator[None]:
-    """The process ends where it passes `gate`: what it knew is gone, what it wrote is there."""
-
-    def die(name: str) -> None:
-        if name == gate:
-            raise Died
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (delta_commit, delta_batch):
-            patch.setattr(module, "gate", die)
-        yield
 
 
 class Life(RuleBasedStateMachine):

@@ -33,8 +33,9 @@ from cdcsync_spark.sinks.base import Change, Commit, Empty, Evolve, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.wire.columns.typemap import arrow_schema
-from contract.lives import DEATHS, NOTHING_KEPT, SMALL_STEPS, Died, dying_at, read_by_delta_rs, read_by_duckdb
+from contract.lives import DEATHS, NOTHING_KEPT, SMALL_STEPS, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, batch, content, in_order, make_table, whole_snapshot
+from support.deaths import Died, dying_at
 
 IDS = st.integers(0, 20)
 NAMES = ("a", "b", "c", "d")

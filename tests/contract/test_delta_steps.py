@@ -4,8 +4,6 @@ what is found of a step that died or lost a race, and what other programs did in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,15 +13,15 @@ from deltalake import DeltaTable
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_spark.sinks.base import Empty, Target, Upsert, Writer
-from cdcsync_spark.sinks.delta import commit as delta_commit
 from cdcsync_spark.sinks.delta import table_index
 from cdcsync_spark.sinks.delta.policy import Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import LiveFile
 from cdcsync_spark.sinks.lake.stores import open_store
-from contract.lives import NOTHING_KEPT, Died, read_by_delta_rs, read_by_duckdb
+from contract.lives import NOTHING_KEPT, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Row, batch, content, in_order, keys_of, make_table, rows_of, step, whole_snapshot
 from contract.stepcase import BEFORE, KEPT, ROWS, STEPS, TABLE
+from support.deaths import Died, at_gate, dying_at
 
 #: steps that leave the files as they are
 METADATA_ALONE = {"nothing", "a column added", "reordered"}
@@ -79,24 +77,6 @@ def on_disk(target: DeltaTarget) -> set[str]:
 def live_paths(target: DeltaTarget) -> set[str]:
     found = files(target)
     return {f.path for f in found} | {f.vector.path for f in found if f.vector}
-
-
-@contextmanager
-def at_gate(name: str, act: object) -> Iterator[None]:
-    """`act` once, where a step passes the gate `name`."""
-    waiting = [act]
-
-    def gate(passed: str) -> None:
-        if passed == name and waiting:
-            waiting.pop()()  # type: ignore[operator]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_commit, "gate", gate)
-        yield
-
-
-def die() -> None:
-    raise Died
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -186,7 +166,7 @@ def test_emptying_removes_files_and_writes_none(target: DeltaTarget, writer: Wri
 @pytest.mark.parametrize("gate", ["step-staged", "committed"])
 def test_a_step_that_died_is_made_again_or_is_in(target: DeltaTarget, writer: Writer, gate: str, name: str) -> None:
     table, origins, rows = STEPS[name]
-    with pytest.raises(Died), at_gate(gate, die):
+    with pytest.raises(Died), dying_at(gate):
         writer.commit(1, step(2, table, origins))
     assert_read(target, rows if gate == "committed" else ROWS)
     state = target.commit(2, step(2, table, origins, epoch=2))
@@ -199,7 +179,7 @@ def test_files_of_a_step_that_died_are_removed(tmp_path: Path) -> None:
     DeltaTable(target.uri).alter.set_table_properties(NOTHING_KEPT)
     table, origins, rows = STEPS[FILLED]
     delete_and_insert(target.writer(tmp_path), 1)
-    with pytest.raises(Died), at_gate("step-staged", die):
+    with pytest.raises(Died), dying_at("step-staged"):
         target.writer(tmp_path).commit(1, step(2, table, origins))
     assert len(on_disk(target) - live_paths(target)) == 2
     writer = target.writer(tmp_path)

@@ -16,14 +16,13 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.position import LogOffset
 from cdcsync_spark.sinks.base import Append, Commit, Replace, Sink
-from cdcsync_spark.sinks.delta import commit, history_writer
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier
-from contract.lives import Died
 from contract.sinkcase import ORDERS, SYNC, content, first_state, in_order, make_table, rows_of, whole_snapshot
 from contract.test_event_sinks import END, HIGH, LOW, NAME, SMALL, Source, applier, follow, place, read_snapshot
+from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer
 from support.history import history_events
 
@@ -57,23 +56,13 @@ def caught_up(sink: Sink, source: Source, folder: Path, end: int) -> Applier:
     [("committed", 1), ("before-publish", 1), ("entry-written", 2), ("committed", 2), ("published", 1)],
 )
 def test_a_run_that_dies_around_the_publication_is_gone_on_from(
-    sink: HistorySink, tmp_path: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, gate: str, count: int
+    sink: HistorySink, tmp_path: Path, lake: Path, gate: str, count: int
 ) -> None:
     """The first commit is the copy's, the second one the history's."""
     source = Source(random.Random(5))
     read_snapshot(sink, source.snapshot())
-    passed: list[str] = []
-
-    def die(name: str) -> None:
-        passed.append(name)
-        if passed.count(gate) == count and name == gate:
-            raise Died
-
-    with monkeypatch.context() as patch:
-        for module in (commit, history_writer):
-            patch.setattr(module, "gate", die)
-        with pytest.raises(Died):
-            caught_up(sink, source, tmp_path, HIGH)
+    with dying_at(gate, count), pytest.raises(Died):
+        caught_up(sink, source, tmp_path, HIGH)
     follow(sink, source, tmp_path)
     consumer = CheckingConsumer(("id",)).take(history_events(main_of(sink).path))
     assert consumer.faults == []

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.sinks.base import Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta import commit as delta_commit
 from cdcsync_spark.sinks.delta.policy import Limits
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from contract.by_spark import SparkSink, sink_by_spark
-from contract.lives import Died, dying_at, read_by_duckdb
+from contract.lives import read_by_duckdb
 from contract.sinkcase import ORDERS, SYNC, Model, batch, content, keys_of, make_table, rows_of, whole_snapshot
+from support.deaths import Died, at_gate, dying_at
 
 pytestmark = pytest.mark.spark
 
@@ -64,22 +64,16 @@ def test_a_life_with_deaths_and_its_reason(sink: SparkSink, tmp_path: Path) -> N
     assert leftovers(target) == []
 
 
-def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zombie_whose_spark_worked_meanwhile_loses(sink: SparkSink) -> None:
     """R8: the successor commits between Spark's work and the entry; what Spark wrote is removed."""
     target = sink.target(ORDERS.id)
     before = whole_snapshot(target, [(1, "a"), (2, "b")])
     merge = Upsert(rows_of(ORDERS, [(2, "zombie")]), keys_of(ORDERS, [(1,)]))
-    calls: list[str] = []
 
-    def successor(gate: str) -> None:
-        calls.append(gate)
-        if calls.count("spark-written") == 1 and gate == "spark-written":
-            target.commit(
-                2, lambda found: Commit(replace(found, commit_number=found.commit_number + 1, epoch=2), merge)
-            )
+    def successor() -> None:
+        target.commit(2, lambda found: Commit(replace(found, commit_number=found.commit_number + 1, epoch=2), merge))
 
-    monkeypatch.setattr(delta_commit, "gate", successor)
-    with pytest.raises(PermanentError, match="superseded by epoch 2"):
+    with at_gate("spark-written", successor), pytest.raises(PermanentError, match="superseded by epoch 2"):
         target.commit(1, batch(1, Upsert(rows_of(ORDERS, [(3, "late")]), keys_of(ORDERS, []))))
     after = target.last_commit()
     assert after is not None

@@ -4,39 +4,18 @@ leaves nothing behind (R8)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cdcsync_core.run import RunKind
-from cdcsync_operator.cluster import controller as kube_controller
-from cdcsync_operator.cluster import drivers as kube_drivers
-from cdcsync_operator.reconcile import reconciler
+from support.deaths import Died, dying_at
 from support.in_process_sync import InProcessSync
 
 PROGRAM = Path(__file__).parents[2]
-#: the gate that is passed when a driver is stopped; of the others, the modules that pass them
+#: the gate that is passed when a driver is stopped
 STOP_POINT = "stop-marked"
-POINTS = {
-    "run-recorded": reconciler,
-    "report-made": kube_drivers,
-    "rights-made": kube_drivers,
-    "pod-made": kube_drivers,
-    "observed": kube_controller,
-}
-
-
-class Died(BaseException):
-    """The process is gone: nothing may handle it."""
-
-
-def dying_at(point: str) -> Callable[[str], None]:
-    def gate(name: str) -> None:
-        if name == point:
-            raise Died
-
-    return gate
+POINTS = ("run-recorded", "report-made", "rights-made", "pod-made", "observed")
 
 
 def test_every_crash_point_of_the_operator_is_here() -> None:
@@ -56,10 +35,8 @@ def test_the_next_operator_goes_on(
         sync.read(sync.driver(RunKind.SNAPSHOT), *sync.tables)
         sync.end(RunKind.SNAPSHOT)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(POINTS[point], "gate", dying_at(point))
-        with pytest.raises(Died):
-            sync.until(first, lambda _: False)
+    with dying_at(point), pytest.raises(Died):
+        sync.until(first, lambda _: False)
 
     second = sync.operator()
     sync.until(second, lambda s: (ref := s.runs.get(kind)) and ref.pod in sync.pods())
@@ -91,10 +68,8 @@ def test_the_next_operator_finishes_a_stop(
     old = sync.stored.runs.stream
     assert old
     sync.change(**spec)
-    with monkeypatch.context() as patched:
-        patched.setattr(kube_drivers, "gate", dying_at(STOP_POINT))
-        with pytest.raises(Died):
-            sync.until(first, lambda _: False)
+    with dying_at(STOP_POINT), pytest.raises(Died):
+        sync.until(first, lambda _: False)
     assert "deletionTimestamp" not in sync.pods()[old.pod]["metadata"]
 
     second = sync.operator()

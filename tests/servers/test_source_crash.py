@@ -20,9 +20,9 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.crash_tail import TailLimits
-from cdcsync_spark.stream import applier
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
+from support.deaths import Died, dying_at
 from support.dump import log_end, read_log
 from support.fixtures import FreshServer
 from support.semisync import next_second
@@ -41,10 +41,6 @@ variants = pytest.mark.parametrize(
     ],
 )
 often = pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
-
-
-class Died(Exception):
-    """The program was killed at a gate."""
 
 
 _BINLOG = ("binlog.*", "*.sock*", "*.pid")
@@ -215,14 +211,8 @@ def test_a_repair_that_died_is_begun_again(copy: Forgetful, gate: str, monkeypat
     copy.crash()
     copy.server.run("UPDATE a SET v = 'new' WHERE id = 4", "UPDATE b SET v = 9", db=copy.database)
 
-    def die(name: str) -> None:
-        if name == gate:
-            raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(applier, "gate", die)
-        with pytest.raises(Died):
-            _follow(copy)
+    with dying_at(gate), pytest.raises(Died):
+        _follow(copy)
     _follow(copy)
 
     _same(copy)
@@ -343,18 +333,9 @@ def test_many_keys_are_repaired_in_pieces(copy: Forgetful, monkeypatch: pytest.M
     _follow(copy)
     before = copy.position("a")
     copy.crash()
-    passed = 0
 
-    def die(name: str) -> None:
-        nonlocal passed
-        passed += name == "crash-repaired"
-        if passed == 3:
-            raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(applier, "gate", die)
-        with pytest.raises(Died):
-            _follow(copy)
+    with dying_at("crash-repaired", 3), pytest.raises(Died):
+        _follow(copy)
     assert copy.position("a") == before
     assert not _consistent(copy, "a")
     _follow(copy)

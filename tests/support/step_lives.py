@@ -13,7 +13,6 @@ position, its columns included: `check`.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,11 +25,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
-import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.gates import observed
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
@@ -48,6 +47,7 @@ from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.sql.text import Statement
 from support.altered_source import FIRST, NAME, POLICY, Row, Source, at
+from support.deaths import Died
 from support.memory_target import MemorySink
 
 SYNC = "default/t"
@@ -56,14 +56,6 @@ KEYS = range(1, 17)
 #: four splits, two of them a wave
 _SPLITS = tuple(Split(a, b) for a, b in pairwise([None, (5,), (9,), (13,), None]))
 _PARALLELISM = 1
-_MODULES = (
-    "snapshot.run",
-    "snapshot.table",
-    "sinks.delta.sink",
-    "sinks.delta.commit",
-    "sinks.delta.batch",
-    "stream.applier",
-)
 #: few deaths, and a resnapshot for each statement at most
 _MOST_LIVES = 20
 #: moments at which some row changes, so that splits differ from each other and from the stream
@@ -72,10 +64,6 @@ _WRITTEN = frozenset({"planned", "LOW", "split-read", "HIGH", "before-publish"})
 #: a moment and which passing of it
 Moment = tuple[str, int]
 Action = Callable[[Source], None]
-
-
-class Died(BaseException):
-    """Like a SIGKILL: no code of ours but `finally` blocks sees it."""
 
 
 @dataclass
@@ -132,18 +120,11 @@ class Life:
         row: Row | None = None if number % 5 == 4 else {name: 1000 + number + i for i, name in enumerate(names)}
         self.source.write(key, row)
 
-    @contextmanager
-    def _gates(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            for module in _MODULES:
-                patch.setattr(importlib.import_module(f"cdcsync_spark.{module}"), "gate", self.passes)
-            yield
-
     # -- the program
 
     def run(self) -> None:
         """Until the table has caught up with a source at rest."""
-        with self._gates():
+        with observed(self.passes):
             if self.again:
                 self._run_to_end()
                 self._armed = True
