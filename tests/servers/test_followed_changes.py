@@ -110,6 +110,7 @@ CLASSES = {
         Kind.FILL, ("ALTER TABLE a ADD x INT NOT NULL DEFAULT 42, ADD y CHAR(9) DEFAULT 'a''b' FIRST",)
     ),
     "add-implicit": Class(Kind.FILL, (IMPLICIT,)),
+    "add-blank": Class(Kind.FILL, ("ALTER TABLE a ADD x CHAR(5) DEFAULT 'a  '",)),
     "add-time": Class(Kind.FILL, ("SET time_zone = '+05:30'", TIMES)),
     "drop": Class(Kind.RESHAPE, ("ALTER TABLE a DROP v, DROP dt",)),
     "drop-and-add": Class(Kind.FILL, ("ALTER TABLE a DROP v", "ALTER TABLE a ADD v VARCHAR(40) DEFAULT 'new'")),
@@ -154,6 +155,13 @@ NO_ROW_CHANGES = (
     "ALTER TABLE a COALESCE PARTITION 1",
     "ALTER TABLE a ADD PARTITION PARTITIONS 2",
     "ALTER TABLE a REMOVE PARTITIONING",
+    "ALTER TABLE a ORDER BY n",
+    "ALTER TABLE a FORCE",
+    "CREATE TABLE child (id INT PRIMARY KEY, a INT, CONSTRAINT f FOREIGN KEY (a) REFERENCES a (id))",
+    "CREATE TABLE parent (id INT PRIMARY KEY) SELECT DISTINCT n AS id FROM a WHERE n IS NOT NULL",
+    "ALTER TABLE a ADD CONSTRAINT g FOREIGN KEY (n) REFERENCES parent (id)",
+    "ALTER TABLE a DROP FOREIGN KEY g",
+    "ALTER TABLE a COLLATE utf8mb4_bin",
     "CREATE TEMPORARY TABLE a (id INT PRIMARY KEY, other INT)",
 )
 
