@@ -99,8 +99,8 @@ def _difference(table: str, source: pa.Table, target: pa.Table, key: Sequence[st
     missing, extra = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
     repeated = _repeated(target, key)
     common = [k for k in ours if k in theirs]
-    before = source.take([ours[k] for k in common])
-    after = target.take([theirs[k] for k in common])
+    before = source.take(pa.array([ours[k] for k in common], pa.int64()))
+    after = target.take(pa.array([theirs[k] for k in common], pa.int64()))
     changed = [
         (common[row], column, before[column][row].as_py(), after[column][row].as_py())
         for column in source.schema.names
