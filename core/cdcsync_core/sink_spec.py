@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -252,23 +252,24 @@ class Sink(Part):
     @model_validator(mode="before")
     @classmethod
     def _type_by_section(cls, data: Any) -> Any:
-        return {"type": "kafka", **data} if isinstance(data, dict) and "kafka" in data else data
+        given = [name for name in cls._kinds() if isinstance(data, dict) and name in data]
+        return {"type": given[0], **data} if len(given) == 1 else data
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Sink:
-        given = [name for name in type(self).model_fields if isinstance(getattr(self, name), SinkKind)]
+        given = [name for name in self._kinds() if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError("exactly one kind of sink: delta or kafka")
+            raise ValueError(f"exactly one kind of sink: {' or '.join(self._kinds())}")
         if self.type != given[0]:
             raise ValueError(f"type {given[0]}, or none, because the section is {given[0]}")
         return self
 
+    @classmethod
+    def _kinds(cls) -> list[str]:
+        return [name for name in cls.model_fields if name != "type"]
+
     @property
     def kind(self) -> SinkKind:
         """The section that is given."""
-        (given,) = self._given()
-        return given
-
-    def _given(self) -> list[SinkKind]:
-        values = (getattr(self, name) for name in type(self).model_fields)
-        return [v for v in values if isinstance(v, SinkKind)]
+        (given,) = (getattr(self, name) for name in self._kinds() if getattr(self, name) is not None)
+        return cast(SinkKind, given)

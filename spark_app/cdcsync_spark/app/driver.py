@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from pyspark.sql import SparkSession
@@ -15,6 +15,12 @@ from cdcsync_spark.run.context import Draining, RunContext, open_context
 from cdcsync_spark.run.progress import ControllerGone, Reports
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.stream.run import run_stream
+
+_APPLICATIONS: Mapping[RunKind, Callable[[RunContext], None]] = {
+    RunKind.SNAPSHOT: run_snapshot,
+    RunKind.STREAM: run_stream,
+    RunKind.CATCH_UP: run_stream,
+}
 
 
 def run_application(
@@ -51,7 +57,4 @@ def complete(
 
 
 def _run(context: RunContext) -> None:
-    if context.config.kind is RunKind.SNAPSHOT:
-        run_snapshot(context)
-    else:
-        run_stream(context)
+    _APPLICATIONS[context.config.kind](context)
