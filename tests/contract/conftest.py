@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     it runs, or is about Delta."""
     chosen = any("store" in str(m.args[0]) for m in metafunc.definition.iter_markers("parametrize"))
     if "store" in metafunc.fixturenames and not chosen:
-        first, *others = (s for s in SINKS if s != "memory" or "test_delta" not in metafunc.module.__name__)
+        first, *others = (s for s in SINKS if s.startswith("delta") or "test_delta" not in metafunc.module.__name__)
         runs = [(first, store) for store in STORES] + [(other, "local") for other in others]
         metafunc.parametrize(("sink", "store"), runs, indirect=True, ids=["-".join(run) for run in runs])
 
