@@ -3,6 +3,9 @@ controller that starts the next one."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,4 +78,45 @@ def test_a_driver_that_dies_while_it_reads_the_catalog(sync: Sync) -> None:
 
 def _entry(sync: Sync, name: str) -> dict[str, Any]:
     found: dict[str, Any] = next((t.get("schema") or {} for t in sync.status()["tableStatus"] if t["name"] == name), {})
+    return found
+
+
+def test_a_tables_own_policy_changes_while_it_runs(sync: Sync) -> None:
+    """`cdcsync check` says what each policy would do; `cdcsync status` shows what was done."""
+    database = str(sync.database)  # type: ignore[attr-defined]
+    fail = {"table": f"{database}.a", "schemaChange": {"behavior": "fail"}}
+    sync.write_manifest(tables={"include": [rf"{database}\..*"], "overrides": [fail]})
+    assert _checked(sync) == {f"{database}.a": "stops", f"{database}.b": "resnapshot"}
+    sync.start("forever")
+    sync.wait_phase("Streaming")
+    for table in ("a", "b"):
+        sync.server.run(
+            f"ALTER TABLE {table} ADD n INT NOT NULL DEFAULT 7", f"INSERT INTO {table} VALUES (4, '', 8)", db=database
+        )
+    sync.wait_until(
+        lambda: _entry(sync, f"{database}.b").get("proof") == "Catalog", "the table without an override is followed"
+    )
+    sync.wait_until(lambda: _table(sync, f"{database}.a")["reason"] == "SchemaChangeRefused", "the other one stopped")
+
+    sync.write_manifest(tables={"include": [rf"{database}\..*"], "overrides": []})
+    assert set(_checked(sync).values()) == {"resnapshot"}
+    sync.wait_until(lambda: _entry(sync, f"{database}.a").get("proof") == "Catalog", "the stopped one is followed, too")
+    shown = " ".join(sync.command("status").stdout.split())
+    assert "1: fill: ALTER TABLE a ADD n INT NOT NULL DEFAULT 7" in shown
+    sync.terminate()
+    for table in ("a", "b"):
+        found = [tuple(row.values()) for row in sync.target(f"{database}.{table}").sort_by("id").to_pylist()]
+        assert found == list(sync.server.query(f"SELECT id, v, n FROM {database}.{table} ORDER BY id"))
+        assert _table(sync, f"{database}.{table}")["generation"] == 0, "no resnapshot"
+
+
+def _checked(sync: Sync) -> dict[str, str]:
+    """Table -> what becomes of it after a change that cannot be followed, by `cdcsync check`."""
+    command = [sys.executable, "-m", "cdcsync_operator", "check", "-f", str(sync.manifest), "-o", "json"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    return {t["name"]: t["schemaChangeNotFollowed"] for t in found["tables"]}
+
+
+def _table(sync: Sync, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(t for t in sync.status()["tableStatus"] if t["name"] == name)
     return found

@@ -62,9 +62,14 @@ def awaits(spec: Spec, table: TableStatus) -> bool:
 
 
 def decide_resnapshots(s: Situation) -> Situation:
-    """With the tables that runs have stopped, and that a resnapshot fixes, waiting for one."""
-    stopped = [t for t in s.assigned if t.failed and t.run and resnapshot_fixes(s.spec, t.name, t.reason)]
-    asking = [t for t in s.assigned if t.failed and t.run and _is_to_ask(s.spec, t)]
+    """With the tables that runs have stopped, and that a resnapshot fixes, waiting for one.
+
+    A change of the definition that stopped a table before the resource changed may be followed
+    under the new policy: the next run meets it again, and decides.
+    """
+    met = [t for t in s.assigned if t.failed and t.run and not (s.changed and t.reason == _CHANGED)]
+    stopped = [t for t in met if resnapshot_fixes(s.spec, t.name, t.reason)]
+    asking = [t for t in met if _is_to_ask(s.spec, t)]
     why = _HISTORY if _keeps_events(s.spec) else _BY_POLICY
     return s.with_tables([*(_decided(s, t) for t in stopped), *(_asking(t, why) for t in asking)])
 

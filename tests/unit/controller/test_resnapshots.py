@@ -235,6 +235,7 @@ def test_a_policy_that_does_not_resnapshot_leaves_the_table_stopped(spec: dict[s
     world.steps()
     world.end(STREAM)
     world.steps()
+    assert world.kinds() == {"stream"}, "the new policy may follow it"
     world.say(STREAM, tables=[stopped()])
     wait_for_definition(world)
     assert world.live(SNAPSHOT).tables == (("shop.b", 1),), "the policy may change while it runs"
