@@ -104,7 +104,7 @@ def _own_groups() -> dict[str, Path]:
             mounted[""] = Path(fields[4])
         elif kind == "cgroup":
             mounted |= {name: Path(fields[4]) for name in options}
-    groups = {}
+    groups: dict[str, Path] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         groups |= {name: mounted[name] / path.lstrip("/") for name in controllers.split(",") if name in mounted}

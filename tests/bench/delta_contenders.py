@@ -16,7 +16,7 @@ from pyspark.sql.functions import broadcast
 from bench.delta_tables import TABLE, target_in
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.delta.merge import merge
-from contract.sinkcase import batch
+from contract.sinkcase import batch, first_state
 
 
 class Contender(Protocol):
@@ -54,12 +54,13 @@ class DeltaRs:
     what it does around it."""
 
     def __init__(self, folder: Path) -> None:
-        self._home = target_in(folder).home
+        self._path = target_in(folder).path
 
     def commit(self, number: int, change: Upsert) -> None:
-        handle = self._home.handle()
+        handle = self._path.handle()
         assert handle
-        merge(handle, TABLE, change, CommitProperties(), PostCommitHookProperties(create_checkpoint=False))
+        hooks = PostCommitHookProperties(create_checkpoint=False)
+        merge(handle, first_state(TABLE), change, CommitProperties(), hooks)
 
     def maintain(self) -> None:
         """Nothing: its files are large."""

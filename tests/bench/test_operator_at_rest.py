@@ -73,6 +73,12 @@ class Sample:
     ready: int
 
 
+def _value(page: str, name: str) -> float:
+    found = re.search(rf"^{name} (\S+)", page, re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
+
+
 class Operator:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = psutil.Process(process.pid)
@@ -80,10 +86,10 @@ class Operator:
     def sample(self, phase: str) -> Sample:
         with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=30) as answer:
             page = answer.read().decode()
-        values = {name: float(re.search(rf"^{name} (\S+)", page, re.MULTILINE)[1]) for name in _TOTALS}  # type: ignore[index]
+        calls, reconciliations = (_value(page, name) for name in _TOTALS)
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**20
         ready = len(re.findall(rf'^cdcsync_phase{{.*phase="{phase}"}} 1', page, re.MULTILINE))
-        return Sample(time.monotonic(), *values.values(), times.user + times.system, memory, ready)
+        return Sample(time.monotonic(), calls, reconciliations, times.user + times.system, memory, ready)
 
     def settled(self, phase: str, count: int, quiet: bool) -> Sample:
         """Once every sync has been reconciled, and, where `quiet`, the events of the
@@ -190,7 +196,7 @@ class Drivers(threading.Thread):
         while not self._ending.is_set():
             begun, number = time.monotonic(), number + 1
             for n, path in enumerate(self._reports):
-                head = {"number": number, "at": time.time(), "epoch": 2, "lag_seconds": 0.5}
+                head: dict[str, object] = {"number": number, "at": time.time(), "epoch": 2, "lag_seconds": 0.5}
                 head["position"] = {
                     "file": "binlog.000001",
                     "offset": number,
