@@ -143,6 +143,48 @@ def test_a_history_shows_what_happened(any_server: Server, fresh_database: Fresh
 
 
 @usually_on("mariadb1011")
+def test_a_history_follows_what_leaves_its_rows_as_they_are(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """`verify` reads it by its newest definition; a change that it cannot follow asks."""
+    database = fresh_database(any_server)
+    any_server.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, total INT, note VARCHAR(20))",
+        "INSERT INTO orders VALUES (1, 10, 'a'), (2, 20, 'b')",
+        db=database,
+    )
+    name = f"{database}.orders"
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
+        sync.run_to_completion()
+        any_server.run(
+            "ALTER TABLE orders ADD city VARCHAR(20) AFTER id, DROP note",
+            "UPDATE orders SET city = 'Graz' WHERE id = 1",
+            db=database,
+        )
+        sync.run_to_completion()
+        history = sync.target(name)
+        assert history.schema.names == ["id", "city", "total", "note", *METADATA]
+        later = [r for r in history.sort_by("_cdc_seq").to_pylist() if r["_cdc_seq"]]
+        assert [(r["_cdc_op"], r["city"], r["total"], r["note"]) for r in later] == [
+            ("-U", None, 10, None),
+            ("+U", "Graz", 10, None),
+        ]
+        verified = sync.command("verify", "-o", "json")
+        assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
+        before = sync.target(name)
+        any_server.run("ALTER TABLE orders ADD paid INT NOT NULL DEFAULT 0", "DELETE FROM orders", db=database)
+        sync.start("caught-up")
+        assert sync.wait() == ExitCode.USER_MUST_ACT
+        (status,) = sync.status()["tableStatus"]
+        assert status["reason"] == "SchemaChangePending"
+        assert "published" in status["message"]
+        assert sync.target(name).equals(before)
+        sync.write_manifest(resnapshot=[{"table": name, "nonce": 1}])
+        sync.run_to_completion()
+        assert sync.target(name).schema.names == ["id", "city", "total", "paid", *METADATA]
+
+
+@usually_on("mariadb1011")
 def test_a_column_with_the_name_of_a_metadata_column_is_refused(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.run import ExitCode
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
@@ -79,6 +80,43 @@ def test_a_topic_shows_what_happened(
         consumer = CheckingConsumer(("id",)).take(debezium_events(records(kafka, topic)))
         assert consumer.faults == []
         assert not list((tmp_path / "sync" / "lake").rglob("*.parquet")), "the staged copy is removed"
+
+
+@usually_on("mariadb1011")
+def test_a_topic_follows_what_leaves_its_rows_as_they_are(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """A change that it cannot follow asks; a resnapshot sends the rows by the new definition."""
+    database = fresh_database(any_server)
+    any_server.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, total INT, note VARCHAR(20))",
+        "INSERT INTO orders VALUES (1, 10, 'a'), (2, 20, 'b')",
+        db=database,
+    )
+    name = new_name()
+    topic = f"{name}.{database}.orders"
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=kafka_spec(kafka)) as sync:
+        sync.run_to_completion()
+        any_server.run(
+            "ALTER TABLE orders ADD city VARCHAR(20) AFTER id, DROP note",
+            "UPDATE orders SET city = 'Graz' WHERE id = 1",
+            db=database,
+        )
+        sync.run_to_completion()
+        found = records(kafka, topic)
+        (_, update) = found[2]
+        assert update["before"] == {"id": 1, "city": None, "total": 10}
+        assert update["after"] == {"id": 1, "city": "Graz", "total": 10}
+        any_server.run("ALTER TABLE orders CHANGE total sum INT", "DELETE FROM orders WHERE id = 2", db=database)
+        sync.start("caught-up")
+        assert sync.wait() == ExitCode.USER_MUST_ACT
+        (status,) = sync.status()["tableStatus"]
+        assert status["reason"] == "SchemaChangePending"
+        assert records(kafka, topic) == found
+        sync.write_manifest(resnapshot=[{"table": f"{database}.orders", "nonce": 1}])
+        sync.run_to_completion()
+        again = records(kafka, topic)[len(found) :]
+        assert [(v["op"], v["after"]) for _, v in again] == [("r", {"id": 1, "city": "Graz", "sum": 10})]
 
 
 @usually_on("mariadb1011")

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from cdcsync_core.event_columns import EventColumns
-from cdcsync_spark.sinks.delta.history_rows import with_event_columns
+from cdcsync_spark.sinks.delta.history_rows import history_schema
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, actions_of
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.event_consumer import Event
 
 
@@ -44,7 +43,7 @@ def _new_rows(path: TablePath, files: list[LiveFile]) -> list[dict[str, Any]]:
     assert view is not None
     assert view.state is not None
     assert isinstance(path.events, EventColumns)
-    schema = with_event_columns(captured_schema(view.state.capture), path.events)
+    schema = history_schema(view.state.schema, path.events)
     found = tuple((f.path, f.vector) for f in files)
     rows: list[dict[str, Any]] = DeltaSnapshot(path.store, 0, view.state, found, schema).scan().read_all().to_pylist()
     return rows

@@ -27,6 +27,7 @@ from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.sinks.base import Append, Commit, Sink, Staged, StagedPart, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
@@ -97,6 +98,10 @@ class Stepwise:
     def _sink(self) -> Sink:
         return self.sink or DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise")
 
+    @property
+    def _events(self) -> bool:
+        return takes_events(self._sink().capabilities)
+
     def follow(self) -> dict[str, StreamTable]:
         """Applies the binlog up to now; stopped tables are in the result, the others are applied to
         the end."""
@@ -105,7 +110,7 @@ class Stepwise:
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
         self.verify_resumable(start)
-        applier = Applier(tables, 1, start, time.monotonic, self.repair())
+        applier = Applier(tables, 1, start, time.monotonic, self.repair(), events=self._events)
         reader = BinlogReader(self._settings(start, positions))
         reader.start()
         try:
@@ -177,6 +182,7 @@ class Stepwise:
             ahead=positions,
             heartbeat_seconds=1.0,
             max_batch_bytes=self.max_batch_bytes,
+            befores=self._events,
             folder=folder,
             policies={} if self.policy is None else dict.fromkeys(definitions, self.policy),
             unproved=unproved_tables(self._state(n) for n in self.targets),

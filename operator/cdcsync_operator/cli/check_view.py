@@ -25,7 +25,7 @@ Policy = Callable[[TableCheck], str]
 
 
 def policy_of(spec: Spec) -> Policy:
-    history = spec.sink.kind.event_columns() is not None
+    history = spec.sink.kind.keeps_events
     return lambda table: _if_not_followed(spec.schema_change_of(str(table.id)), table.rows, history=history)
 
 

@@ -41,13 +41,15 @@ class Policy:
     columns stops it; `emptied` is whether TRUNCATE is followed. `excluded` are the columns that the
     manifest leaves out, also those that are not there yet; `dropped` is whether a dropped column is
     kept in the target or dropped there, too; with `replacing`, texts are read as
-    `Capture.replacing` says."""
+    `Capture.replacing` says. With `append_only`, what the target has published stays as it is: a
+    statement that gives its rows other values, or takes them away, is not followed."""
 
     follow: bool = False
     emptied: bool = True
     dropped: DroppedColumns = DroppedColumns.KEEP
     excluded: frozenset[str] = frozenset()
     replacing: bool = False
+    append_only: bool = False
 
 
 #: today's default

@@ -105,7 +105,8 @@ class Emit:
 class Evolve:
     """The rows that are there get the new state's schema; `origins` says for each of its columns,
     in their order, where the values come from, in the names of the found state's schema. Rows come
-    and go by other changes only.
+    and go by other changes only. Of a target that has published events it is asked only where their
+    rows stay as they are.
 
     A sink for which this would take more than its limits raises `PermanentError(SchemaChanged)`
     before it has changed anything.

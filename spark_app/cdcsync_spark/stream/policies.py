@@ -5,15 +5,16 @@ from __future__ import annotations
 from cdcsync_core.evolve import DroppedColumns
 from cdcsync_core.spec import Spec
 from cdcsync_spark.binlog.schema_steps import Policy
-from cdcsync_spark.sinks.base import Capabilities, Empty, Evolve
+from cdcsync_spark.sinks.base import Capabilities, Emit, Evolve
 
 
 def policy_of(spec: Spec, name: str, sink: Capabilities) -> Policy:
     """Of the table `name`."""
     wanted = spec.schema_change_of(name)
     return Policy(
-        follow=wanted.behavior == "evolve" and {Evolve, Empty} <= sink.changes,
+        follow=wanted.behavior == "evolve" and Evolve in sink.changes,
         emptied=wanted.emptied == "follow",
         dropped=DroppedColumns(wanted.dropped_columns),
         excluded=frozenset(spec.tables.override(name).columns.exclude),
+        append_only=Emit in sink.changes,
     )

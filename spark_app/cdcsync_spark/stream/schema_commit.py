@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.evolve import NotCopied, evolve
+from cdcsync_core.evolve import NotCopied, evolve, rewrites
 from cdcsync_core.position import Position
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kept
 from cdcsync_core.state import LastChange, TableState
@@ -48,9 +48,15 @@ def step_commit(
 
 
 def _change(state: TableState, found: Followed | Emptied, policy: Policy) -> tuple[TargetSchema, Change]:
+    """A target that appends only takes all changes until its snapshot is published."""
+    published = policy.append_only and state.consistent
     if isinstance(found, Emptied):
+        if published:
+            raise NotCopied("rows that are published go without an event of their own")
         return state.schema, Empty()
     schema, origins = evolve(state.schema, found, policy.dropped)
+    if published and rewrites(state.schema, schema, origins):
+        raise NotCopied("it gives other values or names to rows that are published")
     same = schema == state.schema and origins == tuple(Kept(c.name) for c in schema.columns)
     return schema, AdvancePosition() if same else Evolve(origins)
 

@@ -9,6 +9,7 @@ type widening). The files are durable before the entry that names them; without 
 
 A column that another program added stays while files stay as they are. It has no place in rewritten
 ones, and where the source adds one of its name they are rewritten: its values are not the source's.
+A history table's files always stay, and so do its metadata columns.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def write_evolution(
 ) -> Batch:
     """Writes the files of `change` on top of `view`; raises SchemaChanged where they would be more
     than `most_bytes`, before it writes one. `now` in milliseconds."""
+    table_path.refuse_taken_names(after.capture)
     before = view.state
     assert before is not None
     theirs = _theirs(view, before)
@@ -94,7 +96,12 @@ def _rewritten(
     read = file_batches(table_path.lake.files(), f"{table_path.folder}/{file.path}", schema, columns)
     made = rewritten(read, after.schema, change.origins)
     written = write_one(
-        table_path.lake.below(table_path.root), table_path.staged, after.schema, made, f"version-{after.commit_number}"
+        table_path.lake.below(table_path.root),
+        table_path.staged,
+        after.schema,
+        made,
+        f"version-{after.commit_number}",
+        table_path.stamp,
     )
     rows = written.rows if written else 0
     if file.rows is not None and rows != file.rows:
@@ -134,7 +141,9 @@ def _too_large(state: TableState, size: int, most: int) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"a change of the definition that asks for {size // 2**20} MiB of files to be written again",
-        needed=f"at most {most // 2**20} MiB",
+        needed=f"at most {most // 2**20} MiB"
+        if most
+        else "rows that stay as they are: a history table's are published",
         remedy=resnapshot(state.identity.table),
         table=state.identity.table,
     )

@@ -13,13 +13,13 @@ from dataclasses import replace
 import pyarrow as pa
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.event_columns import EventColumns
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Step
 from cdcsync_spark.sinks.delta.batch import Batch, with_files, write_deletions
 from cdcsync_spark.sinks.delta.compaction import Compaction, next_compaction
 from cdcsync_spark.sinks.delta.features import unsupported_reason
-from cdcsync_spark.sinks.delta.history_rows import with_event_columns
+from cdcsync_spark.sinks.delta.history_rows import history_schema
 from cdcsync_spark.sinks.delta.maintenance import TableMaintenance, milliseconds
 from cdcsync_spark.sinks.delta.snapshot import live_rows
 from cdcsync_spark.sinks.delta.table_index import deleted_of
@@ -27,7 +27,6 @@ from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.staging import stage_groups
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 #: no file is rewritten because of deleted rows
 _NEVER = 2**62
@@ -44,8 +43,8 @@ class HistoryMaintenance(TableMaintenance):
         due = None if unsupported_reason(view) else next_compaction(view.files.values(), policy)
         if due is None or view.state is None:
             return None
-        table = view.state.capture
-        if view.fields.keys() != set(with_event_columns(captured_schema(table), columns).names):
+        table = view.state.schema
+        if view.fields.keys() != set(history_schema(table, columns).names):
             # it would forget the values of columns that another program added
             return None
         log, now = self._path.log(), milliseconds()
@@ -56,7 +55,7 @@ class HistoryMaintenance(TableMaintenance):
 
 def gathered(
     table_path: TablePath,
-    table: Capture,
+    table: TargetSchema,
     columns: EventColumns,
     view: TableView,
     deleted: Callable[[LiveFile], BitMap],
@@ -64,7 +63,7 @@ def gathered(
     now: int,
 ) -> Batch:
     """Writes the live rows of the files of `due` to new ones, in the order of the binlog."""
-    schema, files = with_event_columns(captured_schema(table), columns), table_path.lake.files()
+    schema, files = history_schema(table, columns), table_path.lake.files()
     parts: list[pa.RecordBatch] = []
     for path in due.paths:
         file = view.files[path]

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.event_columns import EventColumns
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: the property that marks a history table, with the names of its metadata columns
 HISTORY = "cdcsync.history"
@@ -38,6 +40,12 @@ def mark(columns: EventColumns) -> str:
 def with_event_columns(schema: pa.Schema, columns: EventColumns) -> pa.Schema:
     """The schema of a history table over the source's columns."""
     return pa.schema([*schema, *map(pa.field, columns.names, _TYPES)])
+
+
+def history_schema(schema: TargetSchema, columns: EventColumns) -> pa.Schema:
+    """The same over a target's columns, of which files from before or after a change of the
+    definition may lack some."""
+    return with_event_columns(arrow_schema(schema), columns)
 
 
 def snapshot_rows(rows: pa.Table, columns: EventColumns) -> pa.Table:

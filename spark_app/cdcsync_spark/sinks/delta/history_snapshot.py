@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.history_rows import present, with_event_columns
+from cdcsync_spark.sinks.delta.history_rows import history_schema, present
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: keys that wait until they are folded with the others
 _WAITING = 200_000
@@ -40,7 +40,7 @@ class HistorySnapshot:
         assert path.events is not None, "a history table's path"
         assert view.state is not None, "asked before"
         files = tuple((file.path, file.vector) for file in view.files.values())
-        schema = with_event_columns(captured_schema(view.state.capture), path.events)
+        schema = history_schema(view.state.schema, path.events)
         return cls(DeltaSnapshot(path.store, view.version, view.state, files, schema), path.events)
 
     @property
@@ -49,7 +49,7 @@ class HistorySnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        return captured_schema(self.state.capture)
+        return arrow_schema(self.state.schema)
 
     def scan(
         self, columns: Sequence[str] | None = None, key_filter: pc.Expression | None = None

@@ -28,7 +28,7 @@ import structlog
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.event_columns import EventColumns, taken_error
+from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import TableId
@@ -40,6 +40,7 @@ from cdcsync_spark.sinks.base import (
     Capabilities,
     Commit,
     Emit,
+    Evolve,
     Replace,
     Staged,
     TargetSnapshot,
@@ -83,7 +84,7 @@ class HistorySink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(frozenset({Append, Upsert, Emit, Replace, AdvancePosition}))
+        return Capabilities(frozenset({Append, Upsert, Emit, Replace, Evolve, AdvancePosition}))
 
     def target(self, table: TableId, *, generation: int = 0) -> HistoryTarget | DeltaTarget:
         main = HistoryTarget(TablePath(self.store, self.sync, table, events=self.columns), self.policy, self.limits)
@@ -137,9 +138,7 @@ class HistoryTarget:
         return DeltaTarget(replace(self.path, staged=f"{STAGED_PREFIX}{generation}"), self.policy, self.limits)
 
     def prepare(self, state: TableState) -> TableState:
-        taken = columns_of(self.path).taken(c.name for c in state.capture.captured)
-        if taken:
-            raise taken_error(taken, str(state.capture.id))
+        self.path.refuse_taken_names(state.capture)
         with self.path.translating_errors("making the table"):
             view = self.path.view()
             if view is None:
@@ -157,14 +156,14 @@ class HistoryTarget:
     def _create(self, state: TableState) -> None:
         """The second of two runs finds the table made."""
         now, columns = time.time_ns() // 1_000_000, columns_of(self.path)
-        schema = delta_history_schema(state.capture, columns)
+        schema = delta_history_schema(state.schema, columns)
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema,
             "partitionColumns": [],
             "createdTime": now,
-            "configuration": {**history_metadata(state.capture, columns), VECTORS_ENABLED: "true"},
+            "configuration": {**history_metadata(state.schema, columns), VECTORS_ENABLED: "true"},
         }
         actions = [*head(state, "CREATE TABLE", now), protocol_for(schema, vectors=True), {"metaData": metadata}]
         self.path.store.make_folder("_delta_log")

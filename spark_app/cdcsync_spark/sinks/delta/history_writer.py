@@ -22,14 +22,15 @@ from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import AdvancePosition, Commit, Emit, Replace
+from cdcsync_spark.sinks.base import AdvancePosition, Commit, Emit, Evolve, Replace
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.batch import Batch
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.evolution import write_evolution
 from cdcsync_spark.sinks.delta.features import unsupported_reason, upgrade
 from cdcsync_spark.sinks.delta.history_maintenance import HistoryMaintenance
-from cdcsync_spark.sinks.delta.history_rows import HISTORY, event_rows, mark, with_event_columns
+from cdcsync_spark.sinks.delta.history_rows import HISTORY, event_rows, history_schema, mark
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.maintenance import milliseconds
 from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
@@ -37,7 +38,6 @@ from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, new_file
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.staging import SIZES, stage_groups
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ class HistoryWriter(DeltaWriter):
     def _made(self, view: TableView, commit: Commit, now: int) -> Batch:
         change = commit.change
         if isinstance(change, Publication):
-            return Batch(self._published(view, commit.state.capture, change, now))
+            return Batch(self._published(view, commit.state.schema, change, now))
+        if isinstance(change, Evolve):
+            return self._schema_changed(view, commit.state, change, now)
         if isinstance(change, Emit):
             return self._emitted(commit.state.capture, change, now)
         assert isinstance(change, Replace | AdvancePosition), change
@@ -106,10 +108,16 @@ class HistoryWriter(DeltaWriter):
         none = pa.table({})
         return Batch(actions, FileChanges(tuple(AddedFile(f.path, f, none) for f in files)))
 
-    def _published(self, view: TableView, table: Capture, change: Publication, now: int) -> list[Action]:
+    def _schema_changed(self, view: TableView, after: TableState, change: Evolve, now: int) -> Batch:
+        """The schema alone."""
+        batch = write_evolution(self._path, view, after, change, now, 0)
+        gate("step-staged")
+        return batch
+
+    def _published(self, view: TableView, table: TargetSchema, change: Publication, now: int) -> list[Action]:
         schema = delta_history_schema(table, columns_of(self._path))
         return [
-            *upgrade(view, schema, delta_properties.adapted(view.properties, TargetSchema.of(table)), vectors=True),
+            *upgrade(view, schema, delta_properties.adapted(view.properties, table), vectors=True),
             *(file.removed(now, data_change=True) for file in view.files.values()),
             *({"add": _moved(file, change.folder, now)} for file in change.files),
         ]
@@ -120,13 +128,13 @@ def columns_of(path: TablePath) -> EventColumns:
     return path.events
 
 
-def delta_history_schema(table: Capture, columns: EventColumns) -> str:
-    return str(Schema.from_arrow(with_event_columns(captured_schema(table), columns)).to_json())
+def delta_history_schema(table: TargetSchema, columns: EventColumns) -> str:
+    return str(Schema.from_arrow(history_schema(table, columns)).to_json())
 
 
-def history_metadata(table: Capture, columns: EventColumns) -> dict[str, str]:
+def history_metadata(table: TargetSchema, columns: EventColumns) -> dict[str, str]:
     """The properties with which a history table is made, beside those of every table."""
-    return {**delta_properties.new_table(TargetSchema.of(table)), HISTORY: mark(columns)}
+    return {**delta_properties.new_table(table), HISTORY: mark(columns)}
 
 
 def _groups(rows: pa.Table) -> Iterator[pa.Table]:

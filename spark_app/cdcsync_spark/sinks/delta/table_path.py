@@ -11,8 +11,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.event_columns import EventColumns
+from cdcsync_core.event_columns import EventColumns, taken_error
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.history_rows import snapshot_rows
@@ -101,6 +102,12 @@ class TablePath:
 
     def foreign_table_error(self) -> CdcError:
         return refusals.foreign_table_error(str(self.table), self.store.uri, self.sync)
+
+    def refuse_taken_names(self, table: Capture) -> None:
+        """A history would hide a captured column of a metadata column's name."""
+        taken = self.events.taken(c.name for c in table.captured) if self.events else ""
+        if taken:
+            raise taken_error(taken, str(table.id))
 
     def refuse_other_files(self) -> None:
         """A folder that holds something else is not taken over."""

@@ -24,7 +24,9 @@ def event_records(form: str, prefix: str, state: TableState, events: Events) -> 
 
 
 def snapshot_records(form: str, prefix: str, state: TableState, rows: pa.Table) -> Iterator[Records]:
-    """Each row is the table's as of the snapshot's position."""
+    """Each row is the table's as of the snapshot's position; columns that it had before are left
+    out."""
+    rows = rows.select([c.name for c in state.capture.captured])
     origin = _origin(prefix, state, snapshot=True)
     added = {KIND: ChangeKind.INSERT, TRANSACTION: 0}
     schema = changes_schema(rows.schema)

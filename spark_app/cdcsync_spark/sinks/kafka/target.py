@@ -32,6 +32,7 @@ from cdcsync_spark.sinks.base import (
     Build,
     Capabilities,
     Emit,
+    Evolve,
     Outcome,
     Replace,
     Staged,
@@ -50,7 +51,7 @@ from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
 from cdcsync_spark.sinks.kafka.writer import PART_ROWS, KafkaWriter, commit_together
 from cdcsync_spark.sinks.lake.store import Store
 
-CAPABILITIES = Capabilities(frozenset({Append, Upsert, Emit, Replace, AdvancePosition}))
+CAPABILITIES = Capabilities(frozenset({Append, Upsert, Emit, Replace, Evolve, AdvancePosition}))
 
 
 @dataclass

@@ -123,10 +123,16 @@ def stage_groups(
 
 
 def write_one(
-    store: Store, folder: str, schema: TargetSchema, batches: Iterable[pa.RecordBatch], name: str
+    store: Store,
+    folder: str,
+    schema: TargetSchema,
+    batches: Iterable[pa.RecordBatch],
+    name: str,
+    stamp: Stamp | None = None,
 ) -> DataFile | None:
-    """All rows of `batches` in one file, however large; None where there are none."""
-    groups = row_groups(schema, batches)
+    """All rows of `batches` in one file, however large, with the columns that `stamp` adds; None
+    where there are none."""
+    groups = map(stamp, row_groups(schema, batches)) if stamp else row_groups(schema, batches)
     path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
     group = next(groups, None)
     if group is None:
