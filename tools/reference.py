@@ -166,7 +166,9 @@ def conditions() -> str:
 def metrics() -> str:
     """From the pages that an operator and a driver would serve, of a sync of which everything is
     known."""
-    known = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "lagSeconds": 0.0}
+    at = "2026-01-01T00:00:00Z"
+    times = {"nextTime": at, "lastStart": at, "caughtUpAt": at}
+    known = {"position": {"timestamp": at}, "lagSeconds": 0.0, "schedule": times}
     served = operator_metrics.Metrics().text(
         {("namespace", "name"): Status.model_validate(known)}, calls=0, leading=True
     )

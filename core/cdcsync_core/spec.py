@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.cron_schedule import check_cron, check_zone, longest_gap, next_after
 from cdcsync_core.pod_size import Driver, Executors, StreamDriver
 from cdcsync_core.sink_spec import Sink
 from cdcsync_core.spark_conf import SparkConf
@@ -210,9 +211,35 @@ class Start(Part):
     from_: Literal["Snapshot"] = Field(default="Snapshot", alias="from")
 
 
+class Schedule(Part):
+    """When a stream that does not run all the time catches up; see `cron_schedule`."""
+
+    cron: Annotated[
+        str,
+        Field(strict=True, max_length=128, pattern=r"^[0-9A-Za-z*,/#-]+( +[0-9A-Za-z*,/#-]+){4}$"),
+        AfterValidator(check_cron),
+    ]
+    time_zone: Annotated[
+        str,
+        Field(strict=True, max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$"),
+        AfterValidator(check_zone),
+    ] = "UTC"
+
+    def next_after(self, seconds: float) -> float:
+        """The first time after that one; both are unix seconds."""
+        return next_after(self.cron, self.time_zone, seconds)
+
+    def longest_gap(self, now: float) -> float:
+        """The most seconds between two times that come."""
+        return longest_gap(self.cron, self.time_zone, int(now) // 86400)
+
+
 class Stream(Part):
+    """`schedule` None: it runs all the time."""
+
     interval: Annotated[Seconds, Field(ge=0.1, le=3600)] = 1.0
     max_batch_bytes: Annotated[Size, Field(ge=4096, le=2**34)] = 64 * 2**20
+    schedule: Schedule | None = None
     driver: StreamDriver = StreamDriver()
 
 
@@ -278,6 +305,12 @@ class Spec(Part):
     restart_nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
     resnapshot: Annotated[tuple[Resnapshot, ...], Field(max_length=10_000), AfterValidator(_once_each)] = ()
 
+    @model_validator(mode="after")
+    def _only_has_no_schedule(self) -> Spec:
+        if self.snapshot.only and self.stream.schedule is not None:
+            raise ValueError("stream.schedule or snapshot.only, because such a sync ends with its snapshot")
+        return self
+
     def nonce(self, table: str) -> int:
         """The resnapshot nonce asked for `database.table`: the largest of the entries that name or
         match it; 0 where none does."""
@@ -338,6 +371,11 @@ class CdcSync(Part):
     def full_name(self) -> str:
         """`namespace/name`, the sync's identity in its targets."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def without_schedule(self) -> CdcSync:
+        """As if the stream ran all the time."""
+        stream = self.spec.stream.model_copy(update={"schedule": None})
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"stream": stream})})
 
     def to_dict(self) -> dict[str, Any]:
         """The resource with all defaults filled in, as JSON values; `CdcSync.model_validate` reads

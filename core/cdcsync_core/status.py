@@ -23,7 +23,7 @@ from cdcsync_core.chunk import WHOLE
 from cdcsync_core.quoting import visible
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status_part import StatusPart, StatusPosition, StatusWatermark
-from cdcsync_core.timestamps import utc
+from cdcsync_core.timestamps import unix_time, utc
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
 MAX_MESSAGE = 4096
@@ -39,6 +39,7 @@ class Phase(StrEnum):
     PLANNING = "Planning"
     SNAPSHOTTING = "Snapshotting"
     STREAMING = "Streaming"
+    WAITING = "Waiting"
     PAUSED = "Paused"
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -124,6 +125,20 @@ class Restarts(StatusPart):
     consecutive: int = 0
     reason: str = ""
     next_attempt_at: str | None = None
+
+
+class ScheduleStatus(StatusPart):
+    """Of a stream with a schedule that has caught up once. `next_time` is the first time that is
+    not caught up, so one that is past is due; `last_start` is when the run began that caught up
+    last: what was committed before it is applied; `caught_up_at` when it ended."""
+
+    next_time: str
+    last_start: str
+    caught_up_at: str
+
+    def overdue(self, now: float) -> float:
+        """Seconds since the time that is due; 0 where none is."""
+        return max(0.0, now - (unix_time(self.next_time) or now))
 
 
 class TableCounts(StatusPart):
@@ -259,6 +274,7 @@ class Status(StatusPart):
     snapshot: SnapshotProgress = Field(default_factory=SnapshotProgress)
     position: StatusPosition | None = None
     lag_seconds: float | None = None
+    schedule: ScheduleStatus | None = None
     table_status: tuple[TableStatus, ...] = ()
 
     def with_(self, **changes: Any) -> Status:
@@ -328,7 +344,11 @@ def effective_lag(status: Status, reported_at: float | None, interval: float, no
     (drivers report every few seconds whatever their interval), and while a driver has applied
     nothing yet, the position's own age counts, or where it has no time the report's: neither a dead
     driver nor a new one appears fresh.
+
+    With a schedule it is the time since the one that is due, and 0 between times.
     """
+    if status.schedule is not None:
+        return round(status.schedule.overdue(now), 1)
     if status.position is None:
         return status.lag_seconds
     fresh = reported_at is not None and now - reported_at <= max(3 * interval, _FRESH)
@@ -381,5 +401,6 @@ def _significant_fields(status: Status) -> tuple[Any, ...]:
         tuple((c.type, c.status, c.reason) for c in status.conditions),
         tuple((ref.id, ref.epoch) for k in RunKind if (ref := status.runs.get(k))),
         status.restarts,
+        status.schedule,
         tuple((t.name, t.phase, t.generation, t.reason, t.resnapshot) for t in status.table_status),
     )

@@ -27,6 +27,9 @@ SHOP: Object = {
 }
 
 
+NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
+
+
 def kafka(**more: Any) -> Object:
     """A sink of topics."""
     return {"kafka": {"bootstrapServers": "broker:9092", "staging": {"path": "s3://lake/staging"}, **more}}
@@ -44,6 +47,11 @@ BROKEN = [
     ("spec.source.heartbeatInterval", 0, "heartbeatInterval is between 1s and 10m"),
     ("spec.stream", {"interval": "50ms"}, "interval is between 100ms and 1h"),
     ("spec.stream", {"maxBatchBytes": "1Ki"}, "maxBatchBytes is between 4Ki and 16Gi"),
+    ("spec.stream", {"schedule": {"cron": "@daily"}}, "should match"),
+    ("spec.stream", {"schedule": {"cron": "0 2 * *"}}, "should match"),
+    ("spec.stream", {"schedule": {"cron": "0 0 2 * * *"}}, "should match"),
+    ("spec.stream", {"schedule": {"cron": "0 2 * * *", "timeZone": "../UTC"}}, "should match"),
+    ("spec", SHOP["spec"] | {"snapshot": {"only": True}, "stream": NIGHTLY}, "stream.schedule and snapshot.only contradict"),
     ("spec.driver", {"memory": "100Mi"}, "memory is between 512Mi and 16Ti"),
     ("spec.driver", {"cpu": "5m"}, "cpu is between 10m and 256"),
     ("spec.driver", {"cpu": "1.2345"}, "should match"),

@@ -4,7 +4,7 @@ everything is known."""
 from __future__ import annotations
 
 from cdcsync_core.run import Flow
-from cdcsync_core.status import Status
+from cdcsync_core.status import ScheduleStatus, Status
 from cdcsync_core.status_part import StatusPosition
 from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_spark.run.metrics import DriverMetrics
@@ -29,4 +29,7 @@ def served() -> str:
 
 
 def _known() -> Status:
-    return Status(lag_seconds=1.0, position=StatusPosition(timestamp="2026-01-01T00:00:00.250Z"))
+    times = ScheduleStatus(
+        next_time="2026-01-01T02:00:00Z", last_start="2026-01-01T00:00:00Z", caught_up_at="2026-01-01T00:00:09Z"
+    )
+    return Status(lag_seconds=1.0, position=StatusPosition(timestamp="2026-01-01T00:00:00.250Z"), schedule=times)

@@ -28,7 +28,8 @@ _SHOWN_FAILURES = 50
     default=Until.FOREVER.value,
     show_default=True,
     help="When to stop: the snapshot is complete; every table is consistent and has reached the source's position of the"
-    " moment when the snapshot ended or the run began, whichever is later; never.",
+    " moment when the snapshot ended or the run began, whichever is later; never. The first two do not wait for"
+    " spec.stream.schedule.",
 )
 # the oracle of the tests: the rows are the same, and slow
 @click.option("--decoder", type=click.Choice([d.value for d in Decoder]), default=Decoder.VECTORIZED.value, hidden=True)
@@ -37,7 +38,7 @@ def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str, dec
     """Run a sync here. Ctrl-C drains it; a second Ctrl-C ends it at once."""
     from cdcsync_operator.reconcile.source_calls import CALLS
 
-    manifest_files = ManifestFiles(files)
+    manifest_files = ManifestFiles(files, continuous=until != Until.FOREVER)
     manifest = manifest_files.load()
     driver = (*DRIVER, "--decoder", decoder)
     with open_local(manifest_files, manifest, state_dir, CALLS, output.error, driver) as controller:

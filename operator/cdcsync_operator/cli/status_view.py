@@ -24,6 +24,7 @@ _MAX_BARS = 15
 _WINDOW = 20.0
 _COLOURS = {
     Phase.STREAMING: "green",
+    Phase.WAITING: "green",
     Phase.COMPLETED: "green",
     Phase.FAILED: "red",
     Phase.PAUSED: "yellow",
@@ -58,10 +59,11 @@ def summary(status: Status) -> str:
         parts.append(f"{snapshot.rows:,} rows")
         if snapshot.rows_per_second:
             parts.append(f"{snapshot.rows_per_second:,.0f} rows/s")
-    if status.phase in (Phase.STREAMING, Phase.COMPLETED):
+    if status.phase in (Phase.STREAMING, Phase.WAITING, Phase.COMPLETED):
         parts.append(f"{counts.streaming}/{counts.total} tables consistent")
         parts.append(position_text(status))
         parts.append(lag_text(status))
+        parts.append(schedule_text(status))
     if counts.failed:
         parts.append(f"{counts.failed} failed")
     if counts.unassigned:
@@ -77,6 +79,10 @@ def position_text(status: Status) -> str:
 
 def lag_text(status: Status) -> str:
     return "" if status.lag_seconds is None else f"lag {show_seconds(status.lag_seconds)}"
+
+
+def schedule_text(status: Status) -> str:
+    return f"next time {status.schedule.next_time}" if status.schedule else ""
 
 
 def draw(name: str, status: Status, now: float, rates: Rates) -> RenderableType:

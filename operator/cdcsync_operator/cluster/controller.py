@@ -19,6 +19,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status, with_condition
+from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.cluster.events import EventPoster
@@ -135,7 +136,7 @@ class KubeController:
         gate("observed")
         self.status = decision.status
         self._events.post_changes(resource, before, decision)
-        return _pause(decision, refused=bool(self.store.refusal()))
+        return _pause(decision, self.clock(), refused=bool(self.store.refusal()))
 
     def _current(self, resource: CdcSync, stored: Status) -> Reconciler:
         if self._reconciler is None:
@@ -207,7 +208,7 @@ def _was_refused(status: Status) -> bool:
     )
 
 
-def _pause(decision: Decision, *, refused: bool) -> float:
+def _pause(decision: Decision, now: float, *, refused: bool) -> float:
     status = decision.status
     if any(status.runs.get(kind) for kind in RunKind):
         steady = status.condition("Reconciling").status == "False"
@@ -216,4 +217,7 @@ def _pause(decision: Decision, *, refused: bool) -> float:
         return decision.requeue_after
     if refused or status.phase in (Phase.PAUSED, Phase.COMPLETED):
         return _AT_REST
+    if status.phase is Phase.WAITING and status.schedule is not None:
+        until = (unix_time(status.schedule.next_time) or now) - now
+        return max(0.1, min(_AT_REST, until))
     return decision.requeue_after

@@ -363,7 +363,7 @@ def _exit_of(error: CdcError) -> Exit:
 
 
 def _action(run: ObservedRun) -> StartRun:
-    return StartRun(run.kind, run.id, 0, run.tables, run.fingerprint)
+    return StartRun(run.kind, run.id, 0, run.tables, run.fingerprint, run.stop_at)
 
 
 def _draining(run: ObservedRun) -> ObservedRun:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cdcsync_core.status import Phase, Status
+from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.pages import exposition, family
 
 
@@ -27,6 +28,10 @@ OF_SYNC = (
     Metric(
         "cdcsync_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
         lambda s: s.position.seconds if s.position else None,
+    ),
+    Metric(
+        "cdcsync_schedule_next_timestamp_seconds", "gauge", "the first time of the schedule that is not caught up",
+        lambda s: unix_time(s.schedule.next_time) if s.schedule else None,
     ),
     Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
     Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),

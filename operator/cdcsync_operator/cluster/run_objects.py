@@ -86,6 +86,7 @@ def reports(resource: CdcSync, action: StartRun, unknown: list[TableReport]) -> 
         "kind": action.kind.value,
         "tables": [list(t) for t in action.tables],
         "fingerprint": action.fingerprint,
+        **({"stopAt": action.stop_at} if action.stop_at else {}),
         **({"unknown": unknown} if unknown else {}),
     }
     shards: list[Object] = [

@@ -116,6 +116,7 @@ class FoundRun:
             ("", "") if ended or draining else waiting(self.pod, self.pending, now),
             Flow.from_dict(self.head["flow"]) if self.head.get("flow") else None,
             appeared=self.head.get("appeared", 0),
+            stop_at=self.about.get("stopAt", ""),
         )
 
     def _exit(self, now: float) -> Exit | None:
@@ -132,7 +133,9 @@ class FoundRun:
         if ended.code != ExitCode.DONE:
             return ended
         message = "the driver's pod was deleted or evicted; it drained"
-        if self.kind is RunKind.CATCH_UP:  # well ended, it would count as one that has caught up
+        if (
+            self.about.get("stopAt") or self.kind is RunKind.CATCH_UP
+        ):  # well ended, it would count as one that has caught up
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, message)
         return replace(ended, message=message)
 

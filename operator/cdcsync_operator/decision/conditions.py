@@ -14,7 +14,8 @@ from cdcsync_core.errors import Reason, message_parts
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, with_condition
 from cdcsync_core.timestamps import utc
-from cdcsync_operator.decision.data_flow import flow_problem
+from cdcsync_operator.decision.data_flow import STARTING, flow_problem
+from cdcsync_operator.decision.due_times import missed
 from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.phase import settle_phases
 from cdcsync_operator.decision.rollout import rolling_out
@@ -25,6 +26,10 @@ _SHOWN_FAILURES = 5
 TABLES_FAILED = "TablesFailed"
 #: a change of the spec has not reached all runs yet
 ROLLING_OUT = "RollingOut"
+#: a time of the schedule is not caught up, and the next one has come
+SCHEDULE_MISSED = "ScheduleMissed"
+#: a time of the schedule has come and is being caught up
+CATCHING_UP = "CatchingUp"
 #: tables are resnapshotted without the user's request
 RESNAPSHOTTING = "Resnapshotting"
 
@@ -106,6 +111,8 @@ def _health_of_work(s: Situation) -> Health:
     if restarts.reason and not s.stream and not _waiting(s)[0]:
         kept = ready.message if ready.reason == restarts.reason else f"failure {restarts.consecutive} in a row"
         return _reconciling(restarts.reason, kept)
+    if s.status.schedule is not None and s.status.phase in (Phase.STREAMING, Phase.WAITING):
+        return _health_of_schedule(s)
     if s.stream is None or s.status.phase is not Phase.STREAMING:
         reason, words = _waiting(s)
         message = "; ".join(filter(None, (_work(s), words)))
@@ -114,6 +121,29 @@ def _health_of_work(s: Situation) -> Health:
     if found:
         return _reconciling(found[0], f"{found[1]}; {_work(s)}")
     return Health(True, False, all_consistent(s.status), "Streaming", _work(s))
+
+
+def _health_of_schedule(s: Situation) -> Health:
+    """Of a stream that has caught up once: ready while no time is missed and what runs is in
+    order."""
+    reason, words = _waiting(s)
+    if reason:
+        return _reconciling(reason, f"{_work(s)}; {words}")
+    late = missed(s)
+    if late:
+        return _reconciling(SCHEDULE_MISSED, f"{late}; {_work(s)}")
+    if s.status.phase is Phase.WAITING:
+        return Health(True, False, all_consistent(s.status), Phase.WAITING.value, f"{_work(s)}; {_times(s)}")
+    found = flow_problem(s.spec, s.stream, s.now) if s.stream else None
+    if found and found[0] != STARTING:
+        return _reconciling(found[0], f"{found[1]}; {_work(s)}")
+    return Health(True, False, False, CATCHING_UP, f"{_work(s)}; {_times(s)}")
+
+
+def _times(s: Situation) -> str:
+    known = s.status.schedule
+    assert known is not None
+    return f"last caught up at {known.caught_up_at}, next time {known.next_time}"
 
 
 def _waiting(s: Situation) -> tuple[str, str]:

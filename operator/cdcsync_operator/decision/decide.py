@@ -22,6 +22,7 @@ from cdcsync_core.status import RunRef, TableStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.conditions import summarise
+from cdcsync_operator.decision.due_times import with_next_time
 from cdcsync_operator.decision.fingerprint import fingerprint
 from cdcsync_operator.decision.observed import (
     Action,
@@ -44,7 +45,7 @@ _REQUEUE_SECONDS = 10.0
 
 def decide(resource: CdcSync, observed: Observed, now: float) -> Decision:
     """The new status and the actions that follow from it."""
-    before = Situation(resource, observed, now, observed.status)
+    before = with_next_time(Situation(resource, observed, now, observed.status))
     ended = decide_resnapshots(record_ended_runs(drop_superseded_failures(before)))
     recorded = refuse_large(apply_preflight(ended))
     allowed = permit(recorded)

@@ -20,6 +20,8 @@ from cdcsync_core.run import RunKind
 from cdcsync_core.spec import Override, Spec
 from cdcsync_operator.decision.runs import RUNS
 
+#: whether a stream ends when it has caught up depends on whether there is one, not on its times
+_SCHEDULE = "stream.schedule"
 #: what the controller alone acts upon
 _OF_NO_RUN = (
     "state",
@@ -29,6 +31,7 @@ _OF_NO_RUN = (
     "tables.exclude",
     "tables.newTables",
     "snapshot.only",
+    _SCHEDULE,
     "onPositionLost",
     "schemaChange.resnapshot",
     "schemaChange.resnapshotMaxRows",
@@ -43,9 +46,10 @@ def fingerprint(spec: Spec, kind: RunKind) -> str:
     read = [_override(dumped, left_out) for dumped in fields.pop(_OVERRIDES, [])]
     overrides = [own for own in read if own != _override_of(own["table"])]
     counted = fields | ({_OVERRIDES: overrides} if overrides else {})
-    return " ".join(
-        f"{path}={_digest(value)}" for path, value in sorted(counted.items()) if not _is_below(path, left_out)
-    )
+    read_fields = {path: value for path, value in counted.items() if not _is_below(path, left_out)}
+    if kind is RunKind.STREAM and spec.stream.schedule is not None:
+        read_fields[_SCHEDULE] = True
+    return " ".join(f"{path}={_digest(value)}" for path, value in sorted(read_fields.items()))
 
 
 _OVERRIDES = "tables.overrides"

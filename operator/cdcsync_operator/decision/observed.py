@@ -41,7 +41,7 @@ class ObservedRun:
     not reported anything yet; `exit` is set once it ended. `waiting` are reason and words where
     pods of it wait for a node. `flow` is how data flows through a stream, as of its last report
     (None: an older driver, which does not report it). `appeared` counts the matching tables that it
-    has met in the binlog and does not have.
+    has met in the binlog and does not have. `stop_at` is that of its configuration.
     """
 
     kind: RunKind
@@ -56,6 +56,7 @@ class ObservedRun:
     waiting: tuple[str, str] = ("", "")
     flow: Flow | None = None
     appeared: int = 0
+    stop_at: str = ""
 
     @property
     def live(self) -> bool:

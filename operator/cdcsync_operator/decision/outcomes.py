@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.status import Restarts
+from cdcsync_core.status import Restarts, RunRef
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision import restart
+from cdcsync_operator.decision.due_times import catches_up, with_caught_up
 from cdcsync_operator.decision.observed import Exit, ObservedRun
 from cdcsync_operator.decision.runs import is_complete, is_superseded, unfinished
 from cdcsync_operator.decision.situation import Situation
@@ -46,11 +47,23 @@ def _record_ended_run(s: Situation, kind: RunKind) -> Situation:
     lasted = s.now - (unix_time(ref.started_at) or s.now)
     cleared = s.with_status(runs=s.status.runs.put(kind, None))
     if run is not None and run.exit is not None:
-        return _record_exit(cleared, run, run.exit, lasted)
+        after = _record_exit(cleared, run, run.exit, lasted)
+        return _record_catch_up(after, ref) if _has_caught_up(s, run) else after
     if ref.report:
         message = "no trace of a driver that was there"
         return cleared.failing_transiently(Reason.DRIVER_LOST.value, message, lasted)
     return cleared.with_(drained=s.drained | {kind})
+
+
+def _has_caught_up(s: Situation, run: ObservedRun) -> bool:
+    done = run.exit is not None and run.exit.code == ExitCode.DONE and not run.stop_asked
+    return done and catches_up(run) and is_complete(s, run)
+
+
+def _record_catch_up(s: Situation, ref: RunRef) -> Situation:
+    """Failures before it count no more, save those of tables that are still to be read."""
+    after = with_caught_up(s, ref)
+    return after if s.needs.unread else after.with_status(restarts=Restarts())
 
 
 def _awaits_handover(s: Situation, run: ObservedRun | None) -> bool:

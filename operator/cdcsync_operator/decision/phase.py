@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, TableStatus
+from cdcsync_operator.decision.due_times import is_resting
 from cdcsync_operator.decision.schedule import is_done
 from cdcsync_operator.decision.situation import Situation
 
@@ -69,7 +70,7 @@ def _phase_of_work(s: Situation, tables: tuple[TableStatus, ...]) -> Phase:
     if not tables or s.status.observed_generation < 0:
         return Phase.PENDING
     if s.may_stream:
-        return Phase.STREAMING
+        return Phase.WAITING if is_resting(s) else Phase.STREAMING
     snapshot = s.named(RunKind.SNAPSHOT)
     begun = any(t.phase is TablePhase.SNAPSHOTTING for t in tables)
     return Phase.SNAPSHOTTING if begun or (snapshot and snapshot.reported_at is not None) else Phase.PLANNING

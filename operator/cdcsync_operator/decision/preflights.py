@@ -13,6 +13,7 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, only_tables
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
+from cdcsync_operator.decision.due_times import is_resting
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
 from cdcsync_operator.decision.resnapshots import prompt_of
@@ -34,7 +35,7 @@ def apply_preflight(s: Situation) -> Situation:
     if s.observed.refusal or s.preflight is None:
         return s
     if s.preflight.failures:
-        return s if s.live else _apply_failures(s, s.preflight)
+        return s if _goes_on(s) else _apply_failures(s, s.preflight)
     if any(omits_a_table(s, run) for run in s.live):
         return s
     recovered = s.status.phase is Phase.FAILED and s.was_unready and not s.is_exhausted
@@ -45,6 +46,11 @@ def apply_preflight(s: Situation) -> Situation:
     status = after.status.with_(source=s.preflight.source, observed_generation=s.generation)
     appeared = _may_capture_new_tables(after)
     return s.with_(status=resolve(s.spec, status, s.preflight.tables, asked=everything, appeared=appeared))
+
+
+def _goes_on(s: Situation) -> bool:
+    """Runs that live, and a stream between two times, which needs nothing of the source now."""
+    return bool(s.live) or (is_resting(s) and not s.changed)
 
 
 def _may_capture_new_tables(s: Situation) -> bool:
@@ -133,7 +139,7 @@ def _interval(s: Situation, preflight: PreflightResult) -> float:
     failed."""
     if not preflight.failures:
         return PREFLIGHT_RETRY if _was_lost_to_the_sink(s) else PREFLIGHT_EVERY
-    waits = all(e.reason.retried for e in preflight.failures) and not s.live
+    waits = all(e.reason.retried for e in preflight.failures) and not _goes_on(s)
     return 0.0 if waits and s.status.phase is not Phase.FAILED else PREFLIGHT_RETRY
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.run import LOG_END, RunKind, TablePhase
 from cdcsync_core.status import TableStatus
+from cdcsync_operator.decision.due_times import catches_up, is_due
 from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState
 from cdcsync_operator.decision.resnapshots import waiting_for_definition
@@ -106,15 +107,16 @@ def has_read(run: ObservedRun, table: TableStatus) -> bool:
 
 
 def _stream(s: Situation) -> tuple[Generations, str]:
-    """Not while a catch-up lives, which it would overtake."""
+    """Not while a catch-up lives, which it would overtake; with a schedule only when it is due."""
     catch_up = s.named(RunKind.CATCH_UP)
     alone = catch_up is None or not catch_up.live
-    return (s.needs.streamable if alone and s.may_stream else ()), ""
+    stop_at = "" if s.spec.stream.schedule is None else LOG_END
+    return (s.needs.streamable if alone and s.may_stream and is_due(s) else ()), stop_at
 
 
-def _stopped_or_taken_over(run: ObservedRun, table: TableStatus) -> bool:
-    """A stream ends by itself only when this holds for all its tables."""
-    return not table.positioned or table.generation > dict(run.tables)[table.name]
+def _streamed(run: ObservedRun, table: TableStatus) -> bool:
+    """A stream ends by itself when it has caught up, or this holds for all its tables."""
+    return catches_up(run) or not table.positioned or table.generation > dict(run.tables)[table.name]
 
 
 def _is_joined(s: Situation, stream: ObservedRun) -> str:
@@ -157,7 +159,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         after=TablePhase.STREAMING,
         unread_fields=("snapshot", "executors"),
         wanted=_stream,
-        finished=_stopped_or_taken_over,
+        finished=_streamed,
         gives_way=_is_joined,
     ),
     RunKind.CATCH_UP: RunRule(

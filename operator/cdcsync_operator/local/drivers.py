@@ -92,6 +92,7 @@ class _Run:
             outcome,
             flow=inbox.flow,
             appeared=inbox.appeared,
+            stop_at=a.stop_at,
         )
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ManifestFiles:
-    """The `-f` files of a command; `-` is standard input, read once."""
+    """The `-f` files of a command; `-` is standard input, read once. `continuous`: the stream runs
+    all the time, whatever its schedule."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], *, continuous: bool = False) -> None:
+        self._continuous = continuous
         self._paths = [Path(p) for p in paths if p != "-"]
         self._fixed = [sys.stdin.read()] if "-" in paths else []
         self._stamp: tuple[Any, ...] = ()
@@ -44,7 +47,8 @@ class ManifestFiles:
     def load(self) -> Manifest:
         """Raises SpecInvalid for what cannot be read."""
         self._stamp = self._stamps()
-        return load_manifest([*self._fixed, *(_read(p) for p in self._paths)])
+        manifest = load_manifest([*self._fixed, *(_read(p) for p in self._paths)])
+        return replace(manifest, resource=manifest.resource.without_schedule()) if self._continuous else manifest
 
     def changed(self) -> bool:
         """Whether a file differs from what `load` read last."""

@@ -2,8 +2,8 @@
 
 It starts at the meet of the targets' positions (R5), with a fresh checkpoint in scratch space: what
 a target already has is skipped. It ends when it is asked to drain (then the positions of idle
-tables are committed), when no table flows any more, when a catch-up run has reached its goal, or
-with the error of the reader.
+tables are committed), when no table flows any more, when it has reached its goal, or with the error
+of the reader.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pymysql.connections import Connection
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position, meet_all
-from cdcsync_core.run import RunKind, TableAssignment, TablePhase
+from cdcsync_core.run import LOG_END, RunKind, TableAssignment, TablePhase
 from cdcsync_core.spec import CdcSync, replica_ids
 from cdcsync_core.state import Identity
+from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import log_retention_seconds
@@ -53,12 +54,15 @@ def run_stream(context: RunContext) -> None:
     with connect(context.source) as connection:
         tables = [t for t in (_open(context, connection, a) for a in context.config.tables) if t]
         retention = log_retention_seconds(connection)
+        goal = _goal(context, connection)
     if tables:
-        follow(context, tables, retention)
+        follow(context, tables, retention, goal)
 
 
-def follow(context: RunContext, tables: list[StreamTable], retention: float | None) -> None:
-    """`tables` are open; `retention` is the binlog's, in seconds."""
+def follow(
+    context: RunContext, tables: list[StreamTable], retention: float | None, goal: LogOffset | None = None
+) -> None:
+    """`tables` are open; `retention` is the binlog's, in seconds; `goal` as in `StreamRun`."""
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     idle_commit_seconds = min(_IDLE_COMMIT_SECONDS, retention / 4) if retention else _IDLE_COMMIT_SECONDS
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
@@ -78,10 +82,19 @@ def follow(context: RunContext, tables: list[StreamTable], retention: float | No
                 events=takes_events(context.sink.capabilities),
                 ask=partial(ask_catalog, context.source, context.facts.lineage),
                 commit_all=context.sink.commit_all,
+                goal=goal,
             )
             run.run()
     finally:
         _end_warming(tables)
+
+
+def _goal(context: RunContext, connection: Connection) -> LogOffset | None:
+    """Where the run ends by itself."""
+    stop_at = context.config.stop_at
+    if stop_at == LOG_END:
+        return watermark.current(connection, context.facts).at
+    return LogOffset.parse(stop_at) if stop_at else None
 
 
 def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSettings:
@@ -154,7 +167,7 @@ class StreamRun:
     """One run over `tables`, which have a position. `begin` starts its query; `idle_commit_seconds`
     is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`;
     `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions from the source
-    (None: they are not confirmed)."""
+    (None: they are not confirmed); at `goal` it ends by itself (None: it does not)."""
 
     context: RunContext
     tables: list[StreamTable]
@@ -168,6 +181,7 @@ class StreamRun:
     events: bool = False
     ask: Ask | None = None
     commit_all: CommitAll | None = None
+    goal: LogOffset | None = None
 
     def __post_init__(self) -> None:
         self._behind = False
@@ -244,7 +258,7 @@ class StreamRun:
             return True
         if not any(t.flowing for t in self.tables):
             return True
-        return self.context.config.kind is RunKind.CATCH_UP and self._reached_goal()
+        return self.goal is not None and self._reached(self.goal)
 
     def _raise_failure(self) -> None:
         if self.query.error is not None:
@@ -253,8 +267,7 @@ class StreamRun:
         if failure is not None:
             raise failure
 
-    def _reached_goal(self) -> bool:
-        goal = LogOffset.parse(self.context.config.stop_at)
+    def _reached(self, goal: LogOffset) -> bool:
         flowing = [t for t in self.tables if t.flowing]
         return all(self.applier.consistent(t) and self.applier.position(t).has_reached(goal) for t in flowing)
 

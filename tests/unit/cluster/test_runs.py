@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from cdcsync_core.run import ExitCode, RunKind
+from cdcsync_core.run import LOG_END, ExitCode, RunKind
 from cdcsync_operator.cluster.runs import FoundRun
 from cdcsync_operator.decision.observed import Exit
 
 
-def vanished(kind: RunKind, code: ExitCode) -> Exit | None:
+def vanished(kind: RunKind, code: ExitCode, stop_at: str = "") -> Exit | None:
     """The driver drained and reported it; then its pod was gone."""
     data = {
-        "run": json.dumps({"kind": kind}),
+        "run": json.dumps({"kind": kind, "stopAt": stop_at}),
         "head": json.dumps({"exit": {"code": code, "reason": "", "message": "drained"}}),
     }
     return FoundRun("r", None, ({"metadata": {"name": "r-0"}, "data": data},)).seen(now=1.0).exit
@@ -30,6 +30,13 @@ def test_a_catch_up_that_was_taken_away_is_not_one_that_has_caught_up(kind: RunK
     assert found
     assert found.code == code
     assert "deleted or evicted" in found.message
+
+
+def test_a_stream_that_was_taken_away_has_not_caught_up() -> None:
+    """Else a time of its schedule would count as caught up."""
+    found = vanished(RunKind.STREAM, ExitCode.DONE, stop_at=LOG_END)
+    assert found
+    assert found.code == ExitCode.RETRY
 
 
 def test_an_end_with_a_reason_keeps_it() -> None:

@@ -101,7 +101,13 @@ class ControllerHarness:
             assert ref is not None, "the id must be in the status before the run is made"
             assert ref.id == action.id
             self.runs[action.id] = ObservedRun(
-                action.kind, action.id, action.tables, action.fingerprint, RunState.RUNNING, self.now
+                action.kind,
+                action.id,
+                action.tables,
+                action.fingerprint,
+                RunState.RUNNING,
+                self.now,
+                stop_at=action.stop_at,
             )
         elif isinstance(action, StopRun):
             self.runs[action.id] = replace(self.runs[action.id], state=RunState.DRAINING, stop_asked=True)

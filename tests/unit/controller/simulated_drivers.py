@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode, Flow, Report, RunKind, TablePhase
+from cdcsync_core.run import LOG_END, ExitCode, Flow, Report, RunKind, TablePhase
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState, StartRun
 from unit.controller.harness import WHOLE, place
 
@@ -191,12 +191,13 @@ class Driver(ABC):
             ended,
             flow=flow,
             appeared=max((parts.get("appeared", 0) for parts in self.reports[: self.received]), default=0),
+            stop_at=a.stop_at,
         )
 
     def _unasked(self) -> Exit | None:
         """As `cluster.runs` sees a driver that drained without being asked to."""
         drained = self.evicted and not self.stop_asked and self.exit is not None and self.exit.code == ExitCode.DONE
-        if drained and self.action.kind is CATCH_UP:
+        if drained and self.action.stop_at:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "drained")
         return self.exit
 
@@ -226,6 +227,7 @@ class Reader(Driver):
     """A stream or a catch-up, as `stream` and `applier` have it."""
 
     reader: int = 0
+    goal: int = 0
     appeared: int = 0
     met: set[str] = field(default_factory=set)
 
@@ -237,6 +239,8 @@ class Reader(Driver):
 
     def _open(self) -> None:
         self.opened = True
+        stop_at = self.action.stop_at
+        self.goal = self.lake.end if stop_at == LOG_END else int(stop_at.rpartition(":")[2] or 0)
         for name, _ in self.action.tables:
             known = self.lake.mains.get(name)
             if known is None or known.position is None:
@@ -271,9 +275,8 @@ class Reader(Driver):
         flowing = [h for h in self.held.values() if h.flowing]
         if not flowing:
             return False
-        until = int(self.action.stop_at.rpartition(":")[2] or 0)
-        return self.action.kind is STREAM or not all(
-            self._consistent(h) and max(self._position(h), self.reader) >= until for h in flowing
+        return not self.action.stop_at or not all(
+            self._consistent(h) and max(self._position(h), self.reader) >= self.goal for h in flowing
         )
 
     def _meet(self, goal: int) -> None:

@@ -50,6 +50,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "start.from": None,
     "stream.interval": ("5s", FLOWING),
     "stream.maxBatchBytes": ("1Mi", FLOWING),
+    "stream.schedule": ({"cron": "0 2 * * *"}, frozenset({RunKind.STREAM})),
     "stream.driver.cpu": ("500m", FLOWING),
     "stream.driver.memory": ("512Mi", FLOWING),
     "sink.type": None,

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.run import PlanShard, RunConfig, RunKind
+from cdcsync_core.run import LOG_END, PlanShard, RunConfig, RunKind
 
 WORLD = Path(os.environ["FAKE_WORLD"])
 WHOLE = [{"start": None, "end": None}]
@@ -109,7 +109,8 @@ class Driver:
         return splits
 
     def stream(self) -> int:
-        goal = int(self.config.stop_at.rpartition(":")[2] or 0)
+        stop_at = self.config.stop_at
+        goal = log_end() if stop_at == LOG_END else int(stop_at.rpartition(":")[2] or 0)
         while True:
             at = log_end()
             for assignment in self.config.tables:
@@ -120,9 +121,8 @@ class Driver:
                 phase = "Streaming" if at >= known["high"] else "CatchingUp"
                 self.say(tables=[{"name": name, "phase": phase, "position": place(at), "nonce": assignment.nonce}])
             self.say(position=place(at), lag_seconds=0.1)
-            if (draining.is_set() and self.order != "stubborn") or (
-                self.config.kind is RunKind.CATCH_UP and at >= goal
-            ):
+            reached = at >= max(goal, *(targets()[str(a.table.id)]["high"] for a in self.config.tables))
+            if (draining.is_set() and self.order != "stubborn") or (stop_at and reached):
                 return self.end(0)
             time.sleep(0.05)
 

@@ -103,7 +103,7 @@ class LocalHarness:
     # -- running
 
     def run(self, until: Until = Until.CAUGHT_UP, begin: Callable[[LocalController], None] | None = None) -> ExitCode:
-        files = ManifestFiles([str(self.manifest)])
+        files = ManifestFiles([str(self.manifest)], continuous=until is not Until.FOREVER)
         calls = SourceCalls(self.preflight, self.current, self.splits)
         manifest = files.load()
         with open_local(files, manifest, self.folder / "state", calls, self.faults.append, DRIVER) as controller:

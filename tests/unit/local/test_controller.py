@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import yaml
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import ExitCode, RunKind
 from cdcsync_core.status import Phase, Status
+from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.goal import Until
 from cdcsync_operator.local.driver_process import DriverProcess
 from unit.local.harness import PASSWORD, LocalHarness
@@ -282,3 +284,49 @@ def test_a_killed_controller_leaves_a_driver_that_ends_and_a_state_that_goes_on(
     assert local.shown[0].restarts.consecutive == 0
     assert all(s.restarts.consecutive == 0 for s in local.shown), "nothing failed, a process was killed"
     assert not leftover.exists()
+
+
+# ---- with a schedule
+
+
+class Ahead:
+    """A clock that a test puts forward."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.seconds
+
+
+def test_a_schedule_holds_no_process_between_its_times(local: LocalHarness) -> None:
+    """Nothing is copied before the time, all of it after it, by a process that ends."""
+    local.change("spec:", "spec:\n  stream: {schedule: {cron: '0 */6 * * *'}}")
+    clock, seen = Ahead(), []
+
+    def note(status: Status) -> None:
+        if status.phase is not Phase.WAITING or (seen and seen[-1].schedule == status.schedule):
+            return
+        seen.append(status)
+        assert status.schedule is not None
+        assert not any(run.live for run in local.controller.reconciler.runs)
+        assert len(starts(local)) == 1 + len(seen)
+        clock.seconds += (unix_time(status.schedule.next_time) or 0) - clock()
+        if len(seen) == 3:
+            local.controller.interrupt()
+
+    local.on_show = note
+    assert local.run(Until.FOREVER, lambda c: setattr(c.reconciler, "clock", clock)) is ExitCode.DONE
+    times = [s.schedule.next_time for s in seen if s.schedule]
+    assert len(set(times)) == 3
+    assert all(s.condition("Ready").status == "True" for s in seen)
+
+
+def test_caught_up_does_not_wait_for_the_schedule(local: LocalHarness) -> None:
+    """Between two times, and at once."""
+    local.change("spec:", "spec:\n  stream: {schedule: {cron: '0 0 1 1 *'}}")
+    local.on_show = lambda s: local.controller.interrupt() if s.phase is Phase.WAITING else None
+    assert local.run(Until.FOREVER) is ExitCode.DONE
+    local.on_show = lambda _: None
+    assert local.run(Until.CAUGHT_UP) is ExitCode.DONE
+    assert Phase.WAITING not in {s.phase for s in local.shown[-3:]}

@@ -39,7 +39,7 @@ def test_the_names_are_those_of_the_interface() -> None:
     data = Status(table_status=(TableStatus(name="shop.a"),)).to_dict()
     assert list(data) == [
         "observedGeneration", "phase", "conditions", "runs", "restarts", "source", "tables", "snapshot", "position",
-        "lagSeconds", "tableStatus",
+        "lagSeconds", "schedule", "tableStatus",
     ]  # fmt: skip
     assert data["observedGeneration"] == -1
     assert data["phase"] == "Pending"

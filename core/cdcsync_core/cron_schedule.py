@@ -1,0 +1,71 @@
+"""The times of a cron expression in a time zone, as unix seconds.
+
+Five fields as in crontab(5): minute, hour, day of the month, month, day of the week; Debian's cron
+says what they mean. A time that the clock skips (summer time begins) is taken at the next minute
+that exists, one that comes twice is taken the first time; with `*` in minute or hour the elapsed
+time counts instead. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice, pairwise
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+_FIELDS = 5
+#: a search ends after fifty years, so any moment serves to see whether there is a time at all
+_ANY_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def check_cron(text: str) -> str:
+    """Raises ValueError for what is no expression, or has no time."""
+    try:
+        if len(text.split()) != _FIELDS:  # it would take six, the first of them seconds
+            raise CronSimError("Wrong number of fields")
+        found = next(CronSim(text, _ANY_MOMENT), None)
+    except CronSimError as error:
+        raise ValueError(f"a cron expression, five fields like '0 2 * * *'; {_lowered(error)} in {text!r}") from None
+    if found is None:
+        raise ValueError(f"a cron expression with a time; {text!r} has none in fifty years")
+    return text
+
+
+def check_zone(name: str) -> str:
+    """Raises ValueError for a name that the time zone database does not have."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"a name of the time zone database like Europe/Berlin, found {name!r}") from None
+    return name
+
+
+def next_after(cron: str, zone: str, after: float) -> float:
+    """The first time after `after`."""
+    return next(_times(cron, zone, after))
+
+
+@lru_cache(maxsize=256)
+def longest_gap(cron: str, zone: str, day: int) -> float:
+    """Seconds between two times, the most among the next hundred after day `day` since 1970."""
+    found = list(islice(_times(cron, zone, day * 86400.0), 100))
+    return max(b - a for a, b in pairwise(found))
+
+
+def _times(cron: str, zone: str, after: float) -> Iterator[float]:
+    """In order. A search that begins in an hour which comes twice may find a time of the first of
+    the two; and two times that the clock skips are one."""
+    last = after
+    for found in CronSim(cron, datetime.fromtimestamp(int(after), ZoneInfo(zone))):
+        at = found.timestamp()
+        if at > last:
+            last = at
+            yield at
+
+
+def _lowered(error: CronSimError) -> str:
+    text = str(error)
+    return text[:1].lower() + text[1:]

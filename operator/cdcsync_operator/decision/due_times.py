@@ -1,0 +1,75 @@
+"""When a stream with a schedule runs, and whether its times are kept.
+
+Theory of operation. A run that began after a time of the schedule, and has reached the end that the
+binlog had when it began, has caught up that time and all before it. So one time is enough to know:
+`status.schedule.nextTime`, the first that is not caught up. While it lies ahead it follows the
+schedule as that is now; once it has come it stays until a run has caught it up, however many come
+meanwhile, so times that were missed are caught up by one run. A time is missed when the next one
+comes before it is caught up. Pure.
+"""
+
+from __future__ import annotations
+
+from cdcsync_core.run import LOG_END, TablePhase
+from cdcsync_core.status import RunRef, ScheduleStatus
+from cdcsync_core.timestamps import unix_time, utc
+from cdcsync_operator.decision.observed import ObservedRun
+from cdcsync_operator.decision.situation import Situation
+
+
+def with_next_time(s: Situation) -> Situation:
+    """With the time of the schedule as the spec has it now."""
+    schedule, known = s.spec.stream.schedule, s.status.schedule
+    if known is None:
+        return s
+    if schedule is None:
+        return s.with_status(schedule=None)
+    if _next(known) <= s.now:
+        return s
+    return s.with_status(schedule=known.model_copy(update={"next_time": utc(schedule.next_after(s.now))}))
+
+
+def is_due(s: Situation) -> bool:
+    """Whether a stream is to run: one without a schedule always; at first, at a time of the
+    schedule, and where a table was read and is not consistent yet."""
+    known = s.status.schedule
+    if s.spec.stream.schedule is None or known is None or _next(known) <= s.now:
+        return True
+    streamable = {name for name, _ in s.needs.streamable}
+    return any(t.phase is TablePhase.CATCHING_UP and t.name in streamable for t in s.assigned)
+
+
+def is_resting(s: Situation) -> bool:
+    """Between two times: nothing is to be streamed."""
+    return s.spec.stream.schedule is not None and s.stream is None and s.may_stream and not is_due(s)
+
+
+def missed(s: Situation) -> str:
+    """In words; empty where no time is missed."""
+    schedule, known = s.spec.stream.schedule, s.status.schedule
+    if schedule is None or known is None or _next(known) > s.now:
+        return ""
+    following = schedule.next_after(_next(known))
+    if following > s.now:
+        return ""
+    return f"the time {known.next_time} was not caught up before the next one, {utc(following)}"
+
+
+def catches_up(run: ObservedRun) -> bool:
+    """Whether it ends by itself at the end that the binlog had when it began."""
+    return run.stop_at == LOG_END
+
+
+def with_caught_up(s: Situation, ref: RunRef) -> Situation:
+    """After the run `ref` has caught up."""
+    schedule, began = s.spec.stream.schedule, unix_time(ref.started_at)
+    if schedule is None or began is None:
+        return s
+    upcoming = utc(schedule.next_after(began))
+    return s.with_status(
+        schedule=ScheduleStatus(next_time=upcoming, last_start=ref.started_at, caught_up_at=utc(s.now))
+    )
+
+
+def _next(known: ScheduleStatus) -> float:
+    return unix_time(known.next_time) or 0.0

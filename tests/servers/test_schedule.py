@@ -1,0 +1,93 @@
+"""`stream.schedule` as a user runs it: real server, real drivers. At its time everything is caught
+up that was committed before it; between the times no driver lives (R4, R5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.run import ExitCode
+from support.fixtures import FreshDatabase
+from support.servers import Server
+from support.sync_process import Sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+#: no time of it comes while a test runs
+NEVER = "0 0 29 2 *"
+
+
+@pytest.fixture(params=["mariadb1011", "mysql97_gtid"])
+def sync(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> Iterator[Sync]:
+    """Of one table `t` of three rows, in a sync that is caught up at no time of its own."""
+    server: Server = request.getfixturevalue(request.param)
+    database = fresh_database(server)
+    server.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1,1),(2,2),(3,3)", db=database)
+    spec = {"stream": {"schedule": {"cron": NEVER}}}
+    with Sync(server, [rf"{database}\.t"], tmp_path / "sync", spec=spec) as found:
+        found.database = database  # type: ignore[attr-defined]
+        yield found
+
+
+def rows(sync: Sync) -> list[tuple[int, int]]:
+    found = sync.target(f"{sync.database}.t").select(["id", "v"]).sort_by("id").to_pylist()  # type: ignore[attr-defined]
+    return [(row["id"], row["v"]) for row in found]
+
+
+def run(sync: Sync, *statements: str) -> None:
+    sync.server.run(*statements, db=sync.database)  # type: ignore[attr-defined]
+
+
+def set_next_minute(sync: Sync) -> datetime:
+    """A time that comes soon, once."""
+    at = datetime.fromtimestamp((time.time() // 60 + (1 if time.time() % 60 < 50 else 2)) * 60, UTC)
+    sync.write_manifest(stream={"schedule": {"cron": f"{at.minute} {at.hour} {at.day} {at.month} *"}})
+    return at
+
+
+def is_caught_up_since(at: datetime) -> Any:
+    def found(status: dict[str, Any]) -> bool:
+        began = (status.get("schedule") or {}).get("lastStart")
+        return bool(began) and datetime.fromisoformat(began) >= at and status["phase"] == "Waiting"
+
+    return found
+
+
+def ready(status: dict[str, Any]) -> tuple[str, str]:
+    return next((c["status"], c["reason"]) for c in status["conditions"] if c["type"] == "Ready")
+
+
+def test_a_time_catches_up_and_leaves_no_driver(sync: Sync) -> None:
+    sync.start("forever")
+    status = sync.wait_phase("Waiting")
+    assert ready(status) == ("True", "Waiting")
+    assert rows(sync) == [(1, 1), (2, 2), (3, 3)]
+    sync.wait_until(lambda: not sync.processes("driver"), "no driver")
+
+    run(sync, "UPDATE t SET v = 20 WHERE id = 2", "FLUSH BINARY LOGS", "DELETE FROM t WHERE id = 3")
+    at = set_next_minute(sync)
+    status = sync.wait_for(lambda s: (s.get("schedule") or {}).get("nextTime") == at.isoformat()[:19] + "Z")
+    assert (status["phase"], status["lagSeconds"]) == ("Waiting", 0)
+    assert rows(sync) == [(1, 1), (2, 2), (3, 3)], "nothing is applied before the time"
+    sync.wait_for(is_caught_up_since(at))
+    assert rows(sync) == [(1, 1), (2, 20)]
+    sync.wait_until(lambda: not sync.processes("driver"), "no driver")
+
+    # of a binlog that has nothing new but a file, and by a driver that is killed at first
+    run(sync, "FLUSH BINARY LOGS")
+    at = set_next_minute(sync)
+    sync.wait_part("driver")
+    run(sync, "INSERT INTO t VALUES (4, 4)")
+    sync.kill("driver")
+    status = sync.wait_for(is_caught_up_since(at))
+    assert rows(sync) == [(1, 1), (2, 20), (4, 4)]
+    assert status["restarts"]["consecutive"] == 0
+    assert sync.terminate() == ExitCode.DONE
+
+    run(sync, "INSERT INTO t VALUES (5, 5)")
+    sync.run_to_completion()
+    assert rows(sync) == [(1, 1), (2, 20), (4, 4), (5, 5)], "--until caught-up waits for no time"
