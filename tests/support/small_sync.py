@@ -36,8 +36,9 @@ from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.sinks import sink_from_spec
-from cdcsync_spark.sinks.base import Append, Commit, Sink, Target
+from cdcsync_spark.sinks.base import Append, Commit, Replace, Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
@@ -50,12 +51,15 @@ USER, PASSWORD = "cdc", "a secret of the test"
 
 @dataclass
 class SmallSync:
-    """Of the tables of `database` on `server`, into `folder`."""
+    """Of the tables of `database` on `server`, into `folder`; `kafka` is a section of a sink, whose
+    topics are those of the sync `name`."""
 
     server: Server
     database: str
     folder: Path
     chunk_size: int = 1000
+    name: str = "small"
+    kafka: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,7 +70,7 @@ class SmallSync:
         (secret / "password").write_text(PASSWORD)
         self.resource = CdcSync.model_validate(self._manifest())
         self.source: Source = source_from_spec(self.resource.spec.source, self.secrets_dir)
-        self.sink: Sink = sink_from_spec(self.resource.spec.sink, self.secrets_dir, self.resource.full_name)
+        self.sink: Sink = sink_from_spec(self.resource.spec.sink, self.secrets_dir, self.resource.full_name, "stream")
         with connect(self.source) as connection:
             self.facts: ServerFacts = read_facts(connection)
 
@@ -74,7 +78,7 @@ class SmallSync:
         return {
             "apiVersion": "cdcsync.io/v1alpha1",
             "kind": "CdcSync",
-            "metadata": {"name": "small"},
+            "metadata": {"name": self.name},
             "spec": {
                 "source": {
                     "host": self.server.host,
@@ -83,9 +87,13 @@ class SmallSync:
                 },
                 "tables": {"include": [f"{self.database}\\..*"]},
                 "snapshot": {"chunkSize": self.chunk_size, "parallelism": 2},
-                "sink": {"delta": {"path": str(self.folder / "lake")}},
+                "sink": self._sink(),
             },
         }
+
+    def _sink(self) -> dict[str, Any]:
+        lake = {"path": str(self.folder / "lake")}
+        return {"kafka": {**self.kafka, "staging": lake}} if self.kafka else {"delta": lake}
 
     @property
     def secrets_dir(self) -> Path:
@@ -93,11 +101,11 @@ class SmallSync:
 
     @property
     def status_file(self) -> Path:
-        return self.folder / "default.small.yaml"
+        return self.folder / f"default.{self.name}.yaml"
 
     @property
     def lock_file(self) -> Path:
-        return self.folder / "default.small.lock"
+        return self.folder / f"default.{self.name}.lock"
 
     def target(self, name: str) -> Target:
         return self.sink.target(TableId(self.database, name))
@@ -109,19 +117,21 @@ class SmallSync:
 
     # -- the snapshot
 
-    def copy(self) -> None:
-        """All tables, as of now; they are consistent when the binlog is followed once."""
+    def copy(self, *, again: int = 0) -> None:
+        """All tables, as of now; they are consistent when the binlog is followed once. `again` is
+        the generation of a resnapshot."""
         with connect(self.source) as connection:
             for table in resolve(connection, self.resource.spec.tables.selection).tables:
-                self._copy_table(table)
+                self._copy_table(table, again)
 
-    def _copy_table(self, table_id: TableId) -> None:
+    def _copy_table(self, table_id: TableId, generation: int) -> None:
         with connect(self.source) as connection:
             table = read_table(connection, table_id)
             splits = list(plan(connection, table, self.chunk_size))
-        target = self.sink.target(table_id)
+        main = self.sink.target(table_id)
+        target = self.sink.target(table_id, generation=generation)
         identity = Identity(self.resource.full_name, self.facts.lineage, str(table_id))
-        target.prepare(TableState(identity, table, TargetSchema.of(table), epoch=1))
+        target.prepare(TableState(identity, table, TargetSchema.of(table), epoch=1, generation=generation))
         safe = LowMark(self.source, self.facts).take()
         readers = [SplitReader(self.source, self.facts.lineage, table, s, safe, 60) for s in splits]
         files = [f for i, r in enumerate(readers) for f in target.stage(table, r.batches(), f"split-{i}")]
@@ -132,8 +142,13 @@ class SmallSync:
         def build(found: TableState) -> Commit:
             return Commit(replace(found.after_wave(splits, safe, end, rows, 0), epoch=1), Append(tuple(files)))
 
-        target.commit(1, build)
-        self.targets[str(table_id)] = target
+        state = target.commit(1, build)
+        if generation:
+            staged = target.staged()
+            main.commit(
+                1, lambda found: Commit(replace(state, commit_number=found.commit_number + 1), Replace(tuple(staged)))
+            )
+        self.targets[str(table_id)] = main
 
     # -- the stream
 
@@ -167,7 +182,11 @@ class Stream:
         }
         positions = {t.state.capture.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
-        self.applier = Applier(self.tables, 1, start, time.monotonic, repair_of(sync.source, sync.facts.lineage))
+        events = takes_events(sync.sink.capabilities)
+        repair = repair_of(sync.source, sync.facts.lineage)
+        self.applier = Applier(
+            self.tables, 1, start, time.monotonic, repair, events=events, commit_all=sync.sink.commit_all
+        )
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
         definitions = {t.state.capture.id: t.state.capture for t in self.tables.values()}

@@ -21,13 +21,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
+from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Origin
 from cdcsync_core.source_table import TableId
@@ -167,6 +168,15 @@ class TargetSnapshot(Protocol):
         """The rows in batches, in no order, with bounded memory; `columns` None: all, in the
         schema's order. `key_filter` is over key columns only."""
         ...
+
+
+@runtime_checkable
+class Stretched(Protocol):
+    """A `TargetSnapshot` that was read while the target was written: each key has a row that it had
+    between the state's position and `until`."""
+
+    @property
+    def until(self) -> Position | None: ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ holds
   last transaction that its position covers, the source's row must be one that the key had in
   between; if either is not, the difference is real.
 
-So nothing has to stand still: not even a row that every transaction changes.
+So nothing has to stand still: not even a row that every transaction changes. A topic that is
+written while it is read is as of a place between two positions, key by key; then its row must be
+one that the key had there.
 
     plan -> splits -> digests by hash  \\
                                         compare -> candidate keys -> confirm -> keys that differ

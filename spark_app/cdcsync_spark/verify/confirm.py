@@ -41,7 +41,8 @@ class Suspect:
     """One table's candidate keys: `keys` and their `digests`; when it is settled, those that
     differ, and `kinds` says how.
 
-    `position` is what the target was as of then. `error` ended the table's verification.
+    `position` is what the target was as of then, `until` as in `Opened`. `error` ended the table's
+    verification.
     """
 
     table: Capture
@@ -52,6 +53,7 @@ class Suspect:
     digests: Digests
     kinds: list[Kind] = field(default_factory=list)
     position: Position | None = None
+    until: Position | None = None
     error: CdcError | None = None
 
     @property
@@ -141,7 +143,7 @@ class Confirmation:
         except CdcError as e:
             suspect.error = e
             return False
-        suspect.position = opened.position
+        suspect.position, suspect.until = opened.position, opened.until
         suspect.keep([i for i, k in enumerate(suspect.key_bytes) if reread.target.get(k) != reread.source.get(k)])
         return suspect.keys.num_rows > 0
 
@@ -203,12 +205,13 @@ def explained(source: list[bytes] | None, target: list[bytes] | None, history: K
         return False
     there = source[0] if source else None
     here: list[State] = [*target] if target else [None]
-    return here == [history.at_target] and there in history.states
+    return len(here) == 1 and here[0] in history.at_target and there in history.states
 
 
 def _watched(suspect: Suspect) -> Watched:
     assert suspect.position is not None
-    return Watched(suspect.table, suspect.digesters, DigestSet(suspect.digests), suspect.position)
+    assert suspect.until is not None
+    return Watched(suspect.table, suspect.digesters, DigestSet(suspect.digests), suspect.position, suspect.until)
 
 
 def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:

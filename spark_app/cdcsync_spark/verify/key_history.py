@@ -41,23 +41,27 @@ _REMOVES = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 @dataclass
 class KeyHistory:
     """One key in a part of the binlog: `states` are what it had before the first change and after
-    each transaction, `at_target` is what it had at the target's position."""
+    each transaction, `at_target` what it had at the target's position, or, where that is stretched,
+    at each place in between."""
 
     states: set[State]
-    at_target: State
+    at_target: set[State]
 
     @classmethod
     def before(cls, kind: ChangeKind, row: bytes) -> KeyHistory:
         """Begins with the first change that the binlog has: a row that is removed was there before,
         one that is added was not."""
         first = row if kind in _REMOVES else None
-        return cls({first}, first)
+        return cls({first}, {first})
 
-    def end_transaction(self, state: State, *, in_target: bool) -> None:
-        """A transaction left the key with `state`; what is between is never visible."""
+    def end_transaction(self, state: State, *, in_target: bool, may_be: bool) -> None:
+        """A transaction left the key with `state`; what is between is never visible. The target has
+        it, or it may have it."""
         self.states.add(state)
         if in_target:
-            self.at_target = state
+            self.at_target = {state}
+        elif may_be:
+            self.at_target.add(state)
 
 
 @dataclass
@@ -66,18 +70,20 @@ class _Transaction:
 
     number: int = -1
     in_target: bool = False
+    may_be: bool = False
     states: dict[bytes, State] = field(default_factory=dict)
 
 
 @dataclass
 class Watched:
-    """Keys of one table that are looked for, and the `position` of its target. `stop` is what would
-    stop the table there, a DDL."""
+    """Keys of one table that are looked for, and the `position` of its target, `until` as in
+    `Opened`. `stop` is what would stop the table there, a DDL."""
 
     table: Capture
     digesters: Digesters
     keys: DigestSet
     position: Position
+    until: Position
     histories: dict[bytes, KeyHistory] = field(default_factory=dict)
     stop: CdcError | None = None
 
@@ -86,14 +92,17 @@ class Watched:
         self.stop = self.stop or part.stop
         if not part.file:
             return
-        covered = read_transactions(transactions).covered(self.position).tolist()
+        ids = read_transactions(transactions)
+        covered = list(zip(ids.covered(self.position).tolist(), ids.covered(self.until).tolist(), strict=True))
         transaction = _Transaction()
         with pa.memory_map(part.file) as source:
             for changes in pa.ipc.open_file(source).read_all().to_batches():
                 self._take_changes(changes, covered, transaction)
         self._end(transaction)
 
-    def _take_changes(self, changes: pa.RecordBatch, covered: list[bool], transaction: _Transaction) -> None:
+    def _take_changes(
+        self, changes: pa.RecordBatch, covered: list[tuple[bool, bool]], transaction: _Transaction
+    ) -> None:
         keys = self.digesters.keys.of(changes)
         found = self.keys.where(keys)
         mine = changes.take(pa.array(found, pa.int64()))
@@ -103,7 +112,8 @@ class Watched:
         ):
             if number != transaction.number:
                 self._end(transaction)
-                transaction.number, transaction.in_target = number, covered[number]
+                transaction.number = number
+                transaction.in_target, transaction.may_be = covered[number]
             self._take_change(keys[at].tobytes(), ChangeKind(kind), row.tobytes(), transaction)
 
     def _take_change(self, key: bytes, kind: ChangeKind, row: bytes, transaction: _Transaction) -> None:
@@ -113,7 +123,7 @@ class Watched:
 
     def _end(self, transaction: _Transaction) -> None:
         for key, state in transaction.states.items():
-            self.histories[key].end_transaction(state, in_target=transaction.in_target)
+            self.histories[key].end_transaction(state, in_target=transaction.in_target, may_be=transaction.may_be)
         transaction.states.clear()
 
 
@@ -131,7 +141,7 @@ class BinlogSearch:
     def between(self, start: Position, place: LogOffset, watched: Mapping[TableId, Watched]) -> None:
         """Fills the histories with what changes from `start` until `place` and all targets'
         positions are passed. Raises CdcError."""
-        goals = [w.position for w in watched.values()]
+        goals = [w.until for w in watched.values()]
         if _passed(start, place, goals):
             return
         self.folder.mkdir(parents=True, exist_ok=True)

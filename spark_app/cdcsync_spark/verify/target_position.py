@@ -18,7 +18,7 @@ import yaml
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_core.status import CONSISTENT, Status
-from cdcsync_spark.sinks.base import Target, TargetSnapshot
+from cdcsync_spark.sinks.base import Stretched, Target, TargetSnapshot
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -52,16 +52,20 @@ class SyncStatus:
 
 
 class Opened(NamedTuple):
-    """A version of a target and the position that its rows are as of."""
+    """A version of a target and the position that its rows are as of; `until` where each key is as
+    of a place up to there (`Stretched`)."""
 
     snapshot: TargetSnapshot
     position: Position
+    until: Position
 
 
 def open_target(target: Target, name: str, status: Status) -> Opened:
     """`status` must have been read before. The state must have a position."""
     snapshot = target.open_snapshot()
-    return Opened(snapshot, position_of(snapshot.state, status, name))
+    position = position_of(snapshot.state, status, name)
+    until = snapshot.until if isinstance(snapshot, Stretched) else None
+    return Opened(snapshot, position, position if until is None else position.join(until))
 
 
 def position_of(state: TableState, status: Status, name: str) -> Position:

@@ -42,12 +42,12 @@ def rows(value: str | None) -> list[bytes] | None:
     return None if value is None else [row(1, value)]
 
 
-def history(tmp_path: Path, target_at: int, changes: list[tuple[int, ChangeKind, int, str]]) -> Watched:
+def history(tmp_path: Path, target_at: int, changes: list[tuple[int, ChangeKind, int, str]], until: int = 0) -> Watched:
     """`changes`: (number of the transaction, kind, key, value); transaction n ends at 100 * (n +
-    1). Only key 1 is watched."""
+    1). Only key 1 is watched; `until` is where a target that is stretched ends."""
     schema = changes_schema(captured_schema(TABLE))
     key = DIGESTERS.keys.of(pa.RecordBatch.from_pylist([{"k": 1, "v": ""}], captured_schema(TABLE)))
-    watched = Watched(TABLE, DIGESTERS, DigestSet(key), position(target_at))
+    watched = Watched(TABLE, DIGESTERS, DigestSet(key), position(target_at), position(until or target_at))
     data = [dict(zip(schema.names, (kind, number, k, v), strict=True)) for number, kind, k, v in changes]
     file, transactions = tmp_path / "changes.arrow", tmp_path / "transactions.json"
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -83,6 +83,12 @@ def test_a_target_must_have_what_its_last_covered_transaction_left(
     (known,) = history(tmp_path, target_at, WALK).histories.values()
     for value in ("a", "b", "c", "d", None, "never seen"):
         assert explained(rows("a"), rows(value), known) is (value == expected)
+
+
+def test_a_target_that_is_stretched_may_have_what_a_transaction_in_between_left(tmp_path: Path) -> None:
+    (known,) = history(tmp_path, 150, WALK, until=300).histories.values()
+    seen = {value: explained(rows("a"), rows(value), known) for value in ("a", "b", "c", None, "d", "never seen")}
+    assert seen == {"a": False, "b": True, "c": True, None: True, "d": False, "never seen": False}
 
 
 def test_a_source_may_have_what_a_transaction_left_and_nothing_else(tmp_path: Path) -> None:

@@ -25,13 +25,15 @@ class Publication:
 
 @dataclass(frozen=True)
 class TableRecord:
-    """`publication` is None before a snapshot is sent, and when it has been."""
+    """`publication` is None before a snapshot is sent, and when it has been. `begins` has for each
+    partition the offset before the newest snapshot's first record; empty: 0."""
 
     state: TableState
     topic: str
     topic_id: str
     partitions: int
     publication: Publication | None = None
+    begins: tuple[int, ...] = ()
 
     @property
     def published(self) -> bool:
@@ -51,6 +53,7 @@ class TableRecord:
             "topicId": self.topic_id,
             "partitions": self.partitions,
             **({"publication": {"version": sent.version, "rows": sent.rows}} if sent else {}),
+            **({"begins": list(self.begins)} if self.begins else {}),
             "state": self.state.to_dict(),
         }
         return json.dumps(data, ensure_ascii=False).encode()
@@ -68,6 +71,7 @@ class TableRecord:
             data["topicId"],
             data["partitions"],
             Publication(sent["version"], sent["rows"]) if sent else None,
+            tuple(data.get("begins", ())),
         )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.errors import PermanentError, Reason, fail
+from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
@@ -47,6 +47,7 @@ from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import foreign_topic, shared_topic
 from cdcsync_spark.sinks.kafka.session import KafkaSession, state_topic
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.topic_fold import TopicFold
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
 from cdcsync_spark.sinks.kafka.writer import PART_ROWS, KafkaWriter, commit_together
 from cdcsync_spark.sinks.lake.store import Store
@@ -69,10 +70,11 @@ class KafkaSink:
     #: the name of the state topic; empty: after the sync
     state: str = ""
     _session: KafkaSession | None = field(default=None, init=False, compare=False, repr=False)
+    _folds: dict[str, TopicFold] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         """A connection is its process's own."""
-        return {**self.__dict__, "_session": None}
+        return {**self.__dict__, "_session": None, "_folds": {}}
 
     @property
     def session(self) -> KafkaSession:
@@ -89,6 +91,12 @@ class KafkaSink:
     def target(self, table: TableId, *, generation: int = 0) -> KafkaTarget | DeltaTarget:
         main = KafkaTarget(self, table)
         return main.copy(generation) if generation else main
+
+    def fold(self, table: str) -> TopicFold:
+        """What this process has read of the table's topic."""
+        if table not in self._folds:
+            self._folds[table] = TopicFold(self.session, self.form, table)
+        return self._folds[table]
 
     def discard(self, table: TableId, generation: int) -> None:
         """A copy that the topic waits for stays."""
@@ -188,14 +196,11 @@ class KafkaTarget:
         return KafkaWriter(self, scratch or Path(tempfile.gettempdir()))
 
     def open_snapshot(self) -> TargetSnapshot:
-        """Of the staged copy; a topic has no rows as of now."""
+        """The table that the topic's records end with; until they are sent, the staged copy."""
+        folded = self.sink.fold(self.name).snapshot()
+        if folded is not None:
+            return folded
         record = self.sink.session.record(self.name)
-        if record is not None and not record.published:
-            return self.copy(record.state.generation).open_snapshot()
-        raise fail(
-            Reason.SPEC_INVALID,
-            "a topic holds changes, not rows that could be compared",
-            needed="a sink of tables",
-            remedy="compare the table that a consumer makes of the topic",
-            table=self.name,
-        )
+        if record is None:
+            raise foreign_topic(self.name, self.topic)
+        return self.copy(record.state.generation).open_snapshot()

@@ -90,12 +90,19 @@ class Topics:
         return Topic(name, str(found.topic_id), len(found.partitions))
 
     def is_empty(self, topic: Topic) -> bool:
-        places = [TopicPartition(topic.name, n) for n in range(topic.partitions)]
-        return self._offsets(places, OffsetSpec.earliest()) == self._offsets(places, OffsetSpec.latest())
+        return self.begins(topic.name, topic.partitions) == self.ends(topic.name, topic.partitions)
+
+    def begins(self, topic: str, partitions: int) -> tuple[int, ...]:
+        """The first offset that each partition still has."""
+        return tuple(self._offsets(_places(topic, partitions), OffsetSpec.earliest()))
+
+    def ends(self, topic: str, partitions: int) -> tuple[int, ...]:
+        """Behind all records of each partition, those of open transactions included."""
+        return tuple(self._offsets(_places(topic, partitions), OffsetSpec.latest()))
 
     def end(self, topic: str) -> int:
         """Behind all records of partition 0, those of open transactions included."""
-        return self._offsets([TopicPartition(topic, 0)], OffsetSpec.latest())[0]
+        return self.ends(topic, 1)[0]
 
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> list[int]:
         """A topic that was made just now may have no leader yet: asked again within a bound."""
@@ -112,6 +119,10 @@ class Topics:
                 if error_of(error).name() not in _NO_LEADER or time.monotonic() > until:
                     raise sink_error(error, f"asking where the topic {places[0].topic} ends") from None
             time.sleep(_PAUSE_SECONDS)
+
+
+def _places(topic: str, partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, n) for n in range(partitions)]
 
 
 def _refused(name: str, error: KafkaException) -> Exception:

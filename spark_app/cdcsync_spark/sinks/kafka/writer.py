@@ -196,6 +196,8 @@ class KafkaWriter:
 
     def _send_snapshot(self, record: TableRecord, sent: Publication, snapshot: DeltaSnapshot, epoch: int) -> None:
         sink = self.target.sink
+        if not sent.rows:
+            record = replace(record, begins=self.session.topics.ends(record.topic, record.partitions))
         for rows in _parts(snapshot, sent.rows, sink.part_rows):
             sent = replace(sent, rows=sent.rows + rows.num_rows)
             records = snapshot_records(sink.form, sink.sync, snapshot.state, rows)

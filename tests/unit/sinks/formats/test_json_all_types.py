@@ -57,7 +57,8 @@ ROW_OF = {
 }
 
 
-def _events() -> Events:
+def all_types() -> Events:
+    """An insert for each row of `COLUMNS`."""
     schema = changes_schema(
         pa.schema([pa.field("id", pa.int32()), *[pa.field(n, in_arrow(t)) for n, t in TYPES.items()]])
     )
@@ -101,7 +102,7 @@ def test_the_extremes_are_of_every_type() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_type_is_read_back_equal(form: str) -> None:
     origin = Origin(TableId("shop", "orders"), ("id",), "mysql", 7, "cdc", sent=5000)
-    records = FORMS[form](_events(), origin)
+    records = FORMS[form](all_types(), origin)
     rows = [ROW_OF[form](json.loads(v, parse_int=str, parse_float=str)) for v in records.values.to_pylist()]
     assert len(rows) == COUNT
     assert all(set(row) == {"id", *COLUMNS} for row in rows), "a NULL is a member, never an absent one"
@@ -113,6 +114,6 @@ def test_every_type_is_read_back_equal(form: str) -> None:
 @pytest.mark.parametrize(("form", "quotes"), [(f, f != "changelog-json") for f in FORMS])
 def test_decimals_are_texts_but_for_changelog_json(form: str, quotes: bool) -> None:
     origin = Origin(TableId("shop", "orders"), ("id",), "mysql", 7, "cdc", sent=5000)
-    value = FORMS[form](_events(), origin).values[0].as_py().decode()
+    value = FORMS[form](all_types(), origin).values[0].as_py().decode()
     wanted = '"decimal128(20, 0)":"18446744073709551615"' if quotes else '"decimal128(20, 0)":18446744073709551615'
     assert wanted in value
