@@ -62,6 +62,11 @@ class SinkKind(Part, ABC):
     def needs_shared_volume(self) -> bool:
         """Whether all pods of a run must mount the same volume at the location's path."""
 
+    @property
+    def topics(self) -> str:
+        """The template of the names of topics; empty where targets are none."""
+        return ""
+
 
 class SinkCredentialsRef(Part):
     """A Secret whose keys are the object store's usual variables (AWS_ACCESS_KEY_ID, ...)."""
@@ -222,6 +227,10 @@ class Kafka(SinkKind):
     @property
     def keeps_events(self) -> bool:
         return True
+
+    @property
+    def topics(self) -> str:
+        return self.topic
 
     def event_columns(self) -> EventColumns | None:
         """What a record has beside the row is its format's."""

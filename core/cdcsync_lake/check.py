@@ -27,6 +27,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.topic_check import TopicChecks
 from cdcsync_lake.failures import brief, store_error
 from cdcsync_lake.location import Location
 
@@ -45,11 +46,17 @@ _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
 @dataclass(frozen=True)
 class SinkCheck:
     """What a check found at `uri`: `errors` in the order of the steps; `unchecked` is the reason
-    why nothing was checked."""
+    why nothing was checked. `topics` is what was found of the sink's brokers, None where it has
+    none, or where only drivers ask them."""
 
     uri: str
     errors: tuple[CdcError, ...] = ()
     unchecked: str = ""
+    topics: TopicChecks | None = None
+
+    @property
+    def all_errors(self) -> tuple[CdcError, ...]:
+        return self.errors + (self.topics.errors if self.topics else ())
 
 
 def check_lake(location: Location, leftover_seconds: float = LEFTOVER_SECONDS) -> SinkCheck:

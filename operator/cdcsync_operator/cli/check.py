@@ -21,14 +21,15 @@ def check(output: Output, files: tuple[str, ...]) -> ExitCode:
     and the sink."""
     from cdcsync_operator.cli.check_view import as_data, policy_of, render
     from cdcsync_operator.reconcile.sink_calls import check_sink
-    from cdcsync_operator.reconcile.source_calls import check_source
+    from cdcsync_operator.reconcile.source_calls import captured, check_source
 
     with opened_manifest(files) as (resource, secrets):
-        found, sink = check_source(resource, secrets), check_sink(resource, secrets)
+        found = check_source(resource, secrets)
+        sink = check_sink(resource, secrets, captured(found))
     policy = policy_of(resource.spec)
     output.data(as_data(found, sink, policy), lambda console: render(console, found, sink, policy))
-    failures = [*found.failures, *sink.errors, *(t.error for t in found.tables if t.error)]
-    for warning in found.warnings:
+    failures = [*found.failures, *sink.all_errors, *(t.error for t in found.tables if t.error)]
+    for warning in (*found.warnings, *(sink.topics.warnings if sink.topics else ())):
         output.warn(warning)
     for failure in failures:
         output.error(failure)

@@ -11,8 +11,9 @@ from rich.table import Table as Grid
 
 from cdcsync_core.quantity import show_seconds
 from cdcsync_core.spec import SchemaChange, Spec
+from cdcsync_core.topic_check import TopicChecks
 from cdcsync_lake.check import SinkCheck
-from cdcsync_mysql.checks import Check, Level, passed, refused
+from cdcsync_mysql.checks import Check, Level, passed, refused, warned
 from cdcsync_mysql.preflight import Preflight
 from cdcsync_mysql.tablecheck import TableCheck
 from cdcsync_operator.cli.output import shown
@@ -44,13 +45,32 @@ def as_data(found: Preflight, sink: SinkCheck, policy: Policy) -> dict[str, Any]
         "source": found.facts.to_dict() if found.facts else None,
         "checks": [_check_data(c) for c in found.checks],
         "sink": {"uri": sink.uri, "checks": [_check_data(c) for c in _sink_checks(sink)]},
-        "tables": [_table_data(t, policy) for t in found.tables],
+        "tables": [_table_data(t, policy) | _topic_data(sink, str(t.id)) for t in found.tables],
         "estimatedSeconds": round(found.estimated_seconds, 1),
     }
 
 
 def _sink_checks(sink: SinkCheck) -> list[Check]:
-    return [refused("sink", e) for e in sink.errors] or [passed("sink", f"{sink.uri} can be listed, written and read")]
+    lake = [refused("sink", e) for e in sink.errors]
+    return [*(lake or [passed("sink", f"{sink.uri} can be listed, written and read")]), *_topic_checks(sink.topics)]
+
+
+def _topic_checks(found: TopicChecks | None) -> list[Check]:
+    if found is None:
+        return []
+    brokers = [passed("brokers", found.found)] if found.found else []
+    return [
+        *brokers,
+        *(warned("brokers", text) for text in found.warnings),
+        *(refused("topics", e) for e in found.errors),
+    ]
+
+
+def _topic_data(sink: SinkCheck, table: str) -> dict[str, Any]:
+    found = sink.topics.of(table) if sink.topics else None
+    if found is None:
+        return {}
+    return {"topic": {"name": found.topic, "partitions": found.partitions, "exists": found.exists}}
 
 
 def _check_data(check: Check) -> dict[str, Any]:
@@ -82,6 +102,8 @@ def render(console: Console, found: Preflight, sink: SinkCheck, policy: Policy) 
     console.print(_checks((*found.checks, *_sink_checks(sink))))
     if found.tables:
         console.print(_tables(found.tables, policy))
+        if sink.topics:
+            console.print(_topics(sink.topics))
         console.print(_columns(found.tables))
         splits = sum(t.splits for t in found.tables if t.error is None)
         console.print(f"about {splits} splits, {show_seconds(found.estimated_seconds)} by a careful estimate")
@@ -106,6 +128,15 @@ def _tables(tables: Iterable[TableCheck], policy: Policy) -> Grid:
         key = shown(", ".join(t.table.key)) if t.table else ""
         about = (f"~{t.rows:,}", f"~{t.splits:,}") if t.table else ("", "")
         grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about, policy(t))
+    return grid
+
+
+def _topics(found: TopicChecks) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("TABLE", "TOPIC", "PARTITIONS", ""):
+        grid.add_column(title)
+    for t in found.topics:
+        grid.add_row(shown(t.table), t.topic, f"{t.partitions}", "" if t.exists else "will be made")
     return grid
 
 

@@ -15,6 +15,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.run import ExitCode
+from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.spec import CdcSync
 from cdcsync_operator.cli.command import manifest_option, reporting
 from cdcsync_operator.cli.output import Output, shown
@@ -63,8 +64,9 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
     tables = {name: found.tables[name] for name in plans}
     metadata = resource.spec.sink.kind.event_columns()
     added = list(metadata.names) if metadata else []
-    data = [_data(tables[name], plans[name], added) for name in plans]
-    output.data({"tables": data}, lambda console: _render(console, tables, plans))
+    topics = _topics(resource, tables)
+    data = [_data(tables[name], plans[name], added) | _member("topic", topics.get(name)) for name in plans]
+    output.data({"tables": data}, lambda console: _render(console, tables, plans, topics))
     return ExitCode.USER_MUST_ACT if refused else ExitCode.DONE
 
 
@@ -75,17 +77,30 @@ def _data(table: Capture, splits: list[Split], added: list[str]) -> dict[str, An
     return {"name": str(table.id), "columns": columns, "key": key, "splits": cuts}
 
 
-def _render(console: Console, tables: dict[str, Capture], plans: dict[str, list[Split]]) -> None:
+def _topics(resource: CdcSync, tables: dict[str, Capture]) -> dict[str, str]:
+    """Table -> topic, where targets are topics."""
+    template = resource.spec.sink.kind.topics
+    return {n: topic_name(template, resource.full_name, t.id) for n, t in tables.items()} if template else {}
+
+
+def _member(name: str, value: str | None) -> dict[str, str]:
+    return {} if value is None else {name: value}
+
+
+def _render(
+    console: Console, tables: dict[str, Capture], plans: dict[str, list[Split]], topics: dict[str, str]
+) -> None:
     grid = Grid(box=None, pad_edge=False)
-    for title in ("TABLE", "KEY", "SPLITS", "FROM", "TO"):
+    for title in ("TABLE", *(["TOPIC"] if topics else []), "KEY", "SPLITS", "FROM", "TO"):
         grid.add_column(title)
     for name, splits in plans.items():
         key = ", ".join(tables[name].key)
         for i, split in enumerate(splits[:_SHOWN]):
-            first = (shown(name), shown(key), f"{len(splits)}") if i == 0 else ("", "", "")
+            named = (shown(name), *([topics[name]] if topics else []), shown(key), f"{len(splits)}")
+            first = named if i == 0 else ("",) * len(named)
             grid.add_row(*first, _bound(split.start), _bound(split.end))
         if len(splits) > _SHOWN:
-            grid.add_row("", "", "", f"... {len(splits) - _SHOWN} more", "")
+            grid.add_row(*("",) * len(named), f"... {len(splits) - _SHOWN} more", "")
     console.print(grid)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.position import LogOffset
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql import watermark
@@ -57,7 +58,13 @@ def preflight_in_time(
 
 def run_preflight(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> PreflightOutcome:
     """A preflight as the controller uses it."""
-    return outcome(resource, check_source(resource, secrets, unread), check_sink(resource, secrets))
+    found = check_source(resource, secrets, unread)
+    return outcome(resource, found, check_sink(resource, secrets, captured(found)))
+
+
+def captured(found: Preflight) -> list[TableId]:
+    """The tables that can be copied."""
+    return [t.id for t in found.tables if t.error is None]
 
 
 def outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOutcome:
@@ -69,7 +76,7 @@ def outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOu
         tuple(ObservedTable(str(t.id), t.error, t.unlogged_cascades, t.rows) for t in found.tables),
         found.warnings,
         found.facts.to_dict() if found.facts else {},
-        sink.errors,
+        sink.all_errors,
         sink.unchecked,
     )
     return PreflightOutcome(result, {str(t.id): t.table for t in found.tables if t.table is not None})

@@ -71,7 +71,7 @@ def open_context(
     resource = CdcSync.model_validate(config.resource)
     secrets = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets)
-    refuse_unready(resource.spec.sink, secrets)
+    refuse_unready(resource.spec.sink, secrets, resource.full_name)
     sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, config.kind.value)
     with connect(source) as connection:
         facts = read_facts(connection)

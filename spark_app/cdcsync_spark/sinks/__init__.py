@@ -3,12 +3,14 @@ in `_SINKS`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cdcsync_core.sink_spec import Delta, Kafka, SinkKind
 from cdcsync_core.sink_spec import Sink as SinkSpec
+from cdcsync_core.source_table import TableId
+from cdcsync_core.topic_check import TopicChecks
 from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.base import Sink
@@ -16,6 +18,9 @@ from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store_errors import of_the_run
 from cdcsync_spark.sinks.lake.stores import store_at
+
+if TYPE_CHECKING:
+    from cdcsync_spark.sinks.kafka.target import KafkaSink
 
 
 def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: str = "") -> Sink:
@@ -28,11 +33,23 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: str = "")
     return _SINKS[type(sink.kind)](sink.kind, secrets_dir, sync, role)
 
 
-def refuse_unready(sink: SinkSpec, secrets_dir: Path) -> None:
+def refuse_unready(sink: SinkSpec, secrets_dir: Path, sync: str) -> None:
     """The check that the operator cannot always make: the identity, or the folder, may be the
-    driver's own. Raises CdcError."""
+    driver's own, and brokers are reached from there. Raises CdcError."""
     for error in check_lake(Location.of(sink.kind.location(), secrets_dir)).errors:
         raise of_the_run(error)
+    for error in check_topics(sink, secrets_dir, sync, ()).errors:
+        raise error
+
+
+def check_topics(sink: SinkSpec, secrets_dir: Path, sync: str, tables: Sequence[TableId]) -> TopicChecks:
+    """The brokers and the topics of `tables`; nothing of a sink that has none."""
+    if not isinstance(sink.kind, Kafka):
+        return TopicChecks()
+    from cdcsync_spark.sinks.kafka.check import BrokerCheck
+
+    found = _kafka(sink.kind, secrets_dir, sync, "")
+    return BrokerCheck(found.session, found.topics).run(tables)
 
 
 def _delta(sink: Delta, secrets_dir: Path, sync: str, _role: str) -> Sink:
@@ -40,7 +57,7 @@ def _delta(sink: Delta, secrets_dir: Path, sync: str, _role: str) -> Sink:
     return HistorySink(store, sync, columns) if columns else DeltaSink(store, sync, sink.options.deletion_vectors)
 
 
-def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> Sink:
+def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> KafkaSink:
     """Its client is loaded by runs that use it only."""
     from cdcsync_spark.sinks.kafka.client import KafkaSettings
     from cdcsync_spark.sinks.kafka.target import KafkaSink

@@ -1,0 +1,74 @@
+"""What a check of brokers and topics is asked, and what it answers: one form for the process that
+asks the brokers and the command that shows it.
+
+The command starts `python -m cdcsync_spark.app.topic_check`, whose standard input is a
+`TopicQuestion` and whose standard output a `TopicChecks`, each one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cdcsync_core.errors import CdcError, from_json
+from cdcsync_core.source_table import TableId
+
+
+@dataclass(frozen=True)
+class TopicQuestion:
+    """Holds no secret: `secrets_dir` has `<secret name>/<key>` files. `tables` are those whose
+    topics are asked for."""
+
+    resource: dict[str, Any]
+    secrets_dir: str
+    tables: tuple[TableId, ...]
+
+    def to_json(self) -> str:
+        data = asdict(self) | {"tables": [[t.database, t.name] for t in self.tables]}
+        return json.dumps(data, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> TopicQuestion:
+        data = json.loads(text)
+        return cls(data["resource"], data["secrets_dir"], tuple(TableId(d, n) for d, n in data["tables"]))
+
+
+@dataclass(frozen=True)
+class TopicCheck:
+    """A table's topic: the partitions that it has, or will be made with; whether it is there."""
+
+    table: str
+    topic: str
+    partitions: int
+    exists: bool
+
+
+@dataclass(frozen=True)
+class TopicChecks:
+    """`found` says which brokers answered, empty where none did; `warnings` what could not be
+    asked."""
+
+    found: str = ""
+    topics: tuple[TopicCheck, ...] = ()
+    errors: tuple[CdcError, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def of(self, table: str) -> TopicCheck | None:
+        return next((t for t in self.topics if t.table == table), None)
+
+    def to_json(self) -> str:
+        data = {
+            "found": self.found,
+            "topics": [asdict(t) for t in self.topics],
+            "errors": [e.to_json() for e in self.errors],
+            "warnings": list(self.warnings),
+        }
+        return json.dumps(data, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> TopicChecks:
+        """Raises ValueError, KeyError or TypeError for what is no answer."""
+        data = json.loads(text)
+        topics = tuple(TopicCheck(**t) for t in data["topics"])
+        return cls(data["found"], topics, tuple(map(from_json, data["errors"])), tuple(data["warnings"]))

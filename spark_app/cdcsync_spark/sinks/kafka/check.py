@@ -1,0 +1,211 @@
+"""The check of brokers and topics: what can be known without writing anything.
+
+Why it exists: brokers that are away, a right that is missing, or a topic of somebody else should be
+reported before a snapshot is read. Why it is right: it only asks; what a run is allowed to do is
+what the brokers say that this client may do. What no question shows is said: the rights on
+transactional ids, and those on topics that are not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigResource
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.source_table import TableId
+from cdcsync_core.topic_check import TopicCheck, TopicChecks
+from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS, error_of, sink_error
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.session import KafkaSession
+from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
+
+_AT_ONCE = 200
+_DATA_RIGHTS = (AclOperation.DESCRIBE, AclOperation.WRITE)
+_STATE_RIGHTS = (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE)
+_LONGEST = "transaction.max.timeout.ms"
+_COPIES = "transaction.state.log.replication.factor"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A topic that is there, and what this client may do with it (None: the brokers ask nobody)."""
+
+    topic: Topic
+    rights: frozenset[AclOperation] | None
+
+
+@dataclass
+class BrokerCheck:
+    """Of the sync whose topics are `topics`; `session` has no role. `run` once; raises no
+    CdcError."""
+
+    session: KafkaSession
+    topics: TopicSettings
+    _errors: list[CdcError] = field(default_factory=list)
+    _warnings: list[str] = field(default_factory=list)
+
+    def run(self, tables: Sequence[TableId]) -> TopicChecks:
+        found, checked = "", list[TopicCheck]()
+        try:
+            names = self._names(tables)
+            found, may_create = self._cluster()
+            checked = self._topics(names, may_create)
+        except CdcError as error:
+            self._errors.append(error)
+        return TopicChecks(found, tuple(checked), tuple(self._errors), tuple(self._warnings))
+
+    def _names(self, tables: Sequence[TableId]) -> dict[str, str]:
+        """Table -> topic, of the tables that have one of their own."""
+        names: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for table in tables:
+            try:
+                topic = self.topics.name(self.session.sync, table)
+                if topic in taken:
+                    raise shared_topic(str(table), topic, taken[topic])
+                taken[topic] = str(table)
+                names[str(table)] = topic
+            except CdcError as error:
+                self._errors.append(error)
+        return names
+
+    # -- the brokers
+
+    def _cluster(self) -> tuple[str, bool]:
+        """What answered; whether it lets this client make topics, as far as it says."""
+        admin, timeout = self.session.topics.admin, self.session.settings.timeout
+        try:
+            cluster = admin.describe_cluster(include_authorized_operations=True, request_timeout=timeout).result()
+        except KafkaException as error:
+            raise sink_error(error, "asking for the brokers") from None
+        brokers = len(cluster.nodes)
+        self._transactions(str(cluster.nodes[0].id), brokers)
+        rights = cluster.authorized_operations
+        text = f"{brokers} broker{'s' if brokers > 1 else ''} of the cluster {cluster.cluster_id}"
+        return text, rights is None or AclOperation.CREATE in rights
+
+    def _transactions(self, broker: str, brokers: int) -> None:
+        """Whether the brokers' settings allow the transactions that a run makes."""
+        settings = self._settings(broker)
+        if settings is None:
+            self._warnings.append(
+                "the brokers' settings may not be asked for (DESCRIBE_CONFIGS on the cluster): whether transactions "
+                f"of {TRANSACTION_SECONDS:.0f} s are allowed is not known"
+            )
+            return
+        longest, copies = int(settings.get(_LONGEST) or 0), int(settings.get(_COPIES) or 0)
+        if 0 < longest < TRANSACTION_SECONDS * 1000:
+            self._errors.append(
+                fail(
+                    Reason.SPEC_INVALID,
+                    f"the brokers allow transactions of {longest / 1000:g} s ({_LONGEST})",
+                    needed=f"{TRANSACTION_SECONDS:.0f} s",
+                    remedy=f"set {_LONGEST} of the brokers to at least {TRANSACTION_SECONDS * 1000:.0f}",
+                )
+            )
+        if copies > brokers and self.session.topics.find("__transaction_state") is None:
+            self._errors.append(
+                fail(
+                    Reason.SPEC_INVALID,
+                    f"the brokers can make no transaction: {_COPIES} is {copies}, and there are {brokers} brokers",
+                    needed="as many brokers, or fewer copies",
+                    remedy=f"set {_COPIES} and transaction.state.log.min.isr of the brokers, or start more brokers",
+                )
+            )
+
+    def _settings(self, broker: str) -> dict[str, str | None] | None:
+        """None where they may not be asked for."""
+        asked = ConfigResource(ConfigResource.Type.BROKER, broker)
+        try:
+            timeout = self.session.settings.timeout
+            found = self.session.topics.admin.describe_configs([asked], request_timeout=timeout)[asked].result()
+        except KafkaException as error:
+            if error_of(error).name().endswith("_AUTHORIZATION_FAILED"):
+                return None
+            raise sink_error(error, "asking for the brokers' settings") from None
+        return {name: entry.value for name, entry in found.items()}
+
+    # -- the topics
+
+    def _topics(self, names: dict[str, str], may_create: bool) -> list[TopicCheck]:
+        state = self.session.state
+        there = self._described([state, *names.values()])
+        if state in there:
+            self._refuse_missing(there[state], _STATE_RIGHTS, "")
+            self.session.refresh()
+        checked = []
+        for table, name in names.items():
+            found = there.get(name)
+            try:
+                self._check_table(table, name, found)
+            except CdcError as error:
+                self._errors.append(error)
+            partitions = found.topic.partitions if found else self.topics.partitions
+            checked.append(TopicCheck(table, name, partitions, found is not None))
+        new = sum(not t.exists for t in checked) + (state not in there)
+        if new and not may_create:
+            self._warnings.append(
+                f"{new} topics are to be made, and this client may not CREATE on the cluster: "
+                "it must be allowed to by their names"
+            )
+        return checked
+
+    def _check_table(self, table: str, name: str, found: _Found | None) -> None:
+        """Raises CdcError for a topic that a run would refuse."""
+        record = self.session.records().get(table)
+        if record is not None:
+            check_topic(table, record, found.topic if found and name == record.topic else self._other(record.topic))
+        elif found is not None and not self.session.topics.is_empty(found.topic):
+            raise foreign_topic(table, name)
+        if found is not None:
+            self._refuse_missing(found, _DATA_RIGHTS, table)
+
+    def _other(self, name: str) -> Topic | None:
+        """A table's topic keeps its name when the template changes."""
+        return self.session.topics.find(name)
+
+    def _refuse_missing(self, found: _Found, needed: Sequence[AclOperation], table: str) -> None:
+        missing = [right.name for right in needed if found.rights is not None and right not in found.rights]
+        if missing:
+            self._errors.append(
+                fail(
+                    Reason.PRIVILEGE_MISSING,
+                    f"this client may not {' and '.join(missing)} the topic {found.topic.name}",
+                    needed=", ".join(right.name for right in needed),
+                    remedy=f"grant them on the topic, {RUN_AGAIN}",
+                    table=table,
+                )
+            )
+
+    def _described(self, names: Sequence[str]) -> dict[str, _Found]:
+        """Those that are there."""
+        found: dict[str, _Found] = {}
+        for start in range(0, len(names), _AT_ONCE):
+            found |= self._some(names[start : start + _AT_ONCE])
+        return found
+
+    def _some(self, names: Sequence[str]) -> dict[str, _Found]:
+        admin, timeout = self.session.topics.admin, self.session.settings.timeout
+        try:
+            asked = admin.describe_topics(
+                TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout
+            )
+            return dict(self._answers(asked))
+        except KafkaException as error:
+            raise sink_error(error, "asking for topics") from None
+
+    def _answers(self, asked: dict[str, Any]) -> Iterator[tuple[str, _Found]]:
+        for name, answer in asked.items():
+            try:
+                found = answer.result()
+            except KafkaException as error:
+                if error_of(error).name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise
+                continue
+            rights = found.authorized_operations
+            topic = Topic(name, str(found.topic_id), len(found.partitions))
+            yield name, _Found(topic, None if rights is None else frozenset(rights))
