@@ -21,7 +21,7 @@ from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.packets import Arrived
-from cdcsync_spark.binlog.plain_transactions import PlainPath
+from cdcsync_spark.binlog.plain_path import PlainPath
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema_steps import Policy
 from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions

@@ -36,7 +36,7 @@ from cdcsync_spark.binlog.dump import Dump, OpenDump, open_dump
 from cdcsync_spark.binlog.new_tables import NewTables
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.packets import Arrived
-from cdcsync_spark.binlog.plain_transactions import PlainPath
+from cdcsync_spark.binlog.plain_path import PlainPath
 from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.binlog.replica_ids import ReplicaIds
 from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded

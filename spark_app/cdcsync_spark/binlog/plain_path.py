@@ -1,0 +1,148 @@
+"""Plain transactions of a buffer of events: from the parser to the assembler as columns.
+
+Why it is right: both are left as if each event had been fed to them. A stretch is taken only where
+the parser stands between transactions, behind no event of it; as far as the batch is not full, so
+that batches end where they would; and as far as nothing in it is odd. All else is fed event by
+event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from cdcsync_core.errors import DecodeError
+from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.binlog.packets import Arrived
+from cdcsync_spark.binlog.plain_transactions import TRANSACTION_BYTES, PlainTransactions
+from cdcsync_spark.binlog.spool import EVENT_BYTES
+from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.transactions import TransactionAssembler
+from cdcsync_spark.wire.binlog.event_columns import EventColumns, event_columns
+from cdcsync_spark.wire.binlog.parser import EventParser
+from cdcsync_spark.wire.binlog.plain import Plain, Stretch, find_plain, stretch
+from cdcsync_spark.wire.binlog.plain_rows import PlainRows, plain_rows
+from cdcsync_spark.wire.columns.gather import Cursors, Flags
+
+LEAST_EVENTS = 128
+LEAST_TRANSACTIONS = 16
+
+
+class PlainPath:
+    """Of one dump. `limit` is the size of a batch that is full; a buffer of fewer events, or a
+    stretch of fewer transactions, is not worth the fixed steps."""
+
+    def __init__(
+        self,
+        parser: EventParser,
+        assembler: TransactionAssembler,
+        limit: int,
+        least_events: int = LEAST_EVENTS,
+        least_transactions: int = LEAST_TRANSACTIONS,
+    ) -> None:
+        self._least_events, self._least_transactions = least_events, least_transactions
+        self._parser, self._assembler, self._limit = parser, assembler, limit
+        self._found: EventColumns | None = None
+        self._plain: Plain | None = None
+        #: which transaction of `_plain` is the next, and where the stretch of each ends
+        self._next = 0
+        self._stretches: Cursors = np.empty(0, np.int64)
+
+    def index(self, arrived: Arrived) -> None:
+        """Finds the plain transactions of the events that are read next."""
+        self._found = self._plain = None
+        if len(arrived) < self._least_events:
+            return
+        low, high = int(arrived.starts[0]), int(arrived.ends[-1])
+        self._found = event_columns(bytes(arrived.data[low:high]), arrived.starts - low, arrived.ends - low)
+        if self._found is None:
+            return
+        self._plain = find_plain(self._found, self._parser.mariadb)
+        first, after = self._plain.first, self._plain.after
+        breaks = np.append(np.flatnonzero(first[1:] != after[:-1]) + 1, len(first))
+        self._stretches = breaks[np.searchsorted(breaks, np.arange(len(first)), "right")]
+        self._next = 0
+
+    def take(self, at: int) -> int:
+        """Takes the plain transactions that begin with event `at`, and returns the event after
+        them; `at` if it is to be fed."""
+        if self._plain is None or self._found is None:
+            return at
+        first = self._plain.first
+        while self._next < len(first) and first[self._next] < at:
+            self._next += 1
+        if self._next == len(first) or first[self._next] != at:
+            return at
+        low, high = self._next, int(self._stretches[self._next])
+        here = self._here()
+        if high - low < self._least_transactions or here is None or self._found.places[at] < here.offset:
+            return at
+        found = stretch(self._found, first[low:high], self._plain.after[low:high], self._parser.mariadb)
+        return self._take(at, found, here.file)
+
+    def _here(self) -> LogOffset | None:
+        with suppress(DecodeError):
+            return self._parser.between
+        return None
+
+    def _take(self, at: int, found: Stretch, file: str) -> int:
+        assert self._found is not None
+        assert self._plain is not None
+        try:
+            rows = plain_rows(self._found, self._plain, found, self._parser.tables)
+        except DecodeError:
+            rows = None
+        if rows is None or not self._assembler.takes(source for source, _ in found.sources):
+            self._plain = None  # the parser of single events names the fault, or finds none
+            return at
+        if rows.count < found.count:
+            self._plain = None
+        taken = self._fitting(found, rows, file)
+        if taken is None:
+            return at
+        after = int(found.after[taken.count - 1])
+        gtid_pos = self._parser.pass_plain(taken.end.offset, rows.learned(after), _gtids(found, taken.count))
+        self._assembler.take_plain(replace(taken, gtid_pos=gtid_pos))
+        return after
+
+    def _fitting(self, found: Stretch, rows: PlainRows, file: str) -> PlainTransactions | None:
+        """The first ones, as many as the batch takes before it is full."""
+        kept = _kept(found, rows, file, self._assembler.ahead)
+        sizes = np.bincount(rows.transactions, rows.lengths + EVENT_BYTES, rows.count)
+        sizes[np.unique(rows.transactions[kept])] += TRANSACTION_BYTES
+        sizes = np.cumsum(sizes)
+        count = int(np.searchsorted(sizes, self._limit - self._assembler.size))
+        if not count:
+            return None
+        mine = rows.transactions < count
+        spooled = int((rows.ends - rows.starts)[mine].sum()) + EVENT_BYTES * int(mine.sum())
+        return PlainTransactions(found, rows, kept & mine, file, count, int(sizes[count - 1]), spooled, "")
+
+
+def _kept(found: Stretch, rows: PlainRows, file: str, ahead: Mapping[TableId, Position]) -> Flags:
+    """Which events are of transactions that their tables lack."""
+    kept = np.ones(len(rows.classes), bool)
+    if not ahead:
+        return kept
+    ids = TransactionIds()
+    every = PlainTransactions(found, rows, kept, file, found.count, 0, 0, "")
+    for source, low, high in every.runs():
+        ids.extend(file, found.ends[low:high].astype(np.uint64), source, found.numbers[low:high].astype(np.uint64))
+    for table, events in rows.of_tables():
+        if table in ahead:
+            kept[events] = ~ids.covered(ahead[table])[rows.transactions[events]]
+    return kept
+
+
+def _gtids(found: Stretch, count: int) -> dict[int, str]:
+    """MariaDB's last GTID of each domain."""
+    if found.domains is None or found.servers is None:
+        return {}
+    domains = found.domains[:count][::-1]
+    distinct, last = np.unique(domains, return_index=True)
+    places = [count - 1 - i for i in last.tolist()]
+    return {d: f"{d}-{found.servers[i]}-{found.numbers[i]}" for d, i in zip(distinct.tolist(), places, strict=True)}
