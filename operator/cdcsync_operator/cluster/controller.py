@@ -213,11 +213,10 @@ def _pause(decision: Decision, now: float, *, refused: bool) -> float:
     if any(status.runs.get(kind) for kind in RunKind):
         steady = status.condition("Reconciling").status == "False"
         return min(decision.requeue_after, _FLOWING if steady else _ON_ITS_WAY)
-    if any(isinstance(a, RunPreflight) for a in decision.actions):
-        return decision.requeue_after
-    if refused or status.phase in (Phase.PAUSED, Phase.COMPLETED):
-        return _AT_REST
+    checks = any(isinstance(a, RunPreflight) for a in decision.actions)
     if status.phase is Phase.WAITING and status.schedule is not None:
         until = (unix_time(status.schedule.next_time) or now) - now
-        return max(0.1, min(_AT_REST, until))
+        return max(0.1, min(decision.requeue_after if checks else _AT_REST, until))
+    if not checks and (refused or status.phase in (Phase.PAUSED, Phase.COMPLETED)):
+        return _AT_REST
     return decision.requeue_after
