@@ -46,6 +46,7 @@ class TableParts(TypedDict, total=False):
     position: PositionJson | None
     rows: int
     nulledDates: int
+    events: int
     nonce: int
     generation: int
     rewriting: str

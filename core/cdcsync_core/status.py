@@ -220,6 +220,7 @@ class TableStatus(StatusPart):
     high: StatusWatermark | None = None
     rows: int = 0
     nulled_dates: int = 0
+    events: int = 0
     nonce: int = 0
     generation: int = 0
     position: StatusPosition | None = None

@@ -4,6 +4,7 @@ every record."""
 from __future__ import annotations
 
 import json
+import random
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import ExitCode
+from contract.sinkcase import ORDERS
+from contract.test_event_sinks import END, LOW, NAME, Source, applier, read_snapshot
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
+from support.kafka_stream import kafka_sink
 from support.servers import Server
 from support.sync_process import Sync
 from support.topic_events import debezium_events
@@ -79,6 +83,8 @@ def test_a_topic_shows_what_happened(
         ]
         consumer = CheckingConsumer(("id",)).take(debezium_events(records(kafka, topic)))
         assert consumer.faults == []
+        (table,) = sync.status()["tableStatus"]
+        assert (table["rows"], table["events"]) == (2, 6)
         assert not list((tmp_path / "sync" / "lake").rglob("*.parquet")), "the staged copy is removed"
 
 
@@ -117,6 +123,19 @@ def test_a_topic_follows_what_leaves_its_rows_as_they_are(
         sync.run_to_completion()
         again = records(kafka, topic)[len(found) :]
         assert [(v["op"], v["after"]) for _, v in again] == [("r", {"id": 1, "city": "Graz", "sum": 10})]
+
+
+def test_a_run_counts_the_records_that_are_acknowledged(kafka: KafkaBroker, tmp_path: Path) -> None:
+    """Those of the snapshot, which a stream's run sends, and those of changes."""
+    source = Source(random.Random(7))
+    read_snapshot(kafka_sink(kafka.bootstrap, tmp_path, "snapshot"), source.snapshot())
+    sink = kafka_sink(kafka.bootstrap, tmp_path, "stream")
+    run = applier(sink, tmp_path)
+    for start in range(LOW, END, 500):
+        run.apply(source.batch(start, start + 500, tmp_path))
+    found = kafka.read(sink.topics.name(sink.sync, ORDERS.id))
+    assert len(found) > 50
+    assert run.tables[NAME].target.status.records == len(found)
 
 
 @usually_on("mariadb1011")

@@ -17,6 +17,7 @@ def served() -> str:
     work = {
         "rows": 1,
         "commits": 1,
+        "records": 1,
         "steps": 1,
         "seconds": 1.0,
         "bytes": 1,

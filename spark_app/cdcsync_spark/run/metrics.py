@@ -65,6 +65,7 @@ OF_RUN = (
     ),
     Metric("cdcsync_driver_rows_total", "counter", "rows read by the snapshot, or upserted and deleted by the stream", _of("done", "rows")),
     Metric("cdcsync_driver_commits_total", "counter", "commits to targets", _of("done", "commits")),
+    Metric("cdcsync_driver_records_total", "counter", "records that brokers have acknowledged", _of("done", "records")),
     Metric("cdcsync_driver_snapshot_splits", "gauge", "splits of the snapshot as far as planned", _of("snapshot", "splitsTotal")),
     Metric("cdcsync_driver_snapshot_splits_finished", "gauge", "splits read", _of("snapshot", "splitsFinished")),
     Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of maintenance of the targets", _of("maintenance", "steps")),

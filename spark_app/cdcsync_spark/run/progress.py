@@ -68,6 +68,7 @@ def _parts_of(state: TableState) -> TableParts:
         "high": watermark_to_dict(state.high) if state.high else None,
         "rows": state.rows,
         "nulledDates": state.nulled_dates,
+        "events": state.events,
         "nonce": state.resnapshot_nonce,
         "generation": state.generation,
         "position": state.position.to_dict() if state.position else None,

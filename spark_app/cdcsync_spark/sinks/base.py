@@ -231,11 +231,13 @@ class Closed(Exception):
 class WriterStatus:
     """What reports carry of a writer: why the last MERGE cost more than its batch, as a phrase
     (empty where it did not), and what maintenance has cost so far. `max_idle_seconds` is how old
-    the last commit may become before the target might forget it."""
+    the last commit may become before the target might forget it. `records` are those that brokers
+    have acknowledged, None where a target is no topic."""
 
     fallback: str = ""
     max_idle_seconds: float = math.inf
     maintenance: Maintenance = Maintenance()
+    records: int | None = None
 
 
 class Writer(Protocol):

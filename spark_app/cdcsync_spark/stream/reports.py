@@ -82,11 +82,17 @@ class StreamReports:
             position=position_entry(reader, timestamp),
             lag_seconds=lag,
             flow=flow(received, self.clock(), waiting, self.applier.committed).to_dict(),
-            done={"commits": self.applier.commits, "rows": self.applier.rows},
+            done={"commits": self.applier.commits, "rows": self.applier.rows} | self._records(),
             maintenance=Maintenance.total(t.target.status.maintenance for t in self.tables).to_dict(),
             appeared=self._appeared,
         )
         self._reported_at = self.clock()
+
+    def _records(self) -> dict[str, int]:
+        """Of all tables' topics, where there are any."""
+        counts = [t.target.status.records for t in self.tables]
+        known = [count for count in counts if count is not None]
+        return {"records": sum(known)} if known else {}
 
     def _phase(self, table: StreamTable) -> TablePhase:
         if table.error is not None:

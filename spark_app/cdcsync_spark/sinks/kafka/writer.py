@@ -50,6 +50,9 @@ class KafkaWriter:
     _copies: dict[int, DeltaWriter] = field(default_factory=dict)
     _checked: str = ""
     _cleaned: bool = False
+    #: records that are acknowledged, and of the transaction that is open
+    _records: int = 0
+    _sending: int = 0
 
     @property
     def name(self) -> str:
@@ -210,9 +213,12 @@ class KafkaWriter:
 
     def _transact(self, record: TableRecord, pieces: Iterable[Piece]) -> bool:
         try:
-            return self.session.transact({self.name: record}, pieces)
+            done = self.session.transact({self.name: record}, self.counted(pieces))
         except TableFault as fault:
             raise fault.error from None
+        if done:
+            self.acknowledged()
+        return done
 
     def maintain(self) -> str:
         record = self.session.record(self.name)
@@ -249,7 +255,18 @@ class KafkaWriter:
 
     @property
     def status(self) -> WriterStatus:
-        return WriterStatus()
+        return WriterStatus(records=self._records)
+
+    def counted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Of a new transaction."""
+        self._sending = 0
+        for piece in pieces:
+            self._sending += len(piece.records.keys)
+            yield piece
+
+    def acknowledged(self) -> None:
+        """The transaction is committed."""
+        self._records, self._sending = self._records + self._sending, 0
 
     def _lost_copy(self) -> CdcError:
         return fail(
@@ -280,8 +297,11 @@ def commit_together(
         if not drafts:
             break
         try:
-            pieces = (piece for name, (_, commit) in drafts.items() for piece in due[name][1].pieces(commit))
+            writers = [(due[name][1], commit) for name, (_, commit) in drafts.items()]
+            pieces = (piece for writer, commit in writers for piece in writer.counted(writer.pieces(commit)))
             if session.transact({name: record for name, (record, _) in drafts.items()}, pieces):
+                for writer, _ in writers:
+                    writer.acknowledged()
                 break
         except TableFault as fault:
             outcomes[due[fault.table][0]] = fault.error

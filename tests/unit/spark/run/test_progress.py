@@ -70,6 +70,7 @@ def test_a_tables_entry_is_a_view_of_its_state() -> None:
     position = FilePosition(LogOffset("binlog.000001", 400))
     entry = table_entry("shop.orders", TablePhase.STREAMING, replace(STATE, position=position))
     assert (entry["rows"], entry["nulledDates"], entry["nonce"]) == (7, 2, 3)
+    assert table_entry("shop.orders", TablePhase.STREAMING, replace(STATE, events=5))["events"] == 5
     assert entry["position"] == position.to_dict()
     assert (entry["phase"], entry["reason"], entry["low"], entry["high"]) == ("Streaming", "", None, None)
 
