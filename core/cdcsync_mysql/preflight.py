@@ -8,6 +8,7 @@ outlive it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.question import out_of_memory
 from cdcsync_mysql.rds import KEEP_BINLOG
+from cdcsync_mysql.retention import check_schedule
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
 from cdcsync_mysql.servercheck import Server, check_server, read_server
 from cdcsync_mysql.tablecheck import TableCheck, check_table
@@ -67,7 +69,10 @@ def preflight(
             checks = check_server(server)
             tables = _tables(server, spec, checks)
             seconds = _estimate(readers or spec.snapshot.parallelism, tables, unread)
-            checks += _outlives(log_retention_seconds(connection), seconds, server.rds)
+            retention = log_retention_seconds(connection)
+            checks += _outlives(retention, seconds, server.rds)
+            if spec.stream.schedule is not None:
+                checks.append(check_schedule(spec.stream.schedule, retention, time.time(), rds=server.rds))
     except CdcError as e:
         return Preflight(None, (refused("connection", e),))
     return Preflight(facts, tuple(checks), tuple(tables), seconds)

@@ -3,9 +3,13 @@ changes: each change has its effect and no other, and the copy stays equal."""
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
+
 import pytest
 
 from cdcsync_core.status import Status
+from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError
 from support.node import CHART, OPERATOR, SECRET_KEY, SYSTEM, Node, ready, wait_until
 from support.node_sync import DRIVER, PASSWORD, NodeSync
@@ -159,6 +163,25 @@ def test_the_drivers_node_falls_silent_and_answers_again(own_node: Node, shop: N
         shop.flows()
     shop.arrives()
     assert shop.pods(DRIVER) == [shop.driver()]
+
+
+def test_a_schedule_holds_no_pod_between_its_times(shop: NodeSync) -> None:
+    """It ends the stream once that has caught up; what is written then is copied at its time, by a
+    pod that ends; without it the stream flows again."""
+    shop.change(stream={"schedule": {"cron": "0 0 29 2 *"}})
+    shop.until(lambda s: s.phase == "Waiting" and not shop.left(), 240, "nothing of a run is left")
+    shop.arrives()
+    shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)
+    at = datetime.fromtimestamp((time.time() // 60 + 2) * 60, UTC)
+    shop.change(stream={"schedule": {"cron": f"{at.minute} {at.hour} {at.day} {at.month} *"}})
+    status = shop.until(lambda s: s.schedule and s.schedule.next_time == utc(at.timestamp()), 90, "the time is known")
+    assert (status.phase, status.condition("Ready").status, shop.left()) == ("Waiting", "True", [])
+    assert next(shop.differences(), None), "nothing is copied before the time"
+    shop.until(lambda s: s.phase != "Waiting" and shop.pods(DRIVER), 240, "a pod at the time")
+    shop.until(lambda s: s.phase == "Waiting" and not shop.left(), 240, "nothing of a run is left")
+    assert not next(shop.differences(), None), "the copy is equal"
+    shop.change(stream={"schedule": None})
+    shop.flows()
 
 
 def test_no_secret_in_logs_or_objects(shop: NodeSync) -> None:

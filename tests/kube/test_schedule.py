@@ -93,3 +93,20 @@ def test_a_pod_that_is_deleted_has_not_caught_up(sync: InProcessSync, controller
     status = sync.until(controller, lambda s: s.runs.stream and s.runs.stream.id != ref.id)
     assert next_time(status) == first
     catch_up(sync, controller)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ({"cron": "0 25 * * *"}, "spec.stream.schedule.cron is '0 25 * * *'; needed: a cron expression"),
+        ({"cron": "0 2 * * *", "timeZone": "Mars/Olympus"}, "needed: a name of the time zone database"),
+    ],
+)
+def test_what_is_no_time_is_refused_in_words(sync: InProcessSync, schedule: dict[str, str], words: str) -> None:
+    """Beyond what a rule of the CRD can say."""
+    controller = sync.create(stream={"schedule": schedule}).operator()
+    status = sync.until(controller, lambda s: s.condition("Stalled").status == "True")
+    assert status.condition("Stalled").reason == "SpecInvalid"
+    assert words in status.condition("Stalled").message
+    sync.change(stream={"schedule": {"cron": "0 2 * * *", "timeZone": "UTC"}})
+    sync.until(controller, lambda s: s.runs.snapshot)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import ExitCode
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 from support.sync_process import Sync
 
@@ -91,3 +91,30 @@ def test_a_time_catches_up_and_leaves_no_driver(sync: Sync) -> None:
     run(sync, "INSERT INTO t VALUES (5, 5)")
     sync.run_to_completion()
     assert rows(sync) == [(1, 1), (2, 20), (4, 4), (5, 5)], "--until caught-up waits for no time"
+
+
+def test_the_binlog_is_watched_between_two_times(fresh_server: FreshServer, tmp_path: Path) -> None:
+    """It warns before the position is lost, and when it is lost it does not wait for a time."""
+    server = fresh_server("mariadb1011")
+    database = server.create_database()
+    server.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1,1)", db=database)
+    server.run("SET GLOBAL binlog_expire_logs_seconds = 3600")
+    spec = {"stream": {"schedule": {"cron": NEVER}}}
+    with Sync(server, [rf"{database}\.t"], tmp_path / "sync", spec=spec) as sync:
+        sync.start("forever")
+        assert ready(sync.wait_phase("Waiting")) == ("True", "Waiting"), "the file is written"
+
+        server.run("FLUSH BINARY LOGS")
+        sync.write_manifest(autoRestart={"maxRestarts": 9})  # the source is checked at once
+        status = sync.wait_for(lambda s: ready(s) == ("False", "PositionWillBeLost"))
+        (stalled,) = [c for c in status["conditions"] if c["type"] == "Stalled"]
+        assert stalled["status"] == "True"
+        assert "remedy: raise binlog_expire_logs_seconds" in stalled["message"]
+        server.run("SET GLOBAL binlog_expire_logs_seconds = 0")
+        sync.write_manifest(autoRestart={"maxRestarts": 8})
+        sync.wait_for(lambda s: ready(s) == ("True", "Waiting"))
+
+        server.run("FLUSH BINARY LOGS", f"PURGE BINARY LOGS TO '{server.query('SHOW BINARY LOGS')[-1][0]}'")
+        sync.write_manifest(autoRestart={"maxRestarts": 7})
+        assert sync.wait() == ExitCode.USER_MUST_ACT
+        assert ready(sync.status()) == ("False", "PositionLost")

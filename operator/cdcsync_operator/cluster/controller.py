@@ -75,6 +75,7 @@ class KubeController:
             record,
             self.clock,
             self.wake,
+            lambda r, file: self.calls.kept_until(r, where, file),
         )
         self._drivers = self._make_drivers(record)
 

@@ -36,7 +36,7 @@ class SourceBounds:
 
     #: a preflight of ten thousand tables takes a tenth of it on an idle machine
     preflight_seconds: float = 300.0
-    #: to find where the binlog ends
+    #: to find where the binlog ends, and how long a file of it is kept
     position_seconds: float = 60.0
     #: more than the statement may take by itself
     split_seconds: float = 120.0
@@ -58,7 +58,7 @@ class ClusterSource:
 
     @property
     def calls(self) -> SourceCalls:
-        return SourceCalls(preflight=self.preflight, current=self.current, splits=self.splits, give_up=self.give_up)
+        return SourceCalls(self.preflight, self.current, self.splits, self.give_up, self.kept_until)
 
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         namespace = resource.metadata.namespace
@@ -78,6 +78,14 @@ class ClusterSource:
             question.within(self._bounds.position_seconds),
         ):
             return source_calls.current(resource, secrets, question)
+
+    def kept_until(self, resource: CdcSync, secrets: Path, file: str) -> float | None:
+        with (
+            self._question(resource, secrets) as question,
+            self._preflights.held(resource.metadata.namespace),
+            question.within(self._bounds.position_seconds),
+        ):
+            return source_calls.kept_until(resource, secrets, file, question)
 
     def splits(self, resource: CdcSync, secrets: Path, table: Capture, frontier: Bound) -> Iterator[Split]:
         with (

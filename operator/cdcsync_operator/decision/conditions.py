@@ -15,7 +15,7 @@ from cdcsync_core.run import TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, with_condition
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, flow_problem
-from cdcsync_operator.decision.due_times import missed
+from cdcsync_operator.decision.due_times import missed, will_be_lost
 from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.phase import settle_phases
 from cdcsync_operator.decision.rollout import rolling_out
@@ -28,6 +28,8 @@ TABLES_FAILED = "TablesFailed"
 ROLLING_OUT = "RollingOut"
 #: a time of the schedule is not caught up, and the next one has come
 SCHEDULE_MISSED = "ScheduleMissed"
+#: the source may purge the stream's position before the next time of the schedule
+POSITION_WILL_BE_LOST = "PositionWillBeLost"
 #: a time of the schedule has come and is being caught up
 CATCHING_UP = "CatchingUp"
 #: tables are resnapshotted without the user's request
@@ -133,6 +135,9 @@ def _health_of_schedule(s: Situation) -> Health:
     if late:
         return _reconciling(SCHEDULE_MISSED, f"{late}; {_work(s)}")
     if s.status.phase is Phase.WAITING:
+        ends = will_be_lost(s)
+        if ends:
+            return _stalled(POSITION_WILL_BE_LOST, ends)
         return Health(True, False, all_consistent(s.status), Phase.WAITING.value, f"{_work(s)}; {_times(s)}")
     found = flow_problem(s.spec, s.stream, s.now) if s.stream else None
     if found and found[0] != STARTING:

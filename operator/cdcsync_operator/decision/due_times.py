@@ -30,10 +30,11 @@ def with_next_time(s: Situation) -> Situation:
 
 
 def is_due(s: Situation) -> bool:
-    """Whether a stream is to run: one without a schedule always; at first, at a time of the
-    schedule, and where a table was read and is not consistent yet."""
+    """Whether a stream is to run: one without a schedule always; else at first, at a time of the
+    schedule, where a table was read and is not consistent yet, and where the binlog was purged,
+    because a run finds what is lost."""
     known = s.status.schedule
-    if s.spec.stream.schedule is None or known is None or _next(known) <= s.now:
+    if s.spec.stream.schedule is None or known is None or _next(known) <= s.now or _kept_until(s) == 0:
         return True
     streamable = {name for name, _ in s.needs.streamable}
     return any(t.phase is TablePhase.CATCHING_UP and t.name in streamable for t in s.assigned)
@@ -53,6 +54,34 @@ def missed(s: Situation) -> str:
     if following > s.now:
         return ""
     return f"the time {known.next_time} was not caught up before the next one, {utc(following)}"
+
+
+def needed_file(s: Situation) -> str:
+    """The file of the binlog at which a stream with a schedule goes on; empty where none does."""
+    position = s.status.position
+    if s.status.schedule is None or position is None:
+        return ""
+    return position.file or (position.anchor.file if position.anchor else "")
+
+
+def will_be_lost(s: Situation) -> str:
+    """Why the position may be purged before the next time; empty where that is not foreseen."""
+    known, until = s.status.schedule, _kept_until(s)
+    if known is None or until is None or until > _next(known):
+        return ""
+    return (
+        f"found {needed_file(s)}, from which the stream goes on, purged from {utc(until)} on;"
+        f" needed it at the next time, {known.next_time};"
+        " remedy: raise binlog_expire_logs_seconds, or set an earlier time in spec.stream.schedule.cron"
+    )
+
+
+def _kept_until(s: Situation) -> float | None:
+    """By the last preflight, where that looked for the file that is needed."""
+    if s.preflight is None:
+        return None
+    file, until = s.preflight.kept
+    return until if file and file == needed_file(s) else None
 
 
 def catches_up(run: ObservedRun) -> bool:

@@ -91,6 +91,8 @@ class PreflightResult:
 
     `sink_errors` concern the sink; `sink_unchecked` is why it was not checked here.
     `prompt` is that of the action which asked for it: what the stream had seen of tables by then.
+    `kept` is a file of the binlog and the unix seconds until which the source keeps it: 0 where it
+    is gone, None where no end is known.
     """
 
     generation: int
@@ -102,6 +104,7 @@ class PreflightResult:
     sink_errors: tuple[CdcError, ...] = ()
     sink_unchecked: str = ""
     prompt: str = ""
+    kept: tuple[str, float | None] = ("", None)
 
     @property
     def failures(self) -> tuple[CdcError, ...]:
@@ -141,12 +144,14 @@ class RunPreflight:
     """Do a preflight for this generation, in the background.
 
     `unread` names the tables that are still to be read, None for all: the binlog must outlive their
-    snapshot. `prompt` comes back with what is found.
+    snapshot. `prompt` comes back with what is found. `file` is the binlog's that a stream needs at
+    its next time; empty: none is asked for.
     """
 
     generation: int
     unread: frozenset[str] | None = None
     prompt: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True)

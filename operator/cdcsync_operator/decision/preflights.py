@@ -13,7 +13,7 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, only_tables
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
-from cdcsync_operator.decision.due_times import is_resting
+from cdcsync_operator.decision.due_times import is_resting, needed_file
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
 from cdcsync_operator.decision.resnapshots import prompt_of
@@ -112,7 +112,7 @@ def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
     if age < every or s.observed.preflight_running:
         return ()
     unread = frozenset(name for name, _ in s.needs.unread)
-    return (RunPreflight(s.generation, unread if s.assigned else None, prompt),)
+    return (RunPreflight(s.generation, unread if s.assigned else None, prompt, needed_file(s)),)
 
 
 def _prompt(s: Situation) -> str:

@@ -176,8 +176,9 @@ def _controller(
     store = LocalStore(files, folder, manifest, secret_files.write, on_fault)
     record = TableRecord(folder.tables_file)
     source = PreflightRunner(
-        lambda r, unread: calls.preflight(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set
-    )
+        lambda r, unread: calls.preflight(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set,
+        lambda r, file: calls.kept_until(r, where, file),
+    )  # fmt: skip
     drivers = LocalDrivers(
         folder, where, command, clock, woken.set, record.get,
         lambda r, table, bound: calls.splits(r, where, table, bound),

@@ -37,12 +37,14 @@ class PreflightOutcome:
 @dataclass(frozen=True)
 class SourceCalls:
     """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `give_up`
-    ends what is asked for a sync."""
+    ends what is asked for a sync. `kept_until` says until when a file of the binlog is kept, as
+    `PreflightResult.kept` has it."""
 
     preflight: Callable[[CdcSync, Path, frozenset[str] | None], PreflightOutcome]
     current: Callable[[CdcSync, Path], LogOffset]
     splits: Callable[[CdcSync, Path, Capture, Bound], Iterator[Split]]
     give_up: Callable[[Path], None] = lambda _: None
+    kept_until: Callable[[CdcSync, Path, str], float | None] = lambda _, __, ___: None
 
 
 class TableRecord:
@@ -84,7 +86,8 @@ class TableRecord:
 
 class PreflightRunner:
     """`preflight(resource, unread)` checks source and sink, `current(resource)` asks where
-    the binlog ends; both may wait and may raise CdcError."""
+    the binlog ends, `kept_until(resource, file)` how long a file of it is kept; all may wait and
+    may raise CdcError."""
 
     def __init__(
         self,
@@ -93,8 +96,10 @@ class PreflightRunner:
         record: TableRecord,
         clock: Callable[[], float],
         wake: Callable[[], None],
+        kept_until: Callable[[CdcSync, str], float | None] = lambda _, __: None,
     ) -> None:
         self._preflight, self._current, self._record = preflight, current, record
+        self._kept_until = kept_until
         self._clock, self._wake = clock, wake
         self._outcome: PreflightResult | None = None
         self._threads: dict[str, threading.Thread] = {}
@@ -128,6 +133,8 @@ class PreflightRunner:
             outcome = self._preflight(resource, action.unread)
             self._record.update(outcome.tables)
             result = outcome.result
+            if action.file and not result.errors:
+                result = replace(result, kept=(action.file, self._kept_until(resource, action.file)))
         except CdcError as error:
             result = PreflightResult(generation, self._clock(), (error,))
         except Exception as error:  # noqa: BLE001 (the end of the thread must be reported)

@@ -18,7 +18,7 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_lake.check import SinkCheck
-from cdcsync_mysql import watermark
+from cdcsync_mysql import retention, watermark
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.preflight import Preflight, preflight
@@ -90,6 +90,11 @@ def current(resource: CdcSync, secrets: Path, question: Question | None = None) 
     return position.at
 
 
+def kept_until(resource: CdcSync, secrets: Path, file: str, question: Question | None = None) -> float | None:
+    """Until when the source keeps a file of its binlog, as `PreflightResult.kept` has it."""
+    return retention.kept_until(_source(resource, secrets, question), file)
+
+
 def splits(
     resource: CdcSync, secrets: Path, table: Capture, frontier: Bound, question: Question | None = None
 ) -> Generator[Split, None, None]:
@@ -102,4 +107,4 @@ def _source(resource: CdcSync, secrets: Path, question: Question | None) -> Sour
     return replace(source_from_spec(resource.spec.source, secrets), question=question)
 
 
-CALLS = SourceCalls(preflight=run_preflight, current=current, splits=splits)
+CALLS = SourceCalls(preflight=run_preflight, current=current, splits=splits, kept_until=kept_until)

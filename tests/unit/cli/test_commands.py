@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.run import ExitCode, TablePhase
-from cdcsync_core.status import Phase, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.status import Phase, ScheduleStatus, Status, TableStatus, only_tables, with_condition
 from cdcsync_operator.cli.command import exit_code
 from cdcsync_operator.cli.main import COMMANDS, cli
 from cdcsync_operator.cli.output import Output
@@ -158,6 +158,27 @@ def test_status_shows_the_last_error_with_its_remedy(tmp_path: Path, manifest: P
     for text in ("default/shop", "Failed", "PositionLost", "was purged", "spec.resnapshot", "shop.[bold]x[/]", "1,234"):
         assert text in result.stdout
     assert "nothing runs here now" in result.stdout
+
+
+def test_status_shows_the_next_time_of_a_schedule(tmp_path: Path, manifest: Path) -> None:
+    """Nothing runs it now, so its lag grows from that time on."""
+    root = stored(tmp_path, manifest)
+    store = LocalStore(
+        ManifestFiles([str(manifest)]),
+        StateFolder(root, "default", "shop"),
+        load_manifest([manifest.read_text()]),
+        print,
+        print,
+    )
+    times = ScheduleStatus(
+        next_time="2026-01-01T02:00:00Z", last_start="2026-01-01T00:00:00Z", caught_up_at="2026-01-01T00:00:09Z"
+    )
+    store.save(store.load()[1].with_(phase=Phase.WAITING, schedule=times))
+    shown = call("status", "shop", "--state-dir", str(root)).stdout
+    assert "Waiting" in shown
+    assert "next time 2026-01-01T02:00:00Z" in " ".join(shown.split())
+    found = json.loads(call("status", "shop", "--state-dir", str(root), "-o", "json").stdout)
+    assert found["status"]["lagSeconds"] > 3600
 
 
 @pytest.mark.parametrize("how", ["name", "file", "all"])

@@ -54,7 +54,8 @@ def place(offset: int) -> dict[str, Any]:
 
 @dataclass
 class ControllerHarness:
-    """`tables` exist on the source; `preflights` are handed out in turn, the last one forever."""
+    """`tables` exist on the source; `kept_until` is how long that keeps the file of the stream's
+    position, as `PreflightResult.kept` has it."""
 
     tables: tuple[str, ...] = ("shop.a", "shop.b")
     resource: CdcSync = field(default_factory=resource)
@@ -67,6 +68,7 @@ class ControllerHarness:
     sink_unchecked: str = ""
     table_errors: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
+    kept_until: float | None = None
     closing: bool = False
     log: list[Action] = field(default_factory=list)
 
@@ -95,6 +97,7 @@ class ControllerHarness:
                 sink_errors=self.sink_errors,
                 sink_unchecked=self.sink_unchecked,
                 prompt=action.prompt,
+                kept=(action.file, self.kept_until),
             )
         elif isinstance(action, StartRun):
             ref = self.status.runs.get(action.kind)

@@ -319,14 +319,73 @@ def test_a_table_that_stops_keeps_no_other_from_its_times() -> None:
     assert world.live(STREAM).names == {"shop.a"}
 
 
+# ---- the binlog between two times
+
+
+def test_a_position_that_will_be_purged_before_the_next_time_is_reported() -> None:
+    world = rested()
+    world.kept_until = NOON + HOUR + 1
+    world.step(301)
+    assert world.condition("Ready") == ("True", "Waiting"), "it is kept until the next time"
+    world.kept_until = NOON + HOUR - 60
+    world.step(301)
+    world.step()
+    assert world.condition("Ready") == ("False", "PositionWillBeLost")
+    assert world.condition("Stalled") == ("True", "PositionWillBeLost")
+    assert "found binlog.000001" in world.status.condition("Stalled").message
+    assert "remedy: raise binlog_expire_logs_seconds" in world.status.condition("Stalled").message
+    assert world.kinds() == set()
+    world.change(stream={"schedule": {"cron": "50 * * * *"}})
+    world.steps()
+    assert world.condition("Ready") == ("True", "Waiting")
+    assert world.condition("Stalled")[0] == "False"
+
+
+def test_a_file_that_the_stream_has_left_says_nothing() -> None:
+    world = rested()
+    world.kept_until = NOON
+    world.step(301)
+    world.step()
+    assert world.condition("Ready")[1] == "PositionWillBeLost"
+    until(world, NOON + HOUR)
+    world.steps()
+    left = {"file": "binlog.000002", "offset": 4, "gtidSet": ""}
+    world.say(STREAM, position=left, tables=[])
+    world.end(STREAM)
+    world.kept_until = None
+    world.steps()
+    assert world.condition("Ready") == ("True", "Waiting")
+
+
+@pytest.mark.parametrize("policy", ["fail", "resnapshot"])
+def test_a_binlog_that_is_gone_already_does_not_wait_for_a_time(policy: str) -> None:
+    """A run finds what is lost, and the policy decides."""
+    world = rested(onPositionLost=policy)
+    world.kept_until = 0.0
+    world.step(301)
+    world.step()
+    assert world.kinds() == {"stream"}
+    lost = [{"name": n, "phase": "Failed", "reason": "PositionLost", "message": f"{n}: purged"} for n in world.tables]
+    world.say(STREAM, tables=lost)
+    world.end(STREAM, 3, "PositionLost", "purged")
+    world.steps()
+    world.step(10)  # the pause after a failure
+    world.steps()
+    if policy == "fail":
+        assert (world.status.phase, world.kinds()) == (Phase.FAILED, set())
+        assert world.condition("Stalled") == ("True", "PositionLost")
+    else:
+        assert world.kinds() == {"snapshot"}
+
+
 # ---- what is no schedule
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"stream": {"schedule": {"cron": "0 25 * * *"}}}, "bad hour in '0 25 * * *'"),
-        ({"stream": {"schedule": {"cron": "0 0 30 2 *"}}}, "bad day-of-month"),
+        ({"stream": {"schedule": {"cron": "0 25 * * *"}}}, "(bad hour)"),
+        ({"stream": {"schedule": {"cron": "0 0 30 2 *"}}}, "(bad day-of-month)"),
         ({"stream": {"schedule": {"cron": "0 2 * * *", "timeZone": "Mars/Olympus"}}}, "'Mars/Olympus'"),
         ({"stream": HOURLY, "snapshot": {"only": True}}, "stream.schedule or snapshot.only"),
     ],

@@ -86,7 +86,7 @@ def test_the_next_time_is_the_same_from_wherever_before_it_is_looked_for(
     ],
 )
 def test_what_is_no_cron_expression(text: str, found: str) -> None:
-    with pytest.raises(ValueError, match=f"five fields like '0 2 \\* \\* \\*'; {found}"):
+    with pytest.raises(ValueError, match=f"five fields like '0 2 \\* \\* \\*' \\({found}\\)"):
         check_cron(text)
 
 
@@ -99,4 +99,7 @@ def test_what_is_no_time_zone(name: str) -> None:
 def test_the_longest_time_between_two_times() -> None:
     monday = datetime.fromisoformat("2026-06-01T00:00:00+00:00").timestamp()
     assert longest_gap("0 2 * * *", "UTC", int(monday // 86400)) == timedelta(days=1).total_seconds()
+    assert longest_gap("0 0 1 1 *", "UTC", int(monday // 86400)) == timedelta(days=365).total_seconds()
+    weekend = longest_gap("* 9-17 * * MON-FRI", "UTC", int(monday // 86400))
+    assert 62 * 3600 <= weekend <= 63 * 3600, "of times within an hour"
     assert longest_gap("0 9-17 * * MON-FRI", "UTC", int(monday // 86400)) == timedelta(days=2, hours=16).total_seconds()

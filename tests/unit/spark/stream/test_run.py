@@ -3,7 +3,8 @@ server."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import threading
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -219,3 +220,19 @@ def test_a_clock_that_is_set_back_stops_no_report_and_no_checkpoint() -> None:
     stream.now += 3600
     stream.apply(200, 300, 1000.0)
     assert stream.tables[0].state.position == at(300)
+
+
+def test_a_run_with_a_goal_ends_there_and_no_sooner_than_its_tables_are_consistent() -> None:
+    """R2: passing the end of the binlog is not enough for a table whose high watermark is beyond
+    it."""
+    late = stream_table("b")
+    state = replace(late.state, high=at(400).at)
+    stream = Reported([stream_table("a"), StreamTable(late.name, MemoryTarget(state), state)])  # type: ignore[arg-type]
+    stream.run.context.stopping = threading.Event()
+    stream.run.query = SimpleNamespace(ended=False)  # type: ignore[assignment]
+    stream.apply(100, 300, 1000.0)
+    assert not stream.run._finished(), "a run without a goal has no end"
+    stream.run.goal = at(300).at
+    assert not stream.run._finished()
+    stream.apply(300, 400, 1000.0)
+    assert stream.run._finished()

@@ -1,0 +1,46 @@
+"""Whether the source keeps its binlog from one time of a schedule to the next.
+
+A server purges a file when that was last written longer ago than it keeps binlogs, at the next
+rotation. So a file that is being written is kept at least that long, and one that has ended from
+its end on, which is the beginning of the next one. A purge by hand or by size is not foreseen.
+"""
+
+from __future__ import annotations
+
+from cdcsync_core.quantity import show_seconds
+from cdcsync_core.spec import Schedule
+from cdcsync_core.timestamps import utc
+from cdcsync_mysql.checks import Check, passed, warned
+from cdcsync_mysql.connection import Source, connect, fetch
+from cdcsync_mysql.logfile import file_created_at
+from cdcsync_mysql.rds import KEEP_BINLOG
+from cdcsync_mysql.server import log_retention_seconds
+
+#: a stream should be away for this part of the binlog's retention at most
+_SAFE_PART = 0.5
+
+
+def kept_until(source: Source, file: str) -> float | None:
+    """Unix seconds up to which the server keeps a file that has ended; 0 where it is gone, None
+    while it is written or where nothing is purged. Raises CdcError."""
+    with connect(source) as connection:
+        files = [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
+        retention = log_retention_seconds(connection)
+    if file not in files:
+        return 0.0
+    after = files[files.index(file) + 1 :]
+    return file_created_at(source, after[0]) + retention if after and retention else None
+
+
+def check_schedule(schedule: Schedule, retention: float, now: float, *, rds: bool = False) -> Check:
+    """`retention` in seconds, 0 for as long as the server lives."""
+    name, gap = "stream.schedule", schedule.longest_gap(now)
+    found = f"the next time is {utc(schedule.next_after(now))}, and up to {show_seconds(gap)} are between two"
+    if not retention or gap <= _SAFE_PART * retention:
+        return passed(name, found)
+    return warned(
+        name,
+        f"{found}, while the binlog is kept for {show_seconds(retention)}",
+        "a binlog that outlives the time between two, twice over",
+        f"{KEEP_BINLOG if rds else 'raise binlog_expire_logs_seconds'}, or choose more times",
+    )
