@@ -79,7 +79,7 @@ def _unknown(location: Location, found: str) -> SinkCheck:
         Reason.SINK_UNREACHABLE,
         f"the check of {location.uri} {found}",
         needed="a store that answers within the operator's bounds of time and memory",
-        remedy="check spec.sink.delta.options.endpoint, and that the store is up",
+        remedy="check options.endpoint of spec.sink, and that the store is up",
     )
     return SinkCheck(location.uri, (error,))
 
