@@ -113,6 +113,7 @@ class KafkaBroker:
             **dict.fromkeys(("offsets.topic.num.partitions", "transaction.state.log.num.partitions"), "1"),
             "share.coordinator.state.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "num.network.threads": "1",
             "num.io.threads": "2",
             "log.cleaner.dedupe.buffer.size": str(4 << 20),

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AclOperation, ConfigResource
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import TopicCheck, TopicChecks
-from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS, error_of, sink_error
+from cdcsync_spark.sinks.kafka.brokers import error_of
+from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, shared_topic
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
@@ -81,7 +82,7 @@ class BrokerCheck:
         try:
             cluster = admin.describe_cluster(include_authorized_operations=True, request_timeout=timeout).result()
         except KafkaException as error:
-            raise sink_error(error, "asking for the brokers") from None
+            raise self.session.brokers.error(error, "asking for the brokers") from None
         brokers = len(cluster.nodes)
         self._transactions(str(cluster.nodes[0].id), brokers)
         rights = cluster.authorized_operations
@@ -126,7 +127,7 @@ class BrokerCheck:
         except KafkaException as error:
             if error_of(error).name().endswith("_AUTHORIZATION_FAILED"):
                 return None
-            raise sink_error(error, "asking for the brokers' settings") from None
+            raise self.session.brokers.error(error, "asking for the brokers' settings") from None
         return {name: entry.value for name, entry in found.items()}
 
     # -- the topics
@@ -196,7 +197,7 @@ class BrokerCheck:
             )
             return dict(self._answers(asked))
         except KafkaException as error:
-            raise sink_error(error, "asking for topics") from None
+            raise self.session.brokers.error(error, "asking for topics") from None
 
     def _answers(self, asked: dict[str, Any]) -> Iterator[tuple[str, _Found]]:
         for name, answer in asked.items():

@@ -46,3 +46,12 @@ def shared_topic(table: str, topic: str, other: str) -> CdcError:
         remedy="correct spec.sink.kafka.topic, or leave one of them out (tables.exclude)",
         table=table,
     )
+
+
+def replaced_state(topic: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the state topic {topic} was deleted while this run wrote",
+        needed="the topic with the states of the tables",
+        remedy="delete the other topics of the sync, too, and create it again",
+    )

@@ -13,30 +13,40 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_spark.sinks.base import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
-from cdcsync_spark.sinks.kafka.client import (
-    TRANSACTION_SECONDS,
-    KafkaSettings,
+from cdcsync_spark.sinks.kafka.brokers import (
+    Brokers,
     error_of,
     is_fenced,
+    is_lost_topic,
     is_too_large,
-    sink_error,
+    is_unanswered,
     too_large,
 )
-from cdcsync_spark.sinks.kafka.state_topic import StateTopic, sink_timeout
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, replaced_state
+from cdcsync_spark.sinks.kafka.pace import Pace
+from cdcsync_spark.sinks.kafka.state_topic import StateTopic
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topics
 
+_log = structlog.get_logger()
 _STATE_CONFIG = {"cleanup.policy": "compact"}
+#: seconds between two looks at what is sent
+_STEP = 0.5
+#: seconds without an acknowledgement after which the topics are looked up
+_PAUSE = 2.0
 
 
 class Piece(NamedTuple):
@@ -70,10 +80,14 @@ class KafkaSession:
     _writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     _offsets: list[int] = field(default_factory=list)
     _failed: KafkaError | None = None
+    _pace: Pace = field(default_factory=Pace)
+    #: of the state topic
+    _state_id: str = ""
 
     def __post_init__(self) -> None:
-        self.topics = Topics(self.settings)
-        self._states = StateTopic(self.settings, self.topics, self.state)
+        self.brokers = Brokers(self.settings)
+        self.topics = Topics(self.brokers)
+        self._states = StateTopic(self.brokers, self.topics, self.state)
         self._open = False
 
     def record(self, table: str) -> TableRecord | None:
@@ -91,7 +105,8 @@ class KafkaSession:
                 return
             if self.role:
                 self.topics.make(self._states.name, 1, self.replication, _STATE_CONFIG)
-                self._producer = Producer(self.settings.transactional(f"{self.state}:{self.role}"))
+                self._state_id = self.topics.made(self._states.name).id
+                self._producer = self.brokers.producer(f"{self.state}:{self.role}")
                 self._calling(
                     lambda p: p.init_transactions(self.settings.timeout), "opening the transactional producer"
                 )
@@ -107,42 +122,59 @@ class KafkaSession:
 
     def transact(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
         """All of it or nothing; False, and the newest records are known, where another writer was
-        first. Raises TableFault, or what ends the run."""
+        first. Raises TableFault, or what ends the run; nothing is left open then."""
         with self.lock:
-            begun = time.monotonic()
+            self._pace = Pace()
             self._calling(lambda p: p.begin_transaction(), "beginning a transaction")
             try:
-                first = self._send_states(records)
-                gate("kafka-begun")
-                if self._states.overtaken(records.keys(), self._writer, first):
+                if not self._write(records, pieces):
                     self._abort()
                     self._states.refresh()
                     return False
-                for piece in pieces:
-                    self._send(piece)
-                gate("kafka-sent")
-                self._commit(begun)
+                self._commit()
             except TableFault:
                 self._abort()
+                raise
+            except KafkaException as error:
+                self._give_up()
+                if is_lost_topic(error):
+                    self._check_topics(records)
+                raise self._ended(error, "sending a transaction", records) from None
+            except BaseException:
+                self._give_up()
                 raise
             gate("kafka-committed")
             self._states.records.update(records)
             return True
 
+    def _write(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
+        """False where another writer was first."""
+        first = self._send_states(records)
+        gate("kafka-begun")
+        if self._states.overtaken(records.keys(), self._writer, first):
+            return False
+        for piece in pieces:
+            self._send(piece)
+        while left := self._live.flush(_STEP):
+            self._check_progress(left)
+            if self._pace.pause > _PAUSE:
+                self._check_topics(records)  # the client waits for one that is gone
+        self._check_topics(records)
+        gate("kafka-sent")
+        return True
+
     def _send_states(self, records: Mapping[str, TableRecord]) -> int:
         """The offset of the first one."""
         self._offsets, self._failed = [], None
         for table, record in records.items():
-            try:
+            with _faults_of(table):
                 self._produce(self._states.name, record.to_json(self._writer), table.encode(), 0)
-            except KafkaException as error:
-                raise self._fault(table, error) from None
         until = time.monotonic() + self.settings.timeout
         while len(self._offsets) < len(records):
             if self._failed is not None:
-                raise self._ended(KafkaException(self._failed), "writing the state")
+                raise KafkaException(self._failed)
             if time.monotonic() > until:
-                raise sink_timeout("writing the state")
+                raise self.brokers.timeout("writing the state")
             self._live.poll(0.1)
         return min(self._offsets)
 
@@ -155,48 +187,74 @@ class KafkaSession:
 
     def _send(self, piece: Piece) -> None:
         """A full queue is waited for."""
-        try:
+        with _faults_of(piece.table):
             for key, value in zip(piece.records.keys.to_pylist(), piece.records.values.to_pylist(), strict=True):
                 self._produce(piece.topic, value, key)
-        except KafkaException as error:
-            raise self._fault(piece.table, error) from None
+        self._pace.moved()
 
     def _produce(self, topic: str, value: bytes | None, key: bytes, partition: int = -1) -> None:
-        until = time.monotonic() + TRANSACTION_SECONDS
         on_delivery = self._acknowledged if partition >= 0 else None
         while True:
             try:
                 self._live.produce(topic, value, key, partition, on_delivery=on_delivery)
                 return
             except BufferError:
-                if time.monotonic() > until:
-                    raise sink_timeout(f"sending to the topic {topic}") from None
                 self._live.poll(0.1)
+                self._check_progress(len(self._live))
+            except KafkaException:
+                self._raise_failure()
+                raise
 
-    def _fault(self, table: str, error: KafkaException) -> Exception:
-        """A record that is too large is its table's; all else ends the run."""
-        if is_too_large(error):
-            fault = too_large(table, "more than message.max.bytes")
-            assert isinstance(fault, PermanentError)
-            return TableFault(table, fault)
-        return self._ended(error, "sending records")
+    def _check_progress(self, left: int) -> None:
+        """Brokers that acknowledge nothing hang; slow ones are given the transaction's time."""
+        self._pace.note(left)
+        self._raise_failure()
+        if self._pace.pause > self.settings.timeout:
+            raise self.brokers.timeout("sending records")
 
-    def _commit(self, begun: float) -> None:
+    def _raise_failure(self) -> None:
+        """The client tells what has failed an open transaction where the next call is refused, and
+        begins no second one. Raises KafkaException."""
+        try:
+            self._live.begin_transaction()
+        except KafkaException as error:
+            if error_of(error).name() != "_STATE":
+                raise
+
+    def _check_topics(self, records: Mapping[str, TableRecord]) -> None:
+        """What was acknowledged is in the topics that have the names now, so these are the ones
+        that the states are about, or nothing is committed."""
+        found = self.topics.find_all({self._states.name, *(record.topic for record in records.values())})
+        state = found.get(self._states.name)
+        if state is None or state.id != self._state_id:
+            raise replaced_state(self._states.name)
+        for table, record in records.items():
+            try:
+                check_topic(table, record, found.get(record.topic))
+            except PermanentError as error:
+                raise TableFault(table, error) from None
+
+    def _commit(self) -> None:
         """Tried again within a bound where the client says that it may be."""
-        until = time.monotonic() + TRANSACTION_SECONDS
+        until = time.monotonic() + self.settings.transaction
         while True:
             try:
                 self._live.commit_transaction(self.settings.timeout)
                 return
             except KafkaException as error:
-                if error_of(error).retriable() and time.monotonic() < until:
-                    continue
-                if time.monotonic() - begun > TRANSACTION_SECONDS:
-                    raise _timed_out() from None
-                raise self._ended(error, "committing a transaction") from None
+                if not error_of(error).retriable() or time.monotonic() > until:
+                    raise
 
     def _abort(self) -> None:
         self._calling(lambda p: p.abort_transaction(self.settings.timeout), "aborting a transaction")
+
+    def _give_up(self) -> None:
+        """Ends the transaction as well as that is possible: consumers wait behind an open one. One
+        whose commit got no answer is not aborted by the client."""
+        try:
+            self._live.abort_transaction(self.settings.timeout)
+        except KafkaException as error:
+            _log.warning("a transaction is left to its timeout", error=error_of(error).str())
 
     def _calling(self, call: Callable[[Producer], object], doing: str) -> None:
         until = time.monotonic() + 2 * self.settings.timeout
@@ -208,9 +266,13 @@ class KafkaSession:
                 if not error_of(error).retriable() or time.monotonic() > until:
                     raise self._ended(error, doing) from None
 
-    def _ended(self, error: KafkaException, doing: str) -> CdcError:
+    def _ended(self, error: KafkaException, doing: str, records: Mapping[str, TableRecord] | None = None) -> CdcError:
         """A run that is fenced was superseded, and never asks for the producer's place again: two
-        would take it from each other in turns."""
+        would take it from each other in turns. Brokers that ended a transaction by its timeout
+        answer alike; then it is a later run's state that tells."""
+        lost = is_fenced(error) or is_unanswered(error)
+        if records and lost and self._pace.seconds >= self.settings.transaction and not self._succeeded(records):
+            return self._timed_out()
         if is_fenced(error):
             return Superseded(
                 Reason.SINK_CONFLICT,
@@ -218,7 +280,30 @@ class KafkaSession:
                 needed="one run of a sync at a time",
                 remedy="nothing to do where the other run goes on",
             )
-        return sink_error(error, doing)
+        return self.brokers.error(error, doing)
+
+    def _succeeded(self, records: Mapping[str, TableRecord]) -> bool:
+        """Whether a later run has written one of these tables."""
+        self._states.refresh()
+        known = self._states.records
+        return any(t in known and known[t].state.epoch > record.state.epoch for t, record in records.items())
+
+    def _timed_out(self) -> CdcError:
+        """It was too large where it got on all the time; else something hung, which may pass."""
+        bound = self.settings.transaction
+        if self._pace.longest_pause > bound / 2:
+            return fail(
+                Reason.SINK_UNREACHABLE,
+                f"a transaction was ended after {bound:.0f} s; for {self._pace.longest_pause:.0f} s nothing was sent",
+                needed="brokers that answer",
+                remedy="none if it passes; else check that the brokers are up",
+            )
+        return fail(
+            Reason.TRANSACTION_TOO_LARGE,
+            f"a transaction could not be sent within {bound:.0f} s",
+            needed="one transaction of Kafka for each of the source",
+            remedy="commit in smaller transactions on the source, or give the brokers more room",
+        )
 
     @property
     def _live(self) -> Producer:
@@ -231,10 +316,14 @@ def state_topic(sync: str) -> str:
     return f"cdcsync.{namespace}.{name}.state"
 
 
-def _timed_out() -> CdcError:
-    return fail(
-        Reason.TRANSACTION_TOO_LARGE,
-        f"a transaction of the source could not be sent within {TRANSACTION_SECONDS:.0f} s",
-        needed="one transaction of Kafka for each of the source",
-        remedy="commit in smaller transactions on the source, or give the brokers more room",
-    )
+@contextmanager
+def _faults_of(table: str) -> Iterator[None]:
+    """A record that is too large is its table's fault."""
+    try:
+        yield
+    except KafkaException as error:
+        if not is_too_large(error):
+            raise
+        fault = too_large(table, "more than message.max.bytes")
+        assert isinstance(fault, PermanentError)
+        raise TableFault(table, fault) from None

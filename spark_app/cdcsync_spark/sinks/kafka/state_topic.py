@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS, KafkaSettings, error_of, sink_error
+from cdcsync_spark.sinks.kafka.brokers import Brokers, is_unanswered
 from cdcsync_spark.sinks.kafka.table_record import TableRecord, writer_of
 from cdcsync_spark.sinks.kafka.topics import Topics
 
@@ -31,7 +31,7 @@ _POLL = 0.2
 class StateTopic:
     """`records` are the committed ones as of the last `refresh`, by table."""
 
-    settings: KafkaSettings
+    brokers: Brokers
     topics: Topics
     name: str
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class StateTopic:
         if self._committed is None:
             self._committed = self._consumer("read_committed", 0)
         # an open transaction of a process that died ends within its timeout
-        until = time.monotonic() + TRANSACTION_SECONDS + self.settings.timeout
+        until = time.monotonic() + self.brokers.settings.transaction + self.brokers.settings.timeout
         while self._at < end:
             if time.monotonic() > until:
                 raise self._held_back(end)
@@ -91,10 +91,10 @@ class StateTopic:
         """Whether another writer's record of one of `tables` is before offset `first`, behind what
         was known when the decision was made."""
         assert self._all is not None, "refreshed before"
-        until, found = time.monotonic() + self.settings.timeout, False
+        until, found = time.monotonic() + self.brokers.settings.timeout, False
         while self._seen <= first:
             if time.monotonic() > until:
-                raise sink_timeout(f"reading the state topic {self.name} to its own record")
+                raise self.brokers.timeout(f"reading the state topic {self.name} to its own record")
             message = self._all.poll(_POLL)
             if message is None:
                 continue
@@ -112,14 +112,14 @@ class StateTopic:
         return found
 
     def _consumer(self, isolation: str, offset: int) -> Consumer:
-        consumer = Consumer(self.settings.consumer(isolation))
+        consumer = self.brokers.consumer(isolation)
         consumer.assign([TopicPartition(self.name, 0, offset)])
         return consumer
 
     def _raise_lasting(self, error: KafkaException) -> None:
         """What librdkafka tries again by itself is bounded by who waits."""
-        if error_of(error).name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"):
-            raise sink_error(error, f"reading the state topic {self.name}") from None
+        if not is_unanswered(error):
+            raise self.brokers.error(error, f"reading the state topic {self.name}") from None
 
     def _held_back(self, end: int) -> CdcError:
         return fail(
@@ -128,15 +128,6 @@ class StateTopic:
             needed="brokers that end transactions after their timeout",
             remedy="check that the brokers are up",
         )
-
-
-def sink_timeout(doing: str) -> CdcError:
-    return fail(
-        Reason.SINK_UNREACHABLE,
-        f"{doing} did not end in time",
-        needed="brokers that answer",
-        remedy="check spec.sink.kafka.bootstrapServers, and that the brokers are up",
-    )
 
 
 def _text(key: str | bytes) -> str:

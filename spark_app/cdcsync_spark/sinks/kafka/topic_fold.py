@@ -27,16 +27,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.formats.json_reader import keys_table, last_row, rows_table
-from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS, sink_error
+from cdcsync_spark.sinks.kafka.brokers import is_unanswered, sink_error
 from cdcsync_spark.sinks.kafka.session import KafkaSession
-from cdcsync_spark.sinks.kafka.state_topic import sink_timeout
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
@@ -209,10 +208,10 @@ class _Spool:
 def _messages(session: KafkaSession, topic: str, begins: Sequence[int], ends: Places) -> Iterator[list[Message]]:
     """The committed records from `begins` to `ends`."""
     left = {p: end for p, (begin, end) in enumerate(zip(begins, ends, strict=True)) if begin < end}
-    consumer = Consumer(session.settings.consumer("read_committed"))
+    consumer = session.brokers.consumer("read_committed")
     try:
         consumer.assign([TopicPartition(topic, p, begins[p]) for p in left])
-        patience = TRANSACTION_SECONDS + session.settings.timeout
+        patience = session.settings.transaction + session.settings.timeout
         until = time.monotonic() + patience
         while left:
             found = consumer.consume(_AT_ONCE, _POLL_SECONDS)
@@ -221,7 +220,7 @@ def _messages(session: KafkaSession, topic: str, begins: Sequence[int], ends: Pl
                 until = time.monotonic() + patience
                 yield taken
             elif time.monotonic() > until:
-                raise sink_timeout(f"reading the topic {topic}")
+                raise session.brokers.timeout(f"reading the topic {topic}")
     finally:
         consumer.close()
 
@@ -230,8 +229,8 @@ def _before_the_end(message: Message, left: dict[int, int], topic: str) -> bool:
     """Whether it is a record that is wanted; a partition whose end was reached is not left."""
     error, partition, at = message.error(), message.partition(), message.offset()
     if error is not None and error.name() != "_PARTITION_EOF":
-        if error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"):
-            raise sink_error(KafkaException(error), f"reading the topic {topic}")
+        if not is_unanswered(KafkaException(error)):
+            raise sink_error(error, f"reading the topic {topic}")
         return False
     end = left.get(partition)
     if end is None or at is None:

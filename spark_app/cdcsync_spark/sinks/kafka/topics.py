@@ -6,16 +6,17 @@ A topic that is there already is taken if it is empty: then nothing in it can be
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.kafka.client import KafkaSettings, error_of, sink_error
+from cdcsync_spark.sinks.kafka.brokers import Brokers, error_of
 
 #: what a topic answers whose partitions have no leader yet
 _NO_LEADER = frozenset(("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"))
@@ -47,31 +48,35 @@ class TopicSettings:
 class Topics:
     """The brokers' topics, as one process asks for them."""
 
-    settings: KafkaSettings
+    brokers: Brokers
     _admin: AdminClient | None = field(default=None, init=False)
 
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient(self.settings.admin())
+            self._admin = self.brokers.admin()
         return self._admin
+
+    @property
+    def timeout(self) -> float:
+        return self.brokers.settings.timeout
 
     def make(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Unless it is there."""
         new = NewTopic(name, partitions, replication, config=dict(config))
         try:
-            timeout = self.settings.timeout
+            timeout = self.timeout
             self.admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[name].result()
         except KafkaException as error:
             if error_of(error).name() == "TOPIC_ALREADY_EXISTS":
                 return
             if error_of(error).name() in ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS"):
                 raise _refused(name, error) from None
-            raise sink_error(error, f"making the topic {name}") from None
+            raise self.brokers.error(error, f"making the topic {name}") from None
 
     def made(self, name: str) -> Topic:
         """One that was just made, or was there: brokers may learn of it a moment later."""
-        until = time.monotonic() + self.settings.timeout
+        until = time.monotonic() + self.timeout
         while (found := self.find(name)) is None:
             if time.monotonic() > until:
                 raise _not_seen(name)
@@ -80,13 +85,21 @@ class Topics:
 
     def find(self, name: str) -> Topic | None:
         """None where there is none."""
+        return self.find_all([name]).get(name)
+
+    def find_all(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those that are there, by one question."""
+        asked = self.admin.describe_topics(TopicCollection(list(names)), request_timeout=self.timeout)
+        answers = {name: self._described(name, answer) for name, answer in asked.items()}
+        return {name: topic for name, topic in answers.items() if topic is not None}
+
+    def _described(self, name: str, answer: Future[TopicDescription]) -> Topic | None:
         try:
-            asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.settings.timeout)
-            found = asked[name].result()
+            found = answer.result()
         except KafkaException as error:
             if error_of(error).name() == "UNKNOWN_TOPIC_OR_PART":
                 return None
-            raise sink_error(error, f"asking for the topic {name}") from None
+            raise self.brokers.error(error, f"asking for the topic {name}") from None
         return Topic(name, str(found.topic_id), len(found.partitions))
 
     def is_empty(self, topic: Topic) -> bool:
@@ -106,18 +119,18 @@ class Topics:
 
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> list[int]:
         """A topic that was made just now may have no leader yet: asked again within a bound."""
-        until = time.monotonic() + self.settings.timeout
+        until = time.monotonic() + self.timeout
         while True:
             try:
                 found = self.admin.list_offsets(
                     dict.fromkeys(places, which),
                     isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                    request_timeout=self.settings.timeout,
+                    request_timeout=self.timeout,
                 )
                 return [found[place].result().offset for place in places]
             except KafkaException as error:
                 if error_of(error).name() not in _NO_LEADER or time.monotonic() > until:
-                    raise sink_error(error, f"asking where the topic {places[0].topic} ends") from None
+                    raise self.brokers.error(error, f"asking where the topic {places[0].topic} ends") from None
             time.sleep(_PAUSE_SECONDS)
 
 

@@ -1,0 +1,185 @@
+"""A process's clients of the brokers, and what their errors mean.
+
+Why it exists: a client that cannot log in, or trusts no server, tries again without end, and what
+it was asked only times out. What it reports meanwhile is the cause, and becomes the error.
+
+Every wait on a broker is bounded: one that hangs is `SinkUnreachable`, which is tried again. Text
+of a broker or of librdkafka is quoted, and none of it holds a secret: credentials are given to the
+client as settings and appear in no message.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import resnapshot
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+
+_LOST_TOPICS = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"))
+_TOO_LARGE = frozenset(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"))
+_FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"))
+#: what a client reports of its own accord; the first ones say more
+_TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE", "_TRANSPORT")
+_UNAUTHENTICATED = _TELLING[:2]
+#: of a question that got no answer
+_UNANSWERED = frozenset(
+    ("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", *_TELLING)
+)
+#: the rights that are needed, by who refuses
+_RIGHTS = {
+    "TOPIC_AUTHORIZATION_FAILED": "CREATE, DESCRIBE and WRITE on the topics, and READ on the state topic",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "WRITE and DESCRIBE on the transactional ids that begin with cdcsync.",
+    "CLUSTER_AUTHORIZATION_FAILED": "CREATE on the topics, and IDEMPOTENT_WRITE on the cluster of brokers before 2.8",
+}
+
+
+@dataclass
+class Brokers:
+    """Makes clients, and errors of theirs. Of one process; its clients may be in several
+    threads."""
+
+    settings: KafkaSettings
+    _polled: list[AdminClient | Producer] = field(default_factory=list)
+    #: by name: when, and what
+    _heard: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
+
+    def admin(self) -> AdminClient:
+        made = AdminClient({**self.settings.admin(), "error_cb": self._hear})
+        self._polled.append(made)
+        return made
+
+    def producer(self, transactional_id: str) -> Producer:
+        made = Producer({**self.settings.transactional(transactional_id), "error_cb": self._hear})
+        self._polled.append(made)
+        return made
+
+    def consumer(self, isolation: str) -> Consumer:
+        return Consumer({**self.settings.consumer(isolation), "error_cb": self._hear})
+
+    def _hear(self, error: KafkaError) -> None:
+        self._heard[error.name()] = (time.monotonic(), error)
+
+    def error(self, error: KafkaException, doing: str, table: str = "") -> CdcError:
+        """What it means for a run, or for its table."""
+        found = error_of(error)
+        return self._unanswered(found, doing) if found.name() in _UNANSWERED else sink_error(found, doing, table)
+
+    def timeout(self, doing: str) -> CdcError:
+        return self._unanswered(None, doing)
+
+    def _unanswered(self, found: KafkaError | None, doing: str) -> CdcError:
+        cause = self._cause() or found
+        if cause is not None and cause.name() == "_SSL":
+            return _untrusted(doing, cause)
+        if cause is not None and cause.name() in _UNAUTHENTICATED:
+            return sink_error(cause, doing)
+        return _unreachable(doing, f"no answer within {self.settings.timeout:.0f} s" if cause is None else _text(cause))
+
+    def _cause(self) -> KafkaError | None:
+        """The most telling of what was reported while a question could have waited."""
+        for client in self._polled:
+            client.poll(0)
+        since = time.monotonic() - 2 * self.settings.timeout
+        heard = (self._heard.get(name) for name in _TELLING)
+        return next((error for at, error in filter(None, heard) if at >= since), None)
+
+
+def error_of(error: KafkaException) -> KafkaError:
+    found = error.args[0]
+    assert isinstance(found, KafkaError)
+    return found
+
+
+def is_fenced(error: KafkaException) -> bool:
+    """A later producer has our transactional id, or the brokers ended the transaction."""
+    return error_of(error).name() in _FENCED
+
+
+def is_too_large(error: KafkaException) -> bool:
+    return error_of(error).name() in _TOO_LARGE
+
+
+def is_unanswered(error: KafkaException) -> bool:
+    return error_of(error).name() in _UNANSWERED
+
+
+def is_lost_topic(error: KafkaException) -> bool:
+    return error_of(error).name() in _LOST_TOPICS
+
+
+def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
+    """Of an answer."""
+    name, text = found.name(), f"{doing}: {_text(found)}"
+    if name in _TOO_LARGE:
+        return too_large(table, _text(found))
+    if name in _LOST_TOPICS:
+        return fail(
+            Reason.SINK_CONFLICT,
+            text,
+            needed="the topics that this sync made",
+            remedy=resnapshot(table) if table else RUN_AGAIN,
+            table=table,
+        )
+    if name in _RIGHTS:
+        return fail(
+            Reason.PRIVILEGE_MISSING,
+            f"a right is missing: {text}",
+            needed=_RIGHTS[name],
+            remedy=f"grant it to the account of spec.sink.kafka, {RUN_AGAIN}",
+            table=table,
+        )
+    if name in _UNAUTHENTICATED:
+        return fail(
+            Reason.AUTHENTICATION_FAILED,
+            f"the brokers refuse the login: {text}",
+            needed="an account that the brokers know, and its mechanism",
+            remedy=f"correct the account of spec.sink.kafka, {RUN_AGAIN}",
+            table=table,
+        )
+    return _unreachable(doing, _text(found), table)
+
+
+def _unreachable(doing: str, found: str, table: str = "") -> CdcError:
+    return fail(
+        Reason.SINK_UNREACHABLE,
+        f"{doing}: {found}",
+        needed="brokers that answer",
+        remedy="check spec.sink.kafka.bootstrapServers, and that the brokers are up",
+        table=table,
+    )
+
+
+def _untrusted(doing: str, found: KafkaError) -> CdcError:
+    """A certificate, or what is no TLS at all."""
+    refused = "verif" in found.str()
+    return fail(
+        Reason.AUTHENTICATION_FAILED if refused else Reason.SINK_UNREACHABLE,
+        f"{doing}: the brokers' certificate is refused: {_text(found)}" if refused else f"{doing}: {_text(found)}",
+        needed="brokers whose certificate is by a known authority and names the host"
+        if refused
+        else "TLS on both ends",
+        remedy="check spec.sink.kafka.bootstrapServers",
+    )
+
+
+def too_large(table: str, found: str) -> CdcError:
+    return fail(
+        Reason.SPEC_INVALID,
+        f"a record is larger than the topic takes: {found}",
+        needed="a topic that takes the largest row with both images",
+        remedy=(
+            "raise the topic's max.message.bytes and spec.sink.kafka.producerConfig message.max.bytes, "
+            f"or leave the column out (columns.exclude), {RUN_AGAIN}"
+        ),
+        table=table,
+    )
+
+
+def _text(error: KafkaError) -> str:
+    return quoted(error.str())

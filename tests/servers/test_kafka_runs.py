@@ -1,0 +1,146 @@
+"""Kafka as a sink under what happens to brokers and runs, as a user runs it: kills within a
+transaction, a broker that hangs, rights that are missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from servers.test_kafka_sink import kafka_spec, new_name, records
+from support.event_consumer import CheckingConsumer
+from support.fixtures import FreshDatabase, usually_on
+from support.kafka import KafkaBroker
+from support.servers import Server
+from support.sync_process import Gate, Sync
+from support.topic_events import debezium_events
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+ROWS = 40
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
+    """One whose rights may be taken, of the test's own."""
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    (tmp_path / "broker").mkdir()
+    broker = KafkaBroker(tmp_path / "broker", settings).start()
+    yield broker
+    broker.kill()
+
+
+class Shop:
+    """A table that is copied to a topic."""
+
+    def __init__(self, server: Server, database: str, folder: Path, kafka: KafkaBroker) -> None:
+        self.server, self.database, self.kafka = server, database, kafka
+        server.run("CREATE TABLE orders (id INT PRIMARY KEY, n INT)", db=database)
+        server.run(*(f"INSERT INTO orders VALUES ({n}, 0)" for n in range(ROWS)), db=database)
+        name = new_name()
+        self.topic = f"{name}.{database}.orders"
+        self.sync = Sync(server, [rf"{database}\..*"], folder / "sync", name=name, spec=kafka_spec(kafka))
+
+    def change(self, n: int) -> None:
+        self.server.run(
+            *(f"UPDATE orders SET n = {n} WHERE id = {i}" for i in range(0, ROWS, 3)),
+            f"DELETE FROM orders WHERE id = {n}",
+            db=self.database,
+        )
+
+    def check(self) -> None:
+        """No record is false, missing or there twice."""
+        consumer = CheckingConsumer(("id",)).take(debezium_events(records(self.kafka, self.topic)))
+        assert consumer.faults == []
+        assert sorted((k, r["n"]) for (k,), r in consumer.rows.items()) == sorted(
+            self.server.query("SELECT id, n FROM orders", db=self.database)
+        )
+
+    @property
+    def reasons(self) -> set[Any]:
+        status = self.sync.status()
+        tables = status.get("tableStatus", [])
+        return {c.get("reason") for c in [*status.get("conditions", []), *tables]}
+
+
+@usually_on("mariadb1011")
+def test_a_run_that_is_killed_within_a_transaction_is_gone_on_from(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    shop = Shop(any_server, fresh_database(any_server), tmp_path, kafka)
+    with shop.sync as sync:
+        for n, gate in enumerate(("part-sent", "kafka-sent", "kafka-committed", "kafka-begun"), 1):
+            sync.start("caught-up", Gate(gate))
+            sync.wait_fired()
+            assert sync.wait() == 0
+            shop.check()
+            shop.change(n)
+        sync.run_to_completion()
+        shop.check()
+
+
+@usually_on("mariadb1011")
+def test_a_broker_that_hangs_is_waited_for_and_gone_on_with(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, broker: KafkaBroker
+) -> None:
+    shop = Shop(any_server, fresh_database(any_server), tmp_path, broker)
+    with shop.sync as sync:
+        sync.start("forever")
+        sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == 1)
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGSTOP)
+        shop.change(1)
+        sync.wait_until(lambda: "SinkUnreachable" in shop.reasons, "the run ends for the broker")
+        shop.change(2)
+        os.kill(broker.pid, signal.SIGCONT)
+        sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == 1)
+        sync.terminate()
+        sync.run_to_completion()
+        shop.check()
+
+
+@pytest.mark.parametrize(
+    ("resource", "operation", "needed"),
+    [
+        (ResourceType.TOPIC, AclOperation.WRITE, "WRITE on the topics"),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE, "transactional ids"),
+    ],
+)
+@usually_on("mariadb1011")
+def test_a_right_that_is_missing_is_named(
+    any_server: Server,
+    fresh_database: FreshDatabase,
+    tmp_path: Path,
+    broker: KafkaBroker,
+    resource: ResourceType,
+    operation: AclOperation,
+    needed: str,
+) -> None:
+    shop = Shop(any_server, fresh_database(any_server), tmp_path, broker)
+    admin, pattern = broker.admin(), (resource, "*", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*")
+    denied = AclBinding(*pattern, operation, AclPermissionType.DENY)
+    admin.create_acls([denied])[denied].result(30)
+    with shop.sync as sync:
+        sync.start("caught-up")
+        assert sync.wait() != 0
+        assert "PrivilegeMissing" in shop.reasons
+        assert needed in str(sync.status())
+        chosen = AclBindingFilter(*pattern, AclOperation.ANY, AclPermissionType.ANY)
+        admin.delete_acls([chosen])[chosen].result(30)
+        sync.write_manifest(restartNonce=1)
+        sync.run_to_completion()
+        shop.check()

@@ -1,0 +1,225 @@
+"""Transactions of Kafka as a sink that do not go as they should: a topic that is replaced
+meanwhile, a timeout, a fault in the middle, a broker that hangs. Each with its reason, on a real
+broker."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_spark.sinks.base import Superseded
+from cdcsync_spark.sinks.formats.json_records import Records
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
+from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from contract.sinkcase import ORDERS, SYNC, first_state
+from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from support.kafka import KafkaBroker
+from support.kafka_stream import kafka_sink
+
+pytestmark = pytest.mark.timeout(300)
+#: seconds of a transaction
+BOUND = 2.0
+
+
+@dataclass
+class Case:
+    """A sync of one table, at the level of its transactions."""
+
+    kafka: KafkaBroker
+    name: str
+
+    def session(self, role: str = "stream", **settings: float) -> KafkaSession:
+        made = KafkaSettings(self.kafka.bootstrap, transaction=BOUND, **settings)
+        return KafkaSession(made, SYNC, role, 1, f"{self.name}.state")
+
+    def record(self, session: KafkaSession, epoch: int = 1) -> TableRecord:
+        session.open()
+        session.topics.make(self.name, 1, 1, {})
+        topic = session.topics.made(self.name)
+        return TableRecord(first_state(epoch=epoch), topic.name, topic.id, topic.partitions)
+
+    def piece(self, value: bytes) -> Piece:
+        return Piece(NAME, self.name, Records(pa.array([b"k"]), pa.array([value])))
+
+    def send(self, session: KafkaSession, *pieces: Piece | float, epoch: int = 1) -> bool:
+        """Numbers are pauses, in seconds."""
+        return session.transact({NAME: self.record(session, epoch)}, _paced(pieces))
+
+    def seen(self) -> list[bytes | None]:
+        return [record.value for record in self.kafka.read(self.name)]
+
+
+def _paced(pieces: tuple[Piece | float, ...]) -> Iterator[Piece]:
+    for piece in pieces:
+        if isinstance(piece, Piece):
+            yield piece
+        else:
+            time.sleep(piece)
+
+
+@pytest.fixture
+def case(kafka: KafkaBroker) -> Case:
+    return Case(kafka, f"t{uuid.uuid4().hex[:12]}")
+
+
+# -- topics that change while a run writes
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_topic_that_is_deleted_while_a_run_writes_stops_the_table(
+    kafka: KafkaBroker, tmp_path: Path, made_again: bool
+) -> None:
+    """Nothing of it goes to the topic that has its name then."""
+    folder = tmp_path / f"t{random.getrandbits(48)}"
+    source, sink = Source(random.Random(8)), kafka_sink(kafka.bootstrap, folder, "stream")
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
+    follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path, end=HIGH)
+    run = applier(sink, tmp_path)
+    run.apply(source.batch(HIGH, HIGH + 1000, tmp_path))
+    assert run.tables[NAME].error is None
+    topic = sink.target(ORDERS.id).topic  # type: ignore[union-attr]
+    admin = kafka.admin()
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    if made_again:
+        sink.session.topics.make(topic, 3, 1, {})
+        sink.session.topics.made(topic)
+    run.apply(source.batch(HIGH + 1000, END, tmp_path))
+    error = run.tables[NAME].error
+    assert error is not None
+    assert error.reason is Reason.SINK_CONFLICT
+    assert ("made again" if made_again else "is gone") in error.found
+    assert not made_again or kafka.read(topic) == []
+
+
+def test_partitions_that_are_added_while_a_run_writes_stop_the_table(case: Case) -> None:
+    session = case.session()
+    assert case.send(session, case.piece(b"1"))
+    record = case.record(session)
+    admin = case.kafka.admin()
+    admin.create_partitions([NewPartitions(case.name, 2)])[case.name].result(30)
+    with pytest.raises(TableFault) as found:
+        session.transact({NAME: record}, [case.piece(b"2")])
+    assert "has 2 partitions, and had 1" in found.value.error.found
+    assert case.seen() == [b"1"]
+
+
+def test_a_state_topic_that_is_replaced_while_a_run_writes_ends_it(case: Case) -> None:
+    session = case.session()
+    assert case.send(session, case.piece(b"1"))
+    admin = case.kafka.admin()
+    admin.delete_topics([session.state], operation_timeout=30)[session.state].result(30)
+    session.topics.make(session.state, 1, 1, {})
+    session.topics.made(session.state)
+    with pytest.raises(PermanentError) as found:
+        case.send(session, case.piece(b"2"))
+    assert (found.value.reason, found.value.table) == (Reason.SINK_CONFLICT, "")
+    assert case.seen() == [b"1"]
+
+
+# -- transactions that take too long
+
+
+def test_a_transaction_that_is_too_large_is_told_from_a_successor(case: Case) -> None:
+    with pytest.raises(CdcError) as found:
+        case.send(case.session(), *[case.piece(b"slow"), BOUND / 4] * 14)
+    assert found.value.reason is Reason.TRANSACTION_TOO_LARGE
+    assert not isinstance(found.value, Superseded)
+    assert case.send(case.session(), case.piece(b"next"))
+    assert case.seen() == [b"next"]
+
+
+def test_a_transaction_that_hung_is_tried_again(case: Case) -> None:
+    """Its process was stopped, say: it is the next run's."""
+    session = case.session()
+    with pytest.raises(CdcError) as found:
+        case.send(session, case.piece(b"hung"), 2 * BOUND, case.piece(b"late"))
+    assert found.value.reason is Reason.SINK_UNREACHABLE
+    assert "nothing was sent" in found.value.found
+    assert case.send(case.session(), case.piece(b"next"))
+    assert case.seen() == [b"next"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 2 * BOUND])
+def test_a_run_whose_successor_has_written_is_superseded(case: Case, pause: float) -> None:
+    """However long its transaction was open."""
+    session = case.session()
+
+    def overtaken() -> Iterator[Piece]:
+        yield case.piece(b"late")
+        time.sleep(pause)
+        assert case.send(case.session(), case.piece(b"successor"), epoch=2)
+        yield case.piece(b"late")
+
+    record = case.record(session)
+    with pytest.raises(Superseded):
+        session.transact({NAME: record}, overtaken())
+    assert case.seen() == [b"successor"]
+
+
+# -- faults in the middle
+
+
+def test_whatever_goes_wrong_in_a_transaction_holds_no_consumer_up(case: Case) -> None:
+    def faulty() -> Iterator[Piece]:
+        yield case.piece(b"half")
+        raise ValueError("a fault of ours")
+
+    session = case.session()
+    record = case.record(session)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        session.transact({NAME: record}, faulty())
+    begun = time.monotonic()
+    assert case.send(case.session("catch-up"), case.piece(b"other"))
+    assert case.seen() == [b"other"]
+    assert time.monotonic() - begun < BOUND
+    assert session.transact({NAME: replace(record, partitions=1)}, [case.piece(b"again")]) in (True, False)
+
+
+def test_a_broker_that_hangs_is_unreachable_within_a_bound_and_then_gone_on_with(tmp_path: Path) -> None:
+    broker = KafkaBroker(tmp_path).start()
+    case = Case(broker, "t")
+    try:
+        session = case.session(timeout=2.0)
+        assert case.send(session, case.piece(b"1"))
+        record = case.record(session)
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        with pytest.raises(CdcError) as found:
+            session.transact({NAME: record}, [case.piece(b"2")])
+        assert found.value.reason is Reason.SINK_UNREACHABLE
+        assert time.monotonic() - begun < 30
+        os.kill(broker.pid, signal.SIGCONT)
+        assert case.send(case.session(), case.piece(b"3"))
+        assert case.seen()[-1] == b"3"
+    finally:
+        broker.kill()
+
+
+def test_a_broker_that_hangs_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    broker = KafkaBroker(tmp_path).start()
+    case = Case(broker, "t")
+    try:
+        session = case.session()
+        record = case.record(session)
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGSTOP)
+        timer = threading.Timer(1.0, os.kill, (broker.pid, signal.SIGCONT))
+        timer.start()
+        assert session.transact({NAME: record}, [case.piece(b"1")])
+        assert case.seen() == [b"1"]
+    finally:
+        broker.kill()
