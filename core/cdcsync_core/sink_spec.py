@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
+from cdcsync_core.connection_spec import BrokerTls, CredentialsRef, is_loopback, joined
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.source_table import TableId
@@ -48,6 +49,15 @@ class SinkKind(Part, ABC):
     @abstractmethod
     def secrets(self) -> dict[str, set[str]]:
         """Secret name -> keys that must be in it; none where only the Secret must be there."""
+
+    def secret_hosts(self) -> dict[str, tuple[str, ...]]:
+        """Secret name -> the hosts that get it, of those Secrets that may be for some hosts
+        only."""
+        return {}
+
+    def named_hosts(self) -> tuple[tuple[str, str], ...]:
+        """The servers in the section beside the location's: the path of the field, and the host."""
+        return ()
 
     @abstractmethod
     def event_columns(self) -> EventColumns | None:
@@ -210,10 +220,23 @@ def topic_name(template: str, sync: str, table: TableId) -> str:
     return made
 
 
+class Sasl(Part):
+    """A login. Only PLAIN sends the password itself."""
+
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = "SCRAM-SHA-512"
+    credentials_secret_ref: CredentialsRef
+
+
+def _hosts(servers: str) -> tuple[str, ...]:
+    return tuple(server.rpartition(":")[0].strip("[]") for server in servers.split(","))
+
+
 class Kafka(SinkKind):
     """Every change as a record of a topic for each table."""
 
     bootstrap_servers: Annotated[str, Field(strict=True, pattern=_SERVERS, max_length=2048)]
+    tls: BrokerTls
+    sasl: Sasl | None = None
     format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json"] = "debezium-json"
     topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(_check_template)] = (
         "{name}.{database}.{table}"
@@ -223,6 +246,31 @@ class Kafka(SinkKind):
     topic_config: Annotated[dict[Text, Text], Field(max_length=100)] = Field(default_factory=dict)
     producer_config: Annotated[dict[Text, Text], AfterValidator(_check_producer)] = Field(default_factory=dict)
     staging: Staging
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tls_by_hosts(cls, data: Any) -> Any:
+        """Verified unless all brokers are this machine."""
+        if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
+            return data
+        tls = data.get("tls", {})
+        local = all(map(is_loopback, _hosts(str(data.get("bootstrapServers"))))) and not tls.get("caSecretRef")
+        return data | {"tls": {"mode": "disabled" if local else "verify-identity"} | tls}
+
+    @model_validator(mode="after")
+    def _password_to_known_brokers(self) -> Kafka:
+        if self.sasl is None or self.sasl.mechanism != "PLAIN" or self.tls.verified:
+            return self
+        if self.tls.mode == "disabled":
+            raise ValueError("sasl.mechanism PLAIN with TLS, because it sends the password itself")
+        if not self.tls.allow_unverified:
+            raise ValueError("sasl.mechanism PLAIN with brokers that are verified, or tls.allowUnverified")
+        return self
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Of the brokers to begin with; those that they name are theirs."""
+        return _hosts(self.bootstrap_servers)
 
     @property
     def keeps_events(self) -> bool:
@@ -243,8 +291,21 @@ class Kafka(SinkKind):
         return SinkLocation("spec.sink.kafka.staging", staging.path, options.endpoint, options.region, secret)
 
     def secrets(self) -> dict[str, set[str]]:
-        staging = self.staging
-        return {staging.credentials_secret_ref.name: set()} if staging.credentials_secret_ref else {}
+        """The keys of the staging's are the object store's business."""
+        store, account = self.staging.credentials_secret_ref, self.sasl
+        return joined(
+            {store.name: set()} if store else {},
+            self.tls.secrets(),
+            account.credentials_secret_ref.secrets() if account else {},
+        )
+
+    def named_hosts(self) -> tuple[tuple[str, str], ...]:
+        return tuple(("spec.sink.kafka.bootstrapServers", host) for host in self.hosts)
+
+    def secret_hosts(self) -> dict[str, tuple[str, ...]]:
+        pair = self.tls.client_cert_secret_ref
+        names = [self.sasl.credentials_secret_ref.name] if self.sasl else []
+        return dict.fromkeys([*names, *([pair.name] if pair else [])], self.hosts)
 
     def needs_shared_volume(self) -> bool:
         """A folder is each pod's own."""

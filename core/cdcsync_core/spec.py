@@ -10,7 +10,6 @@ holds a secret: credentials are references to Secrets.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from collections import Counter
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.connection_spec import CredentialsRef, Tls, is_loopback, joined
 from cdcsync_core.cron_schedule import check_cron, check_zone, longest_gap, next_after
 from cdcsync_core.pod_size import Driver, Executors, StreamDriver
 from cdcsync_core.sink_spec import Sink
@@ -28,8 +28,6 @@ from cdcsync_core.spec_part import (
     Host,
     Part,
     Seconds,
-    SecretKey,
-    SecretName,
     Size,
     TableName,
     Text,
@@ -44,56 +42,6 @@ MAX_PATTERN = 256
 _SPARE_IDS = 3
 
 Pattern = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_PATTERN), AfterValidator(check_pattern)]
-
-
-class CredentialsRef(Part):
-    name: SecretName
-    username_key: SecretKey = "username"
-    password_key: SecretKey = "password"
-
-
-class CaRef(Part):
-    name: SecretName
-    key: SecretKey = "ca.crt"
-
-
-class ClientCertRef(Part):
-    """A Secret of type kubernetes.io/tls: keys `tls.crt` and `tls.key`."""
-
-    name: SecretName
-
-
-class Tls(Part):
-    """`allow_unverified`: a server that is not verified may get the password itself."""
-
-    mode: Literal["disabled", "required", "verify-ca", "verify-identity"]
-    ca_secret_ref: CaRef | None = None
-    client_cert_secret_ref: ClientCertRef | None = None
-    allow_unverified: Flag = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_reference_is_none(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {k: v for k, v in data.items() if not (k.endswith("SecretRef") and v == {})}
-
-    @model_validator(mode="after")
-    def _verification_needs_a_ca(self) -> Tls:
-        if self.mode in ("verify-ca", "verify-identity") and self.ca_secret_ref is None:
-            raise ValueError(f"caSecretRef, because mode is {self.mode}")
-        if self.allow_unverified and self.ca_secret_ref is not None and self.mode != "disabled":
-            raise ValueError("caSecretRef or allowUnverified, because a given authority verifies the server")
-        return self
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Source(Part):
@@ -404,12 +352,4 @@ def required_secrets(spec: Spec) -> dict[str, set[str]]:
     """Secret name -> keys that must be in it (the sink's keys are the store's business: at least
     the Secret must be there)."""
     source = spec.source
-    credentials = source.credentials_secret_ref
-    wanted: dict[str, set[str]] = {credentials.name: {credentials.username_key, credentials.password_key}}
-    if source.tls.ca_secret_ref:
-        wanted.setdefault(source.tls.ca_secret_ref.name, set()).add(source.tls.ca_secret_ref.key)
-    if source.tls.client_cert_secret_ref:
-        wanted.setdefault(source.tls.client_cert_secret_ref.name, set()).update({"tls.crt", "tls.key"})
-    for name, keys in spec.sink.kind.secrets().items():
-        wanted.setdefault(name, set()).update(keys)
-    return wanted
+    return joined(source.credentials_secret_ref.secrets(), source.tls.secrets(), spec.sink.kind.secrets())

@@ -79,7 +79,7 @@ class Source:
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
     """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files. On loopback no
     other machine can answer."""
-    from cdcsync_core.spec import is_loopback
+    from cdcsync_core.connection_spec import is_loopback
 
     account, tls = source.credentials_secret_ref, source.tls
     ca, pair = tls.ca_secret_ref, tls.client_cert_secret_ref

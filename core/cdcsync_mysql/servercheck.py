@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cdcsync_core.connection_spec import is_loopback
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import is_loopback
 from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts

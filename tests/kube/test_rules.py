@@ -28,6 +28,8 @@ SHOP: Object = {
 
 
 NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
+#: a login that sends the password
+PLAIN = {"mechanism": "PLAIN", "credentialsSecretRef": {"name": "account"}}
 
 
 def kafka(**more: Any) -> Object:
@@ -72,6 +74,11 @@ BROKEN = [
     ("spec.sink", kafka(topic="all"), "sink.kafka.topic has {database} and {table}"),
     ("spec.sink", kafka(producerConfig={"ssl.key.password": "x"}), "sink.kafka.producerConfig has another key"),
     ("spec.sink", kafka(staging={"path": "s3://key:word@lake/x"}), "sink.kafka.staging.path holds no credentials"),
+    ("spec.sink", kafka(tls={"caSecretRef": {"key": "ca"}}), "caSecretRef.name is needed where caSecretRef.key is given"),
+    ("spec.sink", kafka(tls={"caSecretRef": {"name": "c"}, "allowUnverified": True}), "tls.allowUnverified and tls.caSecretRef contradict"),
+    ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "disabled"}), "PLAIN sends the password itself"),
+    ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "required"}), "PLAIN sends the password itself"),
+    ("spec.sink", kafka(sasl={**PLAIN, "mechanism": "GSSAPI"}), "supported values:"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),
     ("spec.resnapshot", [{"table": "a.b", "tables": ".*", "nonce": 1}], "an entry of resnapshot has table"),

@@ -29,11 +29,12 @@ def refused_networks(chosen: tuple[str, ...] | None, environment: Mapping[str, s
 
 def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
     """A phrase per host of the spec that is an address in one of them; the store's endpoint, too,
-    which the operator asks."""
+    which the operator asks, and brokers."""
     known, sink = parse_networks(networks), spec.sink.kind.location()
     for path, host in (
         ("spec.source.host", spec.source.host),
         (f"{sink.field}.options.endpoint", _host_of(sink.endpoint)),
+        *spec.sink.kind.named_hosts(),
     ):
         try:
             network = refusing("127.0.0.1" if host == "localhost" else host, known)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.manifest import Secrets, parse_resource
+from cdcsync_core.secret_hosts import destinations
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
@@ -72,7 +73,7 @@ class KubeStore:
         self._resource: CdcSync | None = None
         self._written: Object | None = None
         self._saved: Status | None = None
-        self._complete: tuple[dict[str, set[str]], str] | None = None
+        self._complete: tuple[dict[str, set[str]], dict[str, tuple[str, ...]]] | None = None
         self._complete_at = 0.0
 
     def load(self) -> tuple[CdcSync, Status]:
@@ -138,7 +139,7 @@ class KubeStore:
         reconciling stays cheap."""
         assert self._resource is not None
         wanted = required_secrets(self._resource.spec)
-        asked = (wanted, self._resource.spec.source.host)
+        asked = (wanted, destinations(self._resource.spec))
         if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
             return ()
         found = self._secrets.read(self._resource)

@@ -20,6 +20,7 @@ from cdcsync_spark.sinks.lake.store_errors import of_the_run
 from cdcsync_spark.sinks.lake.stores import store_at
 
 if TYPE_CHECKING:
+    from cdcsync_spark.sinks.kafka.client import Security
     from cdcsync_spark.sinks.kafka.target import KafkaSink
 
 
@@ -63,10 +64,29 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> KafkaSink:
     from cdcsync_spark.sinks.kafka.target import KafkaSink
     from cdcsync_spark.sinks.kafka.topics import TopicSettings
 
-    settings = KafkaSettings(sink.bootstrap_servers, tuple(sorted(sink.producer_config.items())))
+    security = _security(sink, secrets_dir)
+    settings = KafkaSettings(sink.bootstrap_servers, tuple(sorted(sink.producer_config.items())), security=security)
     config = tuple(sorted(sink.topic_config.items()))
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
     return KafkaSink(settings, topics, sink.format, sync, store_at(Location.of(sink.location(), secrets_dir)), role)
+
+
+def _security(sink: Kafka, secrets_dir: Path) -> Security:
+    from cdcsync_spark.sinks.kafka.client import Security
+
+    tls, sasl, ca, pair = sink.tls, sink.sasl, sink.tls.ca_secret_ref, sink.tls.client_cert_secret_ref
+    account = sasl.credentials_secret_ref if sasl else None
+    return Security(
+        tls.mode != "disabled",
+        tls.verified,
+        tls.mode == "verify-identity",
+        ca=secrets_dir / ca.name / ca.key if ca else None,
+        cert=secrets_dir / pair.name / "tls.crt" if pair else None,
+        key=secrets_dir / pair.name / "tls.key" if pair else None,
+        mechanism=sasl.mechanism if sasl else "",
+        username=secrets_dir / account.name / account.username_key if account else None,
+        password=secrets_dir / account.name / account.password_key if account else None,
+    )
 
 
 _SINKS: dict[type[SinkKind], Callable[[Any, Path, str, str], Sink]] = {Delta: _delta, Kafka: _kafka}

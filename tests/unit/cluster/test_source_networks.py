@@ -42,6 +42,18 @@ def test_the_stores_endpoint_is_asked_by_the_operator_too() -> None:
     assert _refused("db", "http://minio.lake:9000") == _refused("db", "http://[") == []
 
 
+def test_brokers_are_judged_one_by_one() -> None:
+    def refused(servers: str) -> list[str]:
+        sink = {"kafka": {"bootstrapServers": servers, "staging": {"path": "s3://lake/x"}}}
+        spec = resource(source={"host": "db", "credentialsSecretRef": {"name": "login"}}, sink=sink)
+        return violations(spec, Policy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
+
+    assert refused("kafka-0.example:9092,10.0.0.1:9092") == []
+    (fault,) = refused("kafka-0.example:9092,169.254.169.254:80")
+    assert "spec.sink.kafka.bootstrapServers: 169.254.169.254 is in" in fault
+    assert len(refused("[::1]:9092,localhost:9092")) == 2
+
+
 def test_a_policy_without_networks_refuses_nothing() -> None:
     assert _refused("127.0.0.1", networks=()) == []
 

@@ -68,6 +68,23 @@ def test_a_manifest_with_another_host_is_refused(name: str) -> None:
         load_manifest([*bad, SYNC.replace("HOST", "db.example.com")])
 
 
+@pytest.mark.parametrize("name", ["account", "pair"])
+def test_a_secret_for_brokers_is_for_all_of_them(name: str) -> None:
+    import yaml
+
+    kafka = (
+        "{kafka: {bootstrapServers: 'a.example.com:1,b.example.com:2', staging: {path: 's3://lake/x'}, "
+        "sasl: {credentialsSecretRef: {name: account}}, tls: {clientCertSecretRef: {name: pair}}}}"
+    )
+    sync = SYNC.replace('{delta: {path: "s3://lake/cdc"}}', kafka).replace("HOST", "db")
+    sync = sync.replace(", tls: {clientCertSecretRef: {name: pair}}}\n  tables", "}\n  tables")
+    secrets = {"login": None, "account": "*.example.com", "pair": "*.example.com"}
+    load_manifest([*[yaml.safe_dump(_secret(n, h)) for n, h in secrets.items()], sync])
+    bad = [yaml.safe_dump(_secret(n, "a.example.com" if n == name else h)) for n, h in secrets.items()]
+    with pytest.raises(PermanentError, match=f"Secret {name} is not for the host b.example.com"):
+        load_manifest([*bad, sync])
+
+
 class Cluster:
     """One sync and its Secrets; `files` is what would be written for connections."""
 

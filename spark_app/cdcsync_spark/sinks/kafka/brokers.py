@@ -11,7 +11,9 @@ client as settings and appear in no message.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -21,6 +23,7 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 
+Client = TypeVar("Client", AdminClient, Producer, Consumer)
 _LOST_TOPICS = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"))
 _TOO_LARGE = frozenset(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"))
 _FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"))
@@ -50,17 +53,29 @@ class Brokers:
     _heard: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
 
     def admin(self) -> AdminClient:
-        made = AdminClient({**self.settings.admin(), "error_cb": self._hear})
+        made = self._made(AdminClient, self.settings.admin())
         self._polled.append(made)
         return made
 
     def producer(self, transactional_id: str) -> Producer:
-        made = Producer({**self.settings.transactional(transactional_id), "error_cb": self._hear})
+        made = self._made(Producer, self.settings.transactional(transactional_id))
         self._polled.append(made)
         return made
 
     def consumer(self, isolation: str) -> Consumer:
-        return Consumer({**self.settings.consumer(isolation), "error_cb": self._hear})
+        return self._made(Consumer, self.settings.consumer(isolation))
+
+    def _made(self, kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
+        """Raises SpecInvalid for settings that the client refuses."""
+        try:
+            return kind({**settings, "error_cb": self._hear})
+        except KafkaException as error:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"a client of the brokers cannot be made: {_text(error_of(error))}",
+                needed="settings, certificates and keys that it can read",
+                remedy=f"correct spec.sink.kafka, or the Secrets that it names, {RUN_AGAIN}",
+            ) from None
 
     def _hear(self, error: KafkaError) -> None:
         self._heard[error.name()] = (time.monotonic(), error)
@@ -75,7 +90,7 @@ class Brokers:
 
     def _unanswered(self, found: KafkaError | None, doing: str) -> CdcError:
         cause = self._cause() or found
-        if cause is not None and cause.name() == "_SSL":
+        if cause is not None and cause.name() == "_SSL" and "verif" in cause.str():
             return _untrusted(doing, cause)
         if cause is not None and cause.name() in _UNAUTHENTICATED:
             return sink_error(cause, doing)
@@ -131,7 +146,7 @@ def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
             Reason.PRIVILEGE_MISSING,
             f"a right is missing: {text}",
             needed=_RIGHTS[name],
-            remedy=f"grant it to the account of spec.sink.kafka, {RUN_AGAIN}",
+            remedy=f"grant it to the account of spec.sink.kafka.sasl, {RUN_AGAIN}",
             table=table,
         )
     if name in _UNAUTHENTICATED:
@@ -139,7 +154,7 @@ def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
             Reason.AUTHENTICATION_FAILED,
             f"the brokers refuse the login: {text}",
             needed="an account that the brokers know, and its mechanism",
-            remedy=f"correct the account of spec.sink.kafka, {RUN_AGAIN}",
+            remedy=f"correct spec.sink.kafka.sasl or its Secret, {RUN_AGAIN}",
             table=table,
         )
     return _unreachable(doing, _text(found), table)
@@ -150,21 +165,17 @@ def _unreachable(doing: str, found: str, table: str = "") -> CdcError:
         Reason.SINK_UNREACHABLE,
         f"{doing}: {found}",
         needed="brokers that answer",
-        remedy="check spec.sink.kafka.bootstrapServers, and that the brokers are up",
+        remedy="check spec.sink.kafka.bootstrapServers and tls, and that the brokers are up",
         table=table,
     )
 
 
 def _untrusted(doing: str, found: KafkaError) -> CdcError:
-    """A certificate, or what is no TLS at all."""
-    refused = "verif" in found.str()
     return fail(
-        Reason.AUTHENTICATION_FAILED if refused else Reason.SINK_UNREACHABLE,
-        f"{doing}: the brokers' certificate is refused: {_text(found)}" if refused else f"{doing}: {_text(found)}",
-        needed="brokers whose certificate is by a known authority and names the host"
-        if refused
-        else "TLS on both ends",
-        remedy="check spec.sink.kafka.bootstrapServers",
+        Reason.AUTHENTICATION_FAILED,
+        f"{doing}: the certificate of the brokers is refused: {_text(found)}",
+        needed="a certificate by the authority of spec.sink.kafka.tls.caSecretRef that names the host",
+        remedy=f"correct the Secret, the hosts of bootstrapServers, or tls.mode: verify-ca for other names, {RUN_AGAIN}",
     )
 
 

@@ -1,9 +1,17 @@
-"""How brokers are reached: the settings of each kind of client."""
+"""How brokers are reached: the settings of each kind of client.
+
+Why it is right: credentials are read from their files when a client is made, so no object here
+holds a secret that could be printed, and a rotated one works for the next client; TLS that is asked
+for is never given up.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
+
+from cdcsync_core.errors import Reason, fail
 
 #: seconds for one question to a broker
 TIMEOUT_SECONDS = 30.0
@@ -11,6 +19,51 @@ TIMEOUT_SECONDS = 30.0
 TRANSACTION_SECONDS = 60.0
 #: of the process's memory for records that are not sent yet
 _QUEUE_KILOBYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Security:
+    """TLS and the login, as files. Without `ca` the authorities that the machine knows verify the
+    brokers; `verified` is whether any does, `names_host` whether the certificate has to name the
+    host. No `mechanism`: no login."""
+
+    tls: bool = False
+    verified: bool = False
+    names_host: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    mechanism: Literal["", "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = ""
+    username: Path | None = None
+    password: Path | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Of any client. Raises SpecInvalid where a file is missing."""
+        protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
+        return {"security.protocol": protocol, **self._tls(), **self._login()}
+
+    def _tls(self) -> dict[str, Any]:
+        if not self.tls:
+            return {}
+        files = {
+            "ssl.certificate.location": self.cert,
+            "ssl.key.location": self.key,
+            "ssl.ca.location": self.ca or (Path("probe") if self.verified else None),
+        }
+        return {
+            "enable.ssl.certificate.verification": self.verified,
+            "ssl.endpoint.identification.algorithm": "https" if self.names_host else "none",
+            **{name: str(file) for name, file in files.items() if file is not None},
+        }
+
+    def _login(self) -> dict[str, Any]:
+        if not self.mechanism or self.username is None or self.password is None:
+            return {}
+        return {
+            "sasl.mechanisms": self.mechanism,
+            "sasl.username": _credential(self.username),
+            "sasl.password": _credential(self.password),
+        }
 
 
 @dataclass(frozen=True)
@@ -22,6 +75,7 @@ class KafkaSettings:
     producer: tuple[tuple[str, str], ...] = ()
     timeout: float = TIMEOUT_SECONDS
     transaction: float = TRANSACTION_SECONDS
+    security: Security = Security()
 
     def common(self) -> dict[str, Any]:
         return {
@@ -31,6 +85,7 @@ class KafkaSettings:
             "socket.connection.setup.timeout.ms": 10_000,
             "allow.auto.create.topics": False,
             "log_level": 2,
+            **self.security.settings(),
         }
 
     def admin(self) -> dict[str, Any]:
@@ -64,3 +119,15 @@ class KafkaSettings:
             "queue.buffering.max.kbytes": _QUEUE_KILOBYTES,
             "transaction.timeout.ms": int(self.transaction * 1000),
         }
+
+
+def _credential(file: Path) -> str:
+    """A line end that an editor added is no part of a credential."""
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no readable credential in {file.parent.name}/{file.name}",
+            needed="the Secret of spec.sink.kafka.sasl.credentialsSecretRef with its keys",
+        ) from None

@@ -1,0 +1,156 @@
+"""TLS, logins and rights of Kafka as a sink, on a real broker; and what the brokers refuse, each
+with its reason."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.sink_spec import Sink
+from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.kafka.target import KafkaSink
+from contract.sinkcase import ORDERS, SYNC, first_state
+from support.secure_kafka import PASSWORD, USER, Authority, SecureBroker
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    broker = SecureBroker(tmp_path_factory.mktemp("secure")).start()
+    yield broker
+    broker.kill()
+
+
+@dataclass
+class Case:
+    """A sink of the secure listener; `folder` has its Secrets."""
+
+    broker: SecureBroker
+    folder: Path
+
+    def __post_init__(self) -> None:
+        pair = self.broker.authority.pair("anyone")
+        files = {
+            "account/username": USER,
+            "account/password": f"{PASSWORD}\n",
+            "ca/ca.crt": self.broker.authority.certificate,
+            "pair/tls.crt": pair[0],
+            "pair/tls.key": pair[1],
+        }
+        for name, text in files.items():
+            self.write(name, text)
+
+    def write(self, name: str, text: str) -> None:
+        file = self.folder / "secrets" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def sink(self, mechanism: str = "SCRAM-SHA-512", host: str = "localhost", **tls: Any) -> KafkaSink:
+        section = {
+            "bootstrapServers": self.broker.secure(host),
+            "topic": f"t{uuid.uuid4().hex[:12]}.{{database}}.{{table}}",
+            "replicationFactor": 1,
+            "tls": {"caSecretRef": {"name": "ca"}, **tls},
+            "sasl": {"mechanism": mechanism, "credentialsSecretRef": {"name": "account"}},
+            "staging": {"path": str(self.folder / uuid.uuid4().hex)},
+        }
+        spec = Sink.model_validate({"kafka": section})
+        made = sink_from_spec(spec, self.folder / "secrets", f"{SYNC}{uuid.uuid4().hex[:8]}", "snapshot")
+        assert isinstance(made, KafkaSink)
+        made.settings = replace(made.settings, timeout=5.0)
+        return made
+
+    def refusal(self, sink: KafkaSink) -> CdcError:
+        with pytest.raises(CdcError) as found:
+            prepare(sink)
+        assert PASSWORD not in repr(found.value) + found.value.to_json()
+        return found.value
+
+
+def prepare(sink: KafkaSink) -> None:
+    sink.target(ORDERS.id).prepare(first_state(epoch=1, sync=sink.sync))  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def case(broker: SecureBroker, tmp_path: Path) -> Case:
+    return Case(broker, tmp_path)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_login_by_each_mechanism(case: Case, mechanism: str) -> None:
+    sink = case.sink(mechanism)
+    prepare(sink)
+    assert sink.session.record(str(ORDERS.id)) is not None
+    assert PASSWORD not in repr(sink) + repr(sink.session)
+
+
+def test_a_client_may_have_a_certificate(case: Case) -> None:
+    prepare(case.sink(clientCertSecretRef={"name": "pair"}))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password(case: Case, mechanism: str) -> None:
+    case.write("account/password", "wrong")
+    error = case.refusal(case.sink(mechanism))
+    assert error.reason is Reason.AUTHENTICATION_FAILED
+    assert "the brokers refuse the login" in error.found
+    assert "spec.sink.kafka.sasl" in error.remedy
+    case.write("account/password", PASSWORD)
+    prepare(case.sink(mechanism))
+
+
+def test_a_broker_by_another_authority(case: Case) -> None:
+    case.write("ca/ca.crt", Authority("another").certificate)
+    error = case.refusal(case.sink())
+    assert error.reason is Reason.AUTHENTICATION_FAILED
+    assert "certificate of the brokers is refused" in error.found
+
+
+def test_a_broker_that_no_known_authority_has_signed(case: Case) -> None:
+    error = case.refusal(case.sink(caSecretRef=None, mode="verify-identity"))
+    assert error.reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_certificate_that_names_another_host(case: Case) -> None:
+    error = case.refusal(case.sink(host="127.0.0.1"))
+    assert error.reason is Reason.AUTHENTICATION_FAILED
+    assert "tls.mode: verify-ca" in error.remedy
+    prepare(case.sink(host="127.0.0.1", mode="verify-ca"))
+
+
+def test_brokers_that_are_not_verified_are_taken_where_that_is_asked_for(case: Case) -> None:
+    prepare(case.sink(caSecretRef=None, mode="required"))
+    prepare(case.sink("PLAIN", caSecretRef=None, mode="required", allowUnverified=True))
+
+
+def test_tls_and_no_tls_do_not_meet(case: Case) -> None:
+    plain, tls = case.sink(caSecretRef=None, mode="disabled"), case.sink()
+    tls.settings = replace(tls.settings, bootstrap=case.broker.bootstrap)
+    for sink in (plain, tls):
+        error = case.refusal(sink)
+        assert error.reason is Reason.SINK_UNREACHABLE
+        assert "spec.sink.kafka.bootstrapServers and tls" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("ca/ca.crt", "no certificate"), ("pair/tls.key", "no key"), ("account/password", "")]
+)
+def test_files_that_are_of_no_use(case: Case, file: str, text: str) -> None:
+    case.write(file, text)
+    error = case.refusal(case.sink(clientCertSecretRef={"name": "pair"}))
+    assert error.reason in (Reason.SPEC_INVALID, Reason.AUTHENTICATION_FAILED)
+
+
+def test_a_secret_that_is_not_there(case: Case) -> None:
+    (case.folder / "secrets" / "account" / "password").unlink()
+    error = case.refusal(case.sink())
+    assert error.reason is Reason.SPEC_INVALID
+    assert "no readable credential in account/password" in error.found

@@ -1,0 +1,67 @@
+"""The section of Kafka: how brokers are reached, and what goes to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cdcsync_core.sink_spec import Kafka
+
+ACCOUNT = {"credentialsSecretRef": {"name": "account"}}
+PLAIN = {"mechanism": "PLAIN", **ACCOUNT}
+
+
+def kafka(servers: str = "kafka-0.example:9093,kafka-1.example:9093", **more: Any) -> Kafka:
+    return Kafka.model_validate({"bootstrapServers": servers, "staging": {"path": "s3://lake/x"}, **more})
+
+
+@pytest.mark.parametrize(
+    ("servers", "tls", "mode", "verified"),
+    [
+        ("kafka.example:9093", None, "verify-identity", True),
+        ("kafka.example:9093", {}, "verify-identity", True),
+        ("localhost:1,127.0.0.1:2,[::1]:3", None, "disabled", False),
+        ("localhost:1,kafka.example:2", None, "verify-identity", True),
+        ("localhost:1", {"caSecretRef": {"name": "ca"}}, "verify-identity", True),
+        ("kafka.example:9093", {"mode": "disabled"}, "disabled", False),
+        ("kafka.example:9093", {"mode": "required"}, "required", False),
+        ("kafka.example:9093", {"mode": "required", "caSecretRef": {"name": "ca"}}, "required", True),
+        ("kafka.example:9093", {"mode": "verify-ca"}, "verify-ca", True),
+    ],
+)
+def test_brokers_are_verified_unless_they_are_this_machine(
+    servers: str, tls: dict[str, Any] | None, mode: str, verified: bool
+) -> None:
+    found = kafka(servers, **({} if tls is None else {"tls": tls})).tls
+    assert (found.mode, found.verified) == (mode, verified)
+
+
+@pytest.mark.parametrize(
+    ("servers", "tls", "fault"),
+    [
+        ("localhost:9092", {}, "PLAIN with TLS"),
+        ("kafka.example:9092", {"mode": "disabled"}, "PLAIN with TLS"),
+        ("kafka.example:9092", {"mode": "disabled", "allowUnverified": True}, "PLAIN with TLS"),
+        ("kafka.example:9092", {"mode": "required"}, "brokers that are verified"),
+    ],
+)
+def test_a_password_is_not_sent_openly(servers: str, tls: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        kafka(servers, tls=tls, sasl=PLAIN)
+    assert kafka(servers, tls=tls, sasl=ACCOUNT).sasl, "a challenge is answered anywhere"
+
+
+def test_a_password_goes_to_brokers_that_are_verified_or_accepted() -> None:
+    for tls in ({}, {"mode": "verify-ca"}, {"mode": "required", "allowUnverified": True}):
+        assert kafka(tls=tls, sasl=PLAIN).sasl
+
+
+def test_its_secrets_and_the_hosts_that_get_them() -> None:
+    tls = {"caSecretRef": {"name": "ca"}, "clientCertSecretRef": {"name": "pair"}}
+    staging = {"path": "s3://lake/x", "credentialsSecretRef": {"name": "account"}}
+    sink = kafka("b:1,[fd00::1]:2", tls=tls, sasl=ACCOUNT, staging=staging)
+    assert sink.secrets() == {"account": {"username", "password"}, "ca": {"ca.crt"}, "pair": {"tls.crt", "tls.key"}}
+    assert sink.secret_hosts() == {"account": ("b", "fd00::1"), "pair": ("b", "fd00::1")}
+    assert kafka().secrets() == kafka().secret_hosts() == {}
