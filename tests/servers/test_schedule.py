@@ -3,6 +3,7 @@ up that was committed before it; between the times no driver lives (R4, R5)."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -118,3 +119,16 @@ def test_the_binlog_is_watched_between_two_times(fresh_server: FreshServer, tmp_
         sync.write_manifest(autoRestart={"maxRestarts": 7})
         assert sync.wait() == ExitCode.USER_MUST_ACT
         assert ready(sync.status()) == ("False", "PositionLost")
+
+
+def test_a_driver_that_was_asked_to_end_has_not_caught_up(sync: Sync) -> None:
+    """Not by its controller: a machine that goes down asks all processes."""
+    sync.start("forever")
+    sync.wait_phase("Waiting")
+    run(sync, "INSERT INTO t VALUES (4, 4)")
+    at = set_next_minute(sync)
+    sync.wait_part("jvm")
+    sync.signal("driver", signal.SIGTERM)
+    sync.wait_for(is_caught_up_since(at))
+    assert rows(sync) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert sync.terminate() == ExitCode.DONE

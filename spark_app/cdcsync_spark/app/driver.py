@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from pyspark.sql import SparkSession
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_spark.app.jvm_exit import END_SECONDS, jvm_error
 from cdcsync_spark.run.context import Draining, RunContext, open_context
@@ -31,7 +31,21 @@ def run_application(
     Returns the error of the run as a whole: that of a table if none is left without one; None
     otherwise. Raises CdcError likewise.
     """
-    return complete(open_context(config, reporter, stopping, starting), _run)
+    error = complete(open_context(config, reporter, stopping, starting), _run)
+    return error or _cut_short(config, stopping)
+
+
+def _cut_short(config: RunConfig, stopping: threading.Event) -> CdcError | None:
+    """Of a run that ends by itself, and was asked to end: whoever asked, ended well it would count
+    as one that has caught up. A controller that asked does not count its exit."""
+    if not config.stop_at or not stopping.is_set():
+        return None
+    return fail(
+        Reason.DRIVER_LOST,
+        "the driver was asked to end while it caught up, and drained",
+        needed="a driver that ends by itself",
+        remedy="none: the next run goes on from the targets' positions",
+    )
 
 
 def complete(
