@@ -18,6 +18,7 @@ import pytest
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason
+from cdcsync_core.gates import observed
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
@@ -228,6 +229,29 @@ def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Si
     consumer = CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id)))
     assert consumer.faults == []
     assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
+
+
+def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: Path) -> None:
+    """Between what a run has found of the staged copy and its commit, its predecessor makes it
+    consistent, at a position before the end of the run's batch."""
+    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(5))
+    read_snapshot(sink, source.snapshot())
+    before, run = applier(sink, tmp_path), applier(sink, tmp_path)
+    run.epoch = before.epoch + 1
+    passed: list[str] = []
+
+    def complete(name: str) -> None:
+        passed.append(name)
+        if name == "before-commit" and passed.count(name) == 1:
+            before.apply(source.batch(LOW, HIGH, tmp_path))
+            before.checkpoint_idle(older_than=float("-inf"))
+
+    with observed(complete):
+        run.apply(source.batch(LOW, END, tmp_path))
+    run.checkpoint_idle(older_than=float("inf"))
+    assert run.tables[NAME].error is None
+    assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
+    assert CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id))).faults == []
 
 
 def test_a_key_that_is_null_stops_the_table(sink: Sink, tmp_path: Path) -> None:

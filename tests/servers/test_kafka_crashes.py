@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from cdcsync_core.gates import observed
 from contract.sinkcase import ORDERS
-from contract.test_event_sinks import END, Source, read_snapshot
+from contract.test_event_sinks import END, HIGH, LOW, NAME, Source, applier, read_snapshot
 from support.event_consumer import CheckingConsumer, Event
 from support.kafka import KafkaBroker
 from support.kafka_stream import SUPERSEDED, kafka_sink
@@ -105,6 +106,28 @@ def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: Runs, gate: 
     zombie.send_signal(signal.SIGCONT)
     assert zombie.wait(120) in (0, 1, SUPERSEDED)
     assert runs.start().wait(120) == 0
+    runs.check()
+
+
+def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: Runs) -> None:
+    """Between what a run has found of the staged copy and its commit, its predecessor makes it
+    consistent, at a position before the end of the run's batch."""
+    brokers, folder, source = runs.kafka.bootstrap, runs.folder, runs.source
+    before = applier(kafka_sink(brokers, folder, "stream"), folder)
+    run = applier(kafka_sink(brokers, folder, "catch-up"), folder)
+    run.epoch = before.epoch + 1
+    passed: list[str] = []
+
+    def complete(name: str) -> None:
+        passed.append(name)
+        if name == "before-commit" and passed.count(name) == 1:
+            before.apply(source.batch(LOW, HIGH, folder))
+            before.checkpoint_idle(older_than=float("-inf"))
+
+    with observed(complete):
+        run.apply(source.batch(LOW, END, folder))
+    run.checkpoint_idle(older_than=float("inf"))
+    assert run.tables[NAME].error is None
     runs.check()
 
 

@@ -260,17 +260,15 @@ class PublishingWriter:
 
     def _written_to_copy(self, main: TableState, epoch: int, build: Build) -> TableState | None:
         """The copy's state, or that of its publication; None where the commit is the history's: the
-        copy was complete, or another one is to be claimed."""
-        copy, claims = self._copy(main.generation), list[Commit]()
-        found = copy.last_commit()
-        if found is None:
+        copy was complete, perhaps by another run's commit meanwhile."""
+        copy, claims, complete = self._copy(main.generation), list[Commit](), False
+        if copy.last_commit() is None:
             raise self._lost_copy(main)
-        if found.consistent:
-            self._publish(main, epoch)
-            return None
 
         def keyed(state: TableState) -> Commit | None:
-            commit = build(state)
+            nonlocal complete
+            complete = state.consistent
+            commit = None if complete else build(state)
             if commit is not None and isinstance(commit.change, Replace):
                 claims.append(commit)
                 return None
@@ -279,7 +277,10 @@ class PublishingWriter:
         state = copy.commit(epoch, keyed)
         if claims:
             return self._claim(epoch, claims[-1])
-        return self._publish(main, epoch) if state.consistent else state
+        if not state.consistent:
+            return state
+        published = self._publish(main, epoch)
+        return None if complete else published
 
     def _claim(self, epoch: int, commit: Commit) -> TableState:
         """Of a newer copy, while an older one is not published."""

@@ -135,17 +135,15 @@ class KafkaWriter:
 
     def _written_to_copy(self, record: TableRecord, epoch: int, build: Build) -> TableState | None:
         """The copy's state, or that of its publication; None where the commit is the topic's: the
-        copy was complete, or another one is to be claimed."""
-        copy, claims = self._copy(record), list[Commit]()
-        found = copy.last_commit()
-        if found is None:
+        copy was complete, perhaps by another run's commit meanwhile."""
+        copy, claims, complete = self._copy(record), list[Commit](), False
+        if copy.last_commit() is None:
             raise self._lost_copy()
-        if found.consistent:
-            self._publish(epoch)
-            return None
 
         def keyed(state: TableState) -> Commit | None:
-            commit = None if state.consistent else build(state)
+            nonlocal complete
+            complete = state.consistent
+            commit = None if complete else build(state)
             if commit is not None and isinstance(commit.change, Replace):
                 claims.append(commit)
                 return None
@@ -154,7 +152,10 @@ class KafkaWriter:
         state = copy.commit(epoch, keyed)
         if claims:
             return self._claim(epoch, claims[-1])
-        return self._publish(epoch) if state.consistent else state
+        if not state.consistent:
+            return state
+        published = self._publish(epoch)
+        return None if complete else published
 
     def _claim(self, epoch: int, commit: Commit) -> TableState:
         """Of a newer copy, while an older one is not published."""
