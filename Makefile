@@ -18,6 +18,7 @@ STAMPS := .cache/stamps
 MYSQL97 := .cache/mysql97
 KAFKA := .cache/kafka-4.3.1
 FLINK := .cache/flink-2.0.0
+REGISTRY := .cache/apicurio-2.6.13
 GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
@@ -38,7 +39,7 @@ help: ## list the targets
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars ## provide the servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app ## provide the servers that the tests start
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
@@ -170,6 +171,10 @@ $(KAFKA)/formatted/meta.properties: | $(STAMPS)/system
 $(FLINK)/jars: | $(STAMPS)/system
 	@echo "servers: Flink SQL, which reads topics, by Maven into $(FLINK) (130 MB)"
 	@tests/support/flink-jars.sh $(FLINK)
+
+$(REGISTRY)/app: | $(STAMPS)/system
+	@echo "servers: a schema registry by Maven into $(REGISTRY) (110 MB)"
+	@tests/support/registry.sh $(REGISTRY)
 
 $(GH_OST): tests/support/gh-ost.sh
 	@echo "gh-ost: building it from Go modules (a minute or two, once)"

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, cast
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -227,6 +228,23 @@ class Sasl(Part):
     credentials_secret_ref: CredentialsRef
 
 
+class SchemaRegistry(Part):
+    """A registry with Confluent's API; the account is sent with each request."""
+
+    url: Annotated[str, Field(strict=True, pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$", max_length=2048)]
+    credentials_secret_ref: CredentialsRef | None = None
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @model_validator(mode="after")
+    def _password_not_openly(self) -> SchemaRegistry:
+        if self.credentials_secret_ref and self.url.startswith("http:") and not is_loopback(self.host):
+            raise ValueError("an https url, because the account's password is sent with each request")
+        return self
+
+
 def _hosts(servers: str) -> tuple[str, ...]:
     return tuple(server.rpartition(":")[0].strip("[]") for server in servers.split(","))
 
@@ -237,7 +255,8 @@ class Kafka(SinkKind):
     bootstrap_servers: Annotated[str, Field(strict=True, pattern=_SERVERS, max_length=2048)]
     tls: BrokerTls
     sasl: Sasl | None = None
-    format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json"] = "debezium-json"
+    format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json", "debezium-avro"] = "debezium-json"
+    schema_registry: SchemaRegistry | None = None
     topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(_check_template)] = (
         "{name}.{database}.{table}"
     )
@@ -265,6 +284,12 @@ class Kafka(SinkKind):
             raise ValueError("sasl.mechanism PLAIN with TLS, because it sends the password itself")
         if not self.tls.allow_unverified:
             raise ValueError("sasl.mechanism PLAIN with brokers that are verified, or tls.allowUnverified")
+        return self
+
+    @model_validator(mode="after")
+    def _registry_of_avro(self) -> Kafka:
+        if (self.format == "debezium-avro") is not (self.schema_registry is not None):
+            raise ValueError("schemaRegistry with the format debezium-avro, and with no other")
         return self
 
     @property
@@ -297,15 +322,26 @@ class Kafka(SinkKind):
             {store.name: set()} if store else {},
             self.tls.secrets(),
             account.credentials_secret_ref.secrets() if account else {},
+            self._registry_account.secrets() if self._registry_account else {},
         )
 
+    @property
+    def _registry_account(self) -> CredentialsRef | None:
+        return self.schema_registry.credentials_secret_ref if self.schema_registry else None
+
     def named_hosts(self) -> tuple[tuple[str, str], ...]:
-        return tuple(("spec.sink.kafka.bootstrapServers", host) for host in self.hosts)
+        registry = self.schema_registry
+        named = (("spec.sink.kafka.schemaRegistry.url", registry.host),) if registry else ()
+        return (*(("spec.sink.kafka.bootstrapServers", host) for host in self.hosts), *named)
 
     def secret_hosts(self) -> dict[str, tuple[str, ...]]:
         pair = self.tls.client_cert_secret_ref
         names = [self.sasl.credentials_secret_ref.name] if self.sasl else []
-        return dict.fromkeys([*names, *([pair.name] if pair else [])], self.hosts)
+        found = dict.fromkeys([*names, *([pair.name] if pair else [])], self.hosts)
+        account = self._registry_account
+        if account is not None and self.schema_registry is not None:
+            found[account.name] = (*found.get(account.name, ()), self.schema_registry.host)
+        return found
 
     def needs_shared_volume(self) -> bool:
         """A folder is each pod's own."""

@@ -30,6 +30,7 @@ SHOP: Object = {
 NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
 #: a login that sends the password
 PLAIN = {"mechanism": "PLAIN", "credentialsSecretRef": {"name": "account"}}
+OPEN = {"url": "http://r", "credentialsSecretRef": {"name": "registry"}}
 
 
 def kafka(**more: Any) -> Object:
@@ -76,9 +77,13 @@ BROKEN = [
     ("spec.sink", kafka(staging={"path": "s3://key:word@lake/x"}), "sink.kafka.staging.path holds no credentials"),
     ("spec.sink", kafka(tls={"caSecretRef": {"key": "ca"}}), "caSecretRef.name is needed where caSecretRef.key is given"),
     ("spec.sink", kafka(tls={"caSecretRef": {"name": "c"}, "allowUnverified": True}), "tls.allowUnverified and tls.caSecretRef contradict"),
-    ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "disabled"}), "PLAIN sends the password itself"),
-    ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "required"}), "PLAIN sends the password itself"),
+    ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "disabled"}), "sink.kafka.sasl.mechanism PLAIN sends the password itself"),
+    ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "required"}), "sink.kafka.sasl.mechanism PLAIN sends the password itself"),
     ("spec.sink", kafka(sasl={**PLAIN, "mechanism": "GSSAPI"}), "supported values:"),
+    ("spec.sink", kafka(format="debezium-avro"), "sink.kafka.schemaRegistry goes with the format debezium-avro"),
+    ("spec.sink", kafka(schemaRegistry={"url": "https://r"}), "sink.kafka.schemaRegistry goes with the format debezium-avro"),
+    ("spec.sink", kafka(format="debezium-avro", schemaRegistry={"url": "ftp://r"}), "schemaRegistry.url"),
+    ("spec.sink", kafka(format="debezium-avro", schemaRegistry=OPEN), "sink.kafka.schemaRegistry.url is https"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),
     ("spec.resnapshot", [{"table": "a.b", "tables": ".*", "nonce": 1}], "an entry of resnapshot has table"),

@@ -70,9 +70,15 @@ class SmallSync:
         (secret / "password").write_text(PASSWORD)
         self.resource = CdcSync.model_validate(self._manifest())
         self.source: Source = source_from_spec(self.resource.spec.source, self.secrets_dir)
-        self.sink: Sink = sink_from_spec(self.resource.spec.sink, self.secrets_dir, self.resource.full_name, "stream")
+        self.restart()
         with connect(self.source) as connection:
             self.facts: ServerFacts = read_facts(connection)
+
+    def restart(self) -> None:
+        """As a new process: what it knows is in the targets."""
+        spec = self.resource.spec.sink
+        self.sink: Sink = sink_from_spec(spec, self.secrets_dir, self.resource.full_name, "stream")
+        self.targets = {name: self.target(name.partition(".")[2]) for name in self.targets}
 
     def _manifest(self) -> dict[str, Any]:
         return {

@@ -21,6 +21,7 @@ from cdcsync_spark.sinks.lake.stores import store_at
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.client import Security
+    from cdcsync_spark.sinks.kafka.registry import Registry
     from cdcsync_spark.sinks.kafka.target import KafkaSink
 
 
@@ -68,7 +69,19 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> KafkaSink:
     settings = KafkaSettings(sink.bootstrap_servers, tuple(sorted(sink.producer_config.items())), security=security)
     config = tuple(sorted(sink.topic_config.items()))
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
-    return KafkaSink(settings, topics, sink.format, sync, store_at(Location.of(sink.location(), secrets_dir)), role)
+    staging = store_at(Location.of(sink.location(), secrets_dir))
+    return KafkaSink(settings, topics, sink.format, sync, staging, role, registry=_registry(sink, secrets_dir))
+
+
+def _registry(sink: Kafka, secrets_dir: Path) -> Registry | None:
+    from cdcsync_spark.sinks.kafka.registry import Registry
+
+    if sink.schema_registry is None:
+        return None
+    account = sink.schema_registry.credentials_secret_ref
+    folder = secrets_dir / account.name if account else secrets_dir
+    files = (folder / account.username_key, folder / account.password_key) if account else None
+    return Registry(sink.schema_registry.url, files)
 
 
 def _security(sink: Kafka, secrets_dir: Path) -> Security:

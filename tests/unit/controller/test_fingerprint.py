@@ -72,6 +72,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.kafka.tls.allowUnverified": (True, ALL),
     "sink.kafka.sasl": ({"credentialsSecretRef": {"name": "account"}}, ALL),
     "sink.kafka.format": ("changelog-json", ALL),
+    "sink.kafka.schemaRegistry": None,
     "sink.kafka.topic": ("{database}.{table}", ALL),
     "sink.kafka.partitions": (2, ALL),
     "sink.kafka.replicationFactor": (2, ALL),

@@ -65,3 +65,30 @@ def test_its_secrets_and_the_hosts_that_get_them() -> None:
     assert sink.secrets() == {"account": {"username", "password"}, "ca": {"ca.crt"}, "pair": {"tls.crt", "tls.key"}}
     assert sink.secret_hosts() == {"account": ("b", "fd00::1"), "pair": ("b", "fd00::1")}
     assert kafka().secrets() == kafka().secret_hosts() == {}
+
+
+AVRO = {"format": "debezium-avro"}
+REGISTRY = {"url": "https://registry.example/apis/ccompat/v7"}
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        (AVRO, "schemaRegistry with the format debezium-avro"),
+        ({"schemaRegistry": REGISTRY}, "schemaRegistry with the format debezium-avro"),
+        (AVRO | {"schemaRegistry": {"url": "registry.example"}}, "pattern"),
+        (AVRO | {"schemaRegistry": {"url": "https://user:word@registry.example"}}, "pattern"),
+        (AVRO | {"schemaRegistry": {"url": "http://registry.example", **ACCOUNT}}, "an https url"),
+    ],
+)
+def test_a_registry_goes_with_avro_and_gets_no_password_openly(more: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        kafka(**more)
+
+
+def test_the_account_of_a_registry_is_for_its_host() -> None:
+    found = kafka(**AVRO, schemaRegistry=REGISTRY | ACCOUNT)
+    assert found.secrets() == {"account": {"username", "password"}}
+    assert found.secret_hosts() == {"account": ("registry.example",)}
+    assert ("spec.sink.kafka.schemaRegistry.url", "registry.example") in found.named_hosts()
+    assert kafka(**AVRO, schemaRegistry={"url": "http://localhost:8081", **ACCOUNT}).schema_registry is not None

@@ -9,21 +9,21 @@ import pyarrow as pa
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.events import Events
-from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records, slices
+from cdcsync_spark.sinks.formats.json_records import Form, Origin, Records, slices
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
 
 #: of images that are made records at once
 _SLICE_BYTES = 10 << 20
 
 
-def event_records(form: str, prefix: str, state: TableState, events: Events) -> Iterator[Records]:
+def event_records(form: Form, prefix: str, state: TableState, events: Events) -> Iterator[Records]:
     """In their order, a slice at a time."""
     origin = _origin(prefix, state, snapshot=False)
     for piece in slices(events, _SLICE_BYTES):
-        yield FORMS[form](piece, origin)
+        yield form(piece, origin)
 
 
-def snapshot_records(form: str, prefix: str, state: TableState, rows: pa.Table) -> Iterator[Records]:
+def snapshot_records(form: Form, prefix: str, state: TableState, rows: pa.Table) -> Iterator[Records]:
     """Each row is the table's as of the snapshot's position; columns that it had before are left
     out."""
     rows = rows.select([c.name for c in state.capture.captured])
@@ -35,7 +35,7 @@ def snapshot_records(form: str, prefix: str, state: TableState, rows: pa.Table) 
     ]
     events = Events(pa.Table.from_arrays(columns, schema=schema), (), (), 0)
     for piece in slices(events, _SLICE_BYTES):
-        yield FORMS[form](piece, origin)
+        yield form(piece, origin)
 
 
 def _origin(prefix: str, state: TableState, *, snapshot: bool) -> Origin:

@@ -45,6 +45,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.session import KafkaSession, state_topic
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topic_fold import TopicFold
@@ -69,6 +70,8 @@ class KafkaSink:
     part_rows: int = PART_ROWS
     #: the name of the state topic; empty: after the sync
     state: str = ""
+    #: of the format debezium-avro
+    registry: Registry | None = None
     _session: KafkaSession | None = field(default=None, init=False, compare=False, repr=False)
     _folds: dict[str, TopicFold] = field(default_factory=dict, init=False, compare=False, repr=False)
 

@@ -33,7 +33,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.formats.json_reader import keys_table, last_row, rows_table
+from cdcsync_spark.sinks.formats.json_reader import READABLE, keys_table, last_row, rows_table
 from cdcsync_spark.sinks.kafka.brokers import is_unanswered, sink_error
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
@@ -133,6 +133,8 @@ class TopicFold:
         record = self._published()
         if record is None:
             return None
+        if self.form not in READABLE:
+            raise _unreadable_form(self.table, self.form)
         ends = self.session.topics.ends(record.topic, record.partitions)
         begins = record.begins or (0,) * record.partitions
         if begins != self._begins:
@@ -238,6 +240,16 @@ def _before_the_end(message: Message, left: dict[int, int], topic: str) -> bool:
     if at + (error is None) >= end:
         del left[partition]
     return error is None and at < end
+
+
+def _unreadable_form(table: str, form: str) -> CdcError:
+    return fail(
+        Reason.SPEC_INVALID,
+        f"records of {form} are not read back",
+        needed="a JSON format",
+        remedy="compare the table that a consumer makes of the topic",
+        table=table,
+    )
 
 
 def _replaced(table: str) -> CdcError:

@@ -30,6 +30,7 @@ from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
 from cdcsync_spark.sinks.kafka.encoding import event_records, snapshot_records
+from cdcsync_spark.sinks.kafka.forms import form_of
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
 from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
 
@@ -126,7 +127,8 @@ class KafkaWriter:
             return
         sink, topic = self.target.sink, self.record.topic
         try:
-            for records in event_records(sink.form, sink.sync, commit.state, commit.change.events):
+            form = form_of(sink.form, sink.registry, topic)
+            for records in event_records(form, sink.sync, commit.state, commit.change.events):
                 yield Piece(self.name, topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
@@ -204,13 +206,21 @@ class KafkaWriter:
             record = replace(record, begins=self.session.topics.ends(record.topic, record.partitions))
         for rows in _parts(snapshot, sent.rows, sink.part_rows):
             sent = replace(sent, rows=sent.rows + rows.num_rows)
-            records = snapshot_records(sink.form, sink.sync, snapshot.state, rows)
-            pieces = (Piece(self.name, record.topic, r) for r in records)
+            pieces = self._snapshot_pieces(record.topic, snapshot.state, rows)
             if not self._transact(replace(record.by(epoch), publication=sent), pieces):
                 return
             gate("part-sent")
         state = replace(snapshot.state, epoch=epoch, commit_number=record.state.commit_number + 1)
         self._transact(replace(record, state=state, publication=None), ())
+
+    def _snapshot_pieces(self, topic: str, state: TableState, rows: pa.Table) -> Iterator[Piece]:
+        """Raises TableFault for what the format cannot carry."""
+        sink = self.target.sink
+        try:
+            for records in snapshot_records(form_of(sink.form, sink.registry, topic), sink.sync, state, rows):
+                yield Piece(self.name, topic, records)
+        except PermanentError as error:
+            raise TableFault(self.name, error) from None
 
     def _transact(self, record: TableRecord, pieces: Iterable[Piece]) -> bool:
         try:

@@ -1,0 +1,40 @@
+"""The sync's form of records: one of the JSON forms, or Avro, whose schemas are registered before
+the first record is made with them.
+
+Each topic has two subjects, `<topic>-key` and `<topic>-value`. A changed definition of a table is
+another schema of them, which the registry takes or refuses by its rules of compatibility.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
+from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
+from cdcsync_spark.sinks.formats.record_steps import columns_of
+from cdcsync_spark.sinks.kafka.registry import Registry
+
+AVRO = "debezium-avro"
+
+
+def form_of(name: str, registry: Registry | None, topic: str) -> Form:
+    """What makes the records of `topic`."""
+    if name != AVRO:
+        return FORMS[name]
+    if registry is None:
+        raise fail(
+            Reason.SPEC_INVALID,
+            "the format debezium-avro has no schema registry",
+            needed="spec.sink.kafka.schemaRegistry",
+            remedy="name a registry, or take a JSON format",
+        )
+    return partial(_avro, registry, topic)
+
+
+def _avro(registry: Registry, topic: str, changes: Events, origin: Origin) -> Records:
+    columns = columns_of(changes.images).schema
+    key = registry.register(f"{topic}-key", key_schema(columns, origin))
+    value = registry.register(f"{topic}-value", value_schema(columns, origin))
+    return debezium_avro(changes, origin, Registered(key, value))

@@ -1,0 +1,129 @@
+"""A schema registry by Confluent's API, as far as a producer needs it: a schema is registered, and
+has an id from then on.
+
+Why it is right: registration is idempotent, so every run registers what it writes with, and an id
+is the registry's own. Every request is bounded in time and in what is read of its answer. A
+redirection is no answer: it would take the password along. Credentials are read from their files
+for each request, and no text of an error holds them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+
+_ATTEMPTS = 3
+_ANSWER_BYTES = 1 << 20
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_PASSING = (408, 429)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The registry at `url`; `account` has the files `username` and `password`, None for one that
+    asks nobody. `seconds` bounds one attempt; `pause` seconds are between the first two, and twice
+    as many before the third."""
+
+    url: str
+    account: tuple[Path, Path] | None = None
+    seconds: float = 10.0
+    pause: float = 0.5
+    _ids: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
+
+    def register(self, subject: str, schema: dict[str, Any]) -> int:
+        """The schema's id; asked once per process. Raises CdcError."""
+        text = json.dumps(schema)
+        known = self._ids.get((subject, text))
+        if known is None:
+            answer = self._post(f"/subjects/{quote(subject, safe='')}/versions", {"schema": text}, subject)
+            known = answer.get("id")
+            if not isinstance(known, int):
+                raise self._fail(Reason.SPEC_INVALID, subject, "its answer has no id", _NOT_ONE)
+            self._ids[subject, text] = known
+        return known
+
+    def _post(self, path: str, body: dict[str, Any], subject: str) -> dict[str, Any]:
+        """Tried again where that may help, within a bound."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._once(path, body, subject)
+            except CdcError as error:
+                if not error.reason.retried or attempt == _ATTEMPTS - 1:
+                    raise
+            time.sleep(self.pause * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _once(self, path: str, body: dict[str, Any], subject: str) -> dict[str, Any]:
+        request = urllib.request.Request(  # noqa: S310 (the spec's url is http or https)
+            self.url.rstrip("/") + path, json.dumps(body).encode(), {"Content-Type": _TYPE, "Accept": _TYPE}
+        )
+        if self.account is not None:
+            user, password = (file.read_text(encoding="utf-8") for file in self.account)
+            request.add_header("Authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
+        try:
+            with urllib.request.build_opener(_NoRedirects).open(request, timeout=self.seconds) as answer:
+                found = json.loads(answer.read(_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refused(subject, error.code, _message(error.read(_ANSWER_BYTES))) from None
+        except (OSError, HTTPException) as error:
+            cause = getattr(error, "reason", error)
+            raise self._away(subject, str(cause) or type(error).__name__) from None
+        except ValueError:
+            raise self._fail(Reason.SPEC_INVALID, subject, "its answer is no JSON", _NOT_ONE) from None
+        return found if isinstance(found, dict) else {}
+
+    def _refused(self, subject: str, status: int, text: str) -> CdcError:
+        found = f"it answered {status}{': ' + quoted(text) if text else ''}"
+        if status in _PASSING or status >= 500:
+            return self._away(subject, found)
+        reason, remedy = _REFUSALS.get(status, (Reason.SPEC_INVALID, _NOT_ONE))
+        return self._fail(reason, subject, found, remedy)
+
+    def _away(self, subject: str, found: str) -> CdcError:
+        return self._fail(Reason.SINK_UNREACHABLE, subject, found, "check that the registry is up, and its url")
+
+    def _fail(self, reason: Reason, subject: str, found: str, remedy: str) -> CdcError:
+        return fail(
+            reason,
+            f"the schema registry {self.url} did not register a schema of {subject}: {found}",
+            needed="a registry that takes the schemas of this sync's records",
+            remedy=f"{remedy}, {RUN_AGAIN}" if not reason.retried else remedy,
+        )
+
+
+_NOT_ONE = "correct spec.sink.kafka.schemaRegistry.url: the API is Confluent's"
+_REFUSALS = {
+    401: (Reason.AUTHENTICATION_FAILED, "correct the Secret of spec.sink.kafka.schemaRegistry"),
+    403: (Reason.PRIVILEGE_MISSING, "let the account register schemas of the subject"),
+    409: (
+        Reason.SINK_CONFLICT,
+        "set the subject's compatibility to NONE, or delete the subject if nobody reads its records",
+    ),
+    422: (Reason.SINK_CONFLICT, "compare the subject's rules with the schema in the registry's text"),
+}
+
+
+def _message(body: bytes) -> str:
+    """The registry's own words."""
+    try:
+        found = json.loads(body)
+        return str(found["message"])[:2000]
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")

@@ -1,0 +1,134 @@
+"""The client of a schema registry: what each answer means, and that nothing is waited for without
+end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.kafka.registry import Registry
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+Answer = tuple[int, bytes]
+
+
+class Answers(ThreadingHTTPServer):
+    """Gives each answer once, then the last one again; notes what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[Answer] = []
+        self.asked: list[tuple[str, str | None, object]] = []
+        self.delay = 0.0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Answers
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers["Authorization"], body))
+        time.sleep(self.server.delay)
+        status, text = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", f"{self.server.url}/elsewhere")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Answers]:
+    found = Answers()
+    thread = threading.Thread(target=found.serve_forever)
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def refusal(client: Registry) -> CdcError:
+    with pytest.raises(CdcError) as found:
+        client.register("topic-value", SCHEMA)
+    return found.value
+
+
+def test_a_schema_is_registered_once_per_process(server: Answers) -> None:
+    server.answers = [(200, b'{"id": 7}')]
+    client = Registry(server.url)
+    assert [client.register("a/b-value", SCHEMA) for _ in range(3)] == [7, 7, 7]
+    assert server.asked == [("/subjects/a%2Fb-value/versions", None, {"schema": json.dumps(SCHEMA)})]
+
+
+def test_the_account_is_read_for_each_request_and_in_no_error(server: Answers, tmp_path: Path) -> None:
+    user, password = tmp_path / "username", tmp_path / "password"
+    user.write_text("cdc")
+    password.write_text("a secret")
+    server.answers = [(401, b'{"message": "who are you"}'), (200, b'{"id": 1}')]
+    client = Registry(server.url, (user, password))
+    error = refusal(client)
+    assert error.reason is Reason.AUTHENTICATION_FAILED
+    assert "a secret" not in error.message
+    password.write_text("another")
+    assert client.register("topic-value", SCHEMA) == 1
+    sent = [header and base64.b64decode(header.removeprefix("Basic ")) for _, header, _ in server.asked]
+    assert sent == [b"cdc:a secret", b"cdc:another"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (401, Reason.AUTHENTICATION_FAILED),
+        (403, Reason.PRIVILEGE_MISSING),
+        (404, Reason.SPEC_INVALID),
+        (409, Reason.SINK_CONFLICT),
+        (422, Reason.SINK_CONFLICT),
+        (302, Reason.SPEC_INVALID),
+    ],
+)
+def test_a_refusal_is_told_in_the_registrys_words_and_not_tried_again(
+    server: Answers, status: int, reason: Reason
+) -> None:
+    server.answers = [(status, b'{"error_code": 1, "message": "the old one has more"}')]
+    error = refusal(Registry(server.url))
+    assert error.reason is reason
+    assert "the old one has more" in error.found
+    assert [path for path, _, _ in server.asked] == ["/subjects/topic-value/versions"]
+
+
+def test_what_passes_is_tried_again_within_a_bound(server: Answers) -> None:
+    server.answers = [(503, b""), (500, b"oops"), (200, b'{"id": 3}')]
+    assert Registry(server.url, pause=0.0).register("topic-value", SCHEMA) == 3
+    server.answers, server.asked = [(503, b"down")], []
+    error = refusal(Registry(server.url, pause=0.0))
+    assert (error.reason, len(server.asked)) == (Reason.SINK_UNREACHABLE, 3)
+    assert "503" in error.found
+
+
+def test_one_that_hangs_or_is_not_there_ends_in_time(server: Answers) -> None:
+    server.answers, server.delay = [(200, b'{"id": 3}')], 1.0
+    assert refusal(Registry(server.url, seconds=0.2, pause=0.0)).reason is Reason.SINK_UNREACHABLE
+    assert refusal(Registry("http://127.0.0.1:9", seconds=0.2, pause=0.0)).reason is Reason.SINK_UNREACHABLE
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"id": "x"}', b'"' + b"x" * (2 << 20) + b'"'])
+def test_what_is_no_registry_is_said(server: Answers, body: bytes) -> None:
+    server.answers = [(200, body)]
+    assert refusal(Registry(server.url)).reason is Reason.SPEC_INVALID
