@@ -255,6 +255,7 @@ class Kafka(SinkKind):
     bootstrap_servers: Annotated[str, Field(strict=True, pattern=_SERVERS, max_length=2048)]
     tls: BrokerTls
     sasl: Sasl | None = None
+    delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json", "debezium-avro"] = "debezium-json"
     schema_registry: SchemaRegistry | None = None
     topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(_check_template)] = (

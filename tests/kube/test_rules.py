@@ -84,6 +84,7 @@ BROKEN = [
     ("spec.sink", kafka(schemaRegistry={"url": "https://r"}), "sink.kafka.schemaRegistry goes with the format debezium-avro"),
     ("spec.sink", kafka(format="debezium-avro", schemaRegistry={"url": "ftp://r"}), "schemaRegistry.url"),
     ("spec.sink", kafka(format="debezium-avro", schemaRegistry=OPEN), "sink.kafka.schemaRegistry.url is https"),
+    ("spec.sink", kafka(delivery="at-most-once"), "supported values:"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),
     ("spec.resnapshot", [{"table": "a.b", "tables": ".*", "nonce": 1}], "an entry of resnapshot has table"),

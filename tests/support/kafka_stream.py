@@ -1,6 +1,6 @@
 """A stream's run into Kafka as a process of its own, which a test kills or stops at a failpoint:
-`python kafka_stream.py BROKERS FOLDER SEED ROLE` follows the random source of the contract of event
-sinks to its end. Exit code 3: it was superseded.
+`python kafka_stream.py BROKERS FOLDER SEED ROLE [plain]` follows the random source of the contract
+of event sinks to its end, with `plain` without transactions. Exit code 3: it was superseded.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from contract.sinkcase import SYNC
 SUPERSEDED = 3
 
 
-def kafka_sink(brokers: str, folder: Path, role: str, form: str = "changelog-json") -> KafkaSink:
+def kafka_sink(
+    brokers: str, folder: Path, role: str, form: str = "changelog-json", *, exactly_once: bool = True
+) -> KafkaSink:
     """Each folder has topics of its own; parts of a snapshot are small."""
     topics = TopicSettings(f"{folder.name}.{{database}}.{{table}}", partitions=3)
-    settings = KafkaSettings(brokers)
+    settings = KafkaSettings(brokers, exactly_once=exactly_once)
     return KafkaSink(settings, topics, form, SYNC, open_store(str(folder / "lake")), role, 5, f"{folder.name}.state")
 
 
-def main(brokers: str, folder: Path, seed: int, role: str) -> int:
+def main(brokers: str, folder: Path, seed: int, role: str, plain: str = "") -> int:
     from contract.test_event_sinks import NAME, Source, applier, follow
 
     source = Source(random.Random(seed))
     source.rng = random.Random()
     scratch = folder / f"{role}-{random.getrandbits(32)}"
     scratch.mkdir()
-    sink = kafka_sink(brokers, folder, role)
+    sink = kafka_sink(brokers, folder, role, exactly_once=not plain)
     try:
         follow(sink, source, scratch)
     except Superseded:
@@ -46,4 +48,4 @@ def main(brokers: str, folder: Path, seed: int, role: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))

@@ -65,8 +65,12 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> KafkaSink:
     from cdcsync_spark.sinks.kafka.target import KafkaSink
     from cdcsync_spark.sinks.kafka.topics import TopicSettings
 
-    security = _security(sink, secrets_dir)
-    settings = KafkaSettings(sink.bootstrap_servers, tuple(sorted(sink.producer_config.items())), security=security)
+    settings = KafkaSettings(
+        sink.bootstrap_servers,
+        tuple(sorted(sink.producer_config.items())),
+        security=_security(sink, secrets_dir),
+        exactly_once=sink.delivery == "exactly-once",
+    )
     config = tuple(sorted(sink.topic_config.items()))
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
     staging = store_at(Location.of(sink.location(), secrets_dir))

@@ -71,6 +71,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.kafka.tls.clientCertSecretRef": ({"name": "pair"}, ALL),
     "sink.kafka.tls.allowUnverified": (True, ALL),
     "sink.kafka.sasl": ({"credentialsSecretRef": {"name": "account"}}, ALL),
+    "sink.kafka.delivery": ("at-least-once", ALL),
     "sink.kafka.format": ("changelog-json", ALL),
     "sink.kafka.schemaRegistry": None,
     "sink.kafka.topic": ("{database}.{table}", ALL),

@@ -57,8 +57,10 @@ class Brokers:
         self._polled.append(made)
         return made
 
-    def producer(self, transactional_id: str) -> Producer:
-        made = self._made(Producer, self.settings.transactional(transactional_id))
+    def producer(self, transactional_id: str = "") -> Producer:
+        """Without an id: one without transactions."""
+        settings = self.settings.transactional(transactional_id) if transactional_id else self.settings.plain()
+        made = self._made(Producer, settings)
         self._polled.append(made)
         return made
 

@@ -84,7 +84,8 @@ class BrokerCheck:
         except KafkaException as error:
             raise self.session.brokers.error(error, "asking for the brokers") from None
         brokers = len(cluster.nodes)
-        self._transactions(str(cluster.nodes[0].id), brokers)
+        if self.session.settings.exactly_once:
+            self._transactions(str(cluster.nodes[0].id), brokers)
         rights = cluster.authorized_operations
         text = f"{brokers} broker{'s' if brokers > 1 else ''} of the cluster {cluster.cluster_id}"
         return text, rights is None or AclOperation.CREATE in rights

@@ -69,13 +69,14 @@ class Security:
 @dataclass(frozen=True)
 class KafkaSettings:
     """The brokers `bootstrap`, settings of the producer beyond ours, the seconds for one question
-    to a broker, and those of a transaction."""
+    to a broker, and those of a transaction; `exactly_once` is whether there are any."""
 
     bootstrap: str
     producer: tuple[tuple[str, str], ...] = ()
     timeout: float = TIMEOUT_SECONDS
     transaction: float = TRANSACTION_SECONDS
     security: Security = Security()
+    exactly_once: bool = True
 
     def common(self) -> dict[str, Any]:
         return {
@@ -104,6 +105,19 @@ class KafkaSettings:
         }
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:
+        """Of a producer that sends transactions."""
+        return {
+            **self._sending(),
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": int(self.transaction * 1000),
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """Of one without; what it could not send for as long as a transaction may take is not sent
+        any more."""
+        return {**self._sending(), "message.timeout.ms": int(self.transaction * 1000)}
+
+    def _sending(self) -> dict[str, Any]:
         """The user's settings may tune the sending, never its guarantees."""
         return {
             "linger.ms": 5,
@@ -111,13 +125,11 @@ class KafkaSettings:
             "compression.type": "lz4",
             **dict(self.producer),
             **self.common(),
-            "transactional.id": transactional_id,
             "enable.idempotence": True,
             "acks": "all",
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": _QUEUE_KILOBYTES,
-            "transaction.timeout.ms": int(self.transaction * 1000),
         }
 
 

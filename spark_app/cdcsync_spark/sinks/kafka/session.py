@@ -80,6 +80,8 @@ class KafkaSession:
     _writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     _offsets: list[int] = field(default_factory=list)
     _failed: KafkaError | None = None
+    #: of records; a transaction tells of them as a whole
+    _on_delivery: Callable[[KafkaError | None, Message], None] | None = None
     _pace: Pace = field(default_factory=Pace)
     #: of the state topic
     _state_id: str = ""
@@ -106,14 +108,15 @@ class KafkaSession:
             if self.role:
                 self.topics.make(self._states.name, 1, self.replication, _STATE_CONFIG)
                 self._state_id = self.topics.made(self._states.name).id
-                self._producer = self.brokers.producer(f"{self.state}:{self.role}")
-                self._calling(
-                    lambda p: p.init_transactions(self.settings.timeout), "opening the transactional producer"
-                )
+                self._start_producer()
                 gate("kafka-opened")
             if self.role or self.topics.find(self._states.name):
                 self._states.refresh()
             self._open = True
+
+    def _start_producer(self) -> None:
+        self._producer = self.brokers.producer(f"{self.state}:{self.role}")
+        self._calling(lambda p: p.init_transactions(self.settings.timeout), "opening the transactional producer")
 
     def refresh(self) -> None:
         with self.lock:
@@ -155,13 +158,17 @@ class KafkaSession:
             return False
         for piece in pieces:
             self._send(piece)
+        self._settle(records)
+        gate("kafka-sent")
+        return True
+
+    def _settle(self, records: Mapping[str, TableRecord]) -> None:
+        """Waits until all is acknowledged by the topics that the states are about."""
         while left := self._live.flush(_STEP):
             self._check_progress(left)
             if self._pace.pause > _PAUSE:
                 self._check_topics(records)  # the client waits for one that is gone
         self._check_topics(records)
-        gate("kafka-sent")
-        return True
 
     def _send_states(self, records: Mapping[str, TableRecord]) -> int:
         """The offset of the first one."""
@@ -193,7 +200,7 @@ class KafkaSession:
         self._pace.moved()
 
     def _produce(self, topic: str, value: bytes | None, key: bytes, partition: int = -1) -> None:
-        on_delivery = self._acknowledged if partition >= 0 else None
+        on_delivery = self._acknowledged if partition >= 0 else self._on_delivery
         while True:
             try:
                 self._live.produce(topic, value, key, partition, on_delivery=on_delivery)

@@ -73,7 +73,13 @@ class StateTopic:
         self._at = at + 1
         key, value = message.key(), message.value()
         if key is not None and value is not None:
-            self.records[_text(key)] = self._read(_text(key), _bytes(value))
+            self._keep(_text(key), self._read(_text(key), _bytes(value)))
+
+    def _keep(self, table: str, record: TableRecord) -> None:
+        """Where no broker fences it, an older run may write after a newer one."""
+        known = self.records.get(table)
+        if known is None or record.state.epoch >= known.state.epoch:
+            self.records[table] = record
 
     def _read(self, table: str, value: bytes) -> TableRecord:
         try:
@@ -90,9 +96,18 @@ class StateTopic:
     def overtaken(self, tables: Collection[str], writer: str, first: int) -> bool:
         """Whether another writer's record of one of `tables` is before offset `first`, behind what
         was known when the decision was made."""
+        return self._others(tables, writer, first, first + 1)
+
+    def followed(self, tables: Collection[str], writer: str) -> bool:
+        """The same, up to the end."""
+        end = self.topics.end(self.name)
+        return self._others(tables, writer, end, end)
+
+    def _others(self, tables: Collection[str], writer: str, before: int, upto: int) -> bool:
+        """Reads to offset `upto`."""
         assert self._all is not None, "refreshed before"
         until, found = time.monotonic() + self.brokers.settings.timeout, False
-        while self._seen <= first:
+        while self._seen < upto:
             if time.monotonic() > until:
                 raise self.brokers.timeout(f"reading the state topic {self.name} to its own record")
             message = self._all.poll(_POLL)
@@ -103,11 +118,13 @@ class StateTopic:
             if error is not None:
                 if error.name() != "_PARTITION_EOF":
                     self._raise_lasting(KafkaException(error))
+                elif at is not None:
+                    self._seen = max(self._seen, at)
                 continue
             assert at is not None
             self._seen = at + 1
             key, value = message.key(), message.value()
-            if at < first and key is not None and _text(key) in tables:
+            if at < before and key is not None and _text(key) in tables:
                 found = found or writer_of(None if value is None else _bytes(value)) != writer
         return found
 

@@ -45,6 +45,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.session import KafkaSession, state_topic
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
@@ -82,7 +83,8 @@ class KafkaSink:
     @property
     def session(self) -> KafkaSession:
         if self._session is None:
-            self._session = KafkaSession(
+            kind = KafkaSession if self.settings.exactly_once else PlainSession
+            self._session = kind(
                 self.settings, self.sync, self.role, self.topics.replication, self.state or state_topic(self.sync)
             )
         return self._session
