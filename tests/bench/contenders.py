@@ -237,6 +237,15 @@ def cdcsync_pipeline(port: str, folder: str, table: str) -> int:
     return apply_backlog(_source(port, folder), Path(folder), TableId(*table.split(".")))
 
 
+def cdcsync_topic(port: str, folder: str, table: str, brokers: str, name: str) -> int:
+    """The binlog from the topic's position to its end as acknowledged records of `debezium-json`,
+    as a driver sends them, in one process: row images."""
+    from bench.topics import send_backlog, sink_in
+
+    sink = sink_in(Path(folder), brokers, name)
+    return send_backlog(_source(port, folder), sink, Path(folder), TableId(*table.split(".")))
+
+
 def mysql_replication(port: str, folder: str, table: str, file: str, offset: str) -> int:
     """mysql-replication from file and offset to the end of the binlog: row images, as its users get
     them."""

@@ -5,27 +5,45 @@
 The client process's CPU with all its threads, a transaction each 10,000 updates with both images:
 first the form alone, then form and producer together. The topic is read at the end: it must have a
 record for each change.
+
+The whole way, from the binlog to acknowledged records, is compared with Debezium's engine and
+Kafka's own client, each as a process with all that it starts. What a start costs is not in the
+figures: both send a small backlog and a large one, and the difference is counted.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from bench import customers
 from bench.delta_tables import TABLE
+from bench.measured import Figures, contender, measure
 from bench.test_history_commits import CHANGES, updates
+from bench.test_throughput import account, show
+from bench.topics import prepare, sink_in
+from cdcsync_core.source_table import TableId
+from cdcsync_mysql.connection import Source, Tls
 from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro
 from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION
+from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
+from support.servers import Server
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 BATCHES, WARM_UP, COLUMNS = 10, 2, 18
+#: rows of the table of the whole way, and how often all of them are changed
+ROWS, SMALL, LARGE = 20_000, 1, 11
+DEBEZIUM = Path(__file__).parents[2] / ".cache" / "debezium-3.3.1"
 ORIGIN = Origin(TABLE.id, TABLE.key, "mysql", 1, "bench", sent=1)
 ALL_FORMS: dict[str, Form] = {**FORMS, "avro": lambda e, o: debezium_avro(e, o, Registered(1, 2))}
 
@@ -45,6 +63,67 @@ def test_kafka_records(kafka: KafkaBroker, form: str) -> None:
         f"\n{form}: {COLUMNS} columns, {size:.0f} bytes a record; thousand changes per"
         f" CPU second: made {changes / made / 1000:.0f}, made and acknowledged {changes / sent / 1000:.0f}"
     )
+
+
+def test_from_binlog_to_acknowledged_records(
+    mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    server, database, folder = mysql97_gtid, fresh_database(mysql97_gtid), account(mysql97_gtid, tmp_path)
+    if not DEBEZIUM.is_dir():
+        subprocess.run([str(Path(__file__).parent / "debezium-jars.sh"), str(DEBEZIUM)], check=True)
+    customers.fill(server, database, ROWS)
+    ours, theirs = [], []
+    for number, turns in enumerate((SMALL, LARGE)):
+        file, offset = server.binlog_status()
+        ((gtids,),) = server.query("SELECT REPLACE(@@global.gtid_executed, '\n', '')")
+        name, topic = f"bench{os.getpid()}-{number}", kafka.new_topic("debezium")
+        source = Source(
+            "127.0.0.1", server.port, folder / "username", folder / "password", Tls("disabled", allow_unverified=True)
+        )
+        prepare(source, sink_in(folder, kafka.bootstrap, name), TableId(database, "customer"))
+        changes = sum(_changes(server, database, turn + 100 * number) for turn in range(turns))
+        table = f"{database}.customer"
+        ours.append(
+            replace(contender("cdcsync_topic", server.port, folder, table, kafka.bootstrap, name), rows=changes)
+        )
+        assert _count(kafka, f"{name}.{table}") == changes
+        words = (server.port, table, file, offset, kafka.bootstrap, topic, changes, folder, gtids)
+        theirs.append(measure("debezium", [*_java(), *map(str, words)]))
+        assert _count(kafka, topic) == changes
+    here, there = (_difference(*found) for found in (ours, theirs))
+    load = os.getloadavg()[0]
+    show(
+        f"changes per CPU second from the binlog to acknowledged debezium-json, {COLUMNS} columns, both images"
+        f" (load {load:.1f}): {here:,.0f}; Debezium 3.3.1: {there:,.0f}; {here / there:.1f} times"
+    )
+
+
+def _changes(server: Server, database: str, turn: int) -> int:
+    """Updates every row; the number of them."""
+    with server.connect(db=database, autocommit=True) as connection, connection.cursor() as cursor:
+        return sum(
+            cursor.execute(
+                "UPDATE customer SET c_birth_day = 1 + MOD(c_customer_sk, 27), c_login = 'changed', "
+                f"c_current_addr_sk = {turn + 1}, c_last_review_date_sk = {start}, c_first_name = 'Ada' "
+                f"WHERE c_customer_sk BETWEEN {start} AND {start + 499}"
+            )
+            for start in range(1, ROWS + 1, 500)
+        )
+
+
+def _java() -> list[str]:
+    program = Path(__file__).parent / "DebeziumTopic.java"
+    logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    return ["java", "-Xmx1g", logging, "-cp", f"{DEBEZIUM / 'jars'}/*", str(program)]
+
+
+def _count(kafka: KafkaBroker, topic: str) -> int:
+    return sum(r.value is not None for r in kafka.read(topic))
+
+
+def _difference(small: Figures, large: Figures) -> float:
+    """Changes per CPU second, without the start."""
+    return (large.rows - small.rows) / (large.cpu - small.cpu)
 
 
 def _wide(events: Events) -> Events:
