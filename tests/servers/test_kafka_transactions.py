@@ -22,6 +22,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_spark.sinks.base import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from contract.sinkcase import ORDERS, SYNC, first_state
@@ -41,9 +42,9 @@ class Case:
     kafka: KafkaBroker
     name: str
 
-    def session(self, role: str = "stream", **settings: float) -> KafkaSession:
-        made = KafkaSettings(self.kafka.bootstrap, transaction=BOUND, **settings)
-        return KafkaSession(made, SYNC, role, 1, f"{self.name}.state")
+    def session(self, role: str = "stream", *, exactly_once: bool = True, **settings: float) -> KafkaSession:
+        made = KafkaSettings(self.kafka.bootstrap, transaction=BOUND, exactly_once=exactly_once, **settings)
+        return (KafkaSession if exactly_once else PlainSession)(made, SYNC, role, 1, f"{self.name}.state")
 
     def record(self, session: KafkaSession, epoch: int = 1) -> TableRecord:
         session.open()
@@ -68,6 +69,12 @@ def _paced(pieces: tuple[Piece | float, ...]) -> Iterator[Piece]:
             yield piece
         else:
             time.sleep(piece)
+
+
+def _decided(session: KafkaSession, records: dict[str, TableRecord], pieces: list[Piece]) -> None:
+    """As a writer does: again where it is not known yet."""
+    while not session.transact(records, pieces):
+        pass
 
 
 @pytest.fixture
@@ -186,6 +193,25 @@ def test_whatever_goes_wrong_in_a_transaction_holds_no_consumer_up(case: Case) -
     assert case.seen() == [b"other"]
     assert time.monotonic() - begun < BOUND
     assert session.transact({NAME: replace(record, partitions=1)}, [case.piece(b"again")]) in (True, False)
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_record_that_its_topic_refuses_is_its_tables_fault(case: Case, exactly_once: bool) -> None:
+    """And the other table goes on in the same session."""
+    session = case.session(exactly_once=exactly_once)
+    small = f"{case.name}.small"
+    session.topics.make(small, 1, 1, {"max.message.bytes": "2000"})
+    found = session.topics.made(small)
+    other = TableRecord(first_state(epoch=1), found.name, found.id, found.partitions)
+    records = {NAME: case.record(session), "shop.small": other}
+    large = Piece("shop.small", small, Records(pa.array([b"k"]), pa.array([random.Random(1).randbytes(5000)])))
+    for _ in range(2):
+        with pytest.raises(TableFault) as fault:
+            _decided(session, records, [case.piece(b"1"), large])
+        assert (fault.value.table, fault.value.error.reason) == ("shop.small", Reason.SPEC_INVALID)
+    assert case.send(session, case.piece(b"2"))
+    assert case.seen() == [b"2"] if exactly_once else [b"1", b"1", b"2"]
+    assert case.kafka.read(small) == []
 
 
 def test_a_broker_that_hangs_is_unreachable_within_a_bound_and_then_gone_on_with(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException
 
 from cdcsync_core.gates import gate
 from cdcsync_spark.sinks.kafka.brokers import is_lost_topic
@@ -33,10 +33,6 @@ class PlainSession(KafkaSession):
     def _start_producer(self) -> None:
         self._producer = self.brokers.producer()
 
-    def _note(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._failed = error
-
     def _raise_failure(self) -> None:
         if self._failed is not None:
             raise KafkaException(self._failed)
@@ -45,7 +41,7 @@ class PlainSession(KafkaSession):
         """The records, then the states; False, and the newest states are known, where another
         writer was first. Raises TableFault, or what ends the run."""
         with self.lock:
-            self._pace, self._failed = Pace(), None
+            self._pace, self._failed, self._failed_topic = Pace(), None, None
             if self._is_followed(records):
                 return False
             gate("kafka-begun")
@@ -61,7 +57,7 @@ class PlainSession(KafkaSession):
             except KafkaException as error:
                 if is_lost_topic(error):
                     self._check_topics(records)
-                raise self.brokers.error(error, "sending records") from None
+                raise self._refused(error, records) or self.brokers.error(error, "sending records") from None
             gate("kafka-committed")
             self._states.records.update(records)
             return True

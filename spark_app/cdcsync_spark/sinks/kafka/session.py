@@ -80,8 +80,9 @@ class KafkaSession:
     _writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     _offsets: list[int] = field(default_factory=list)
     _failed: KafkaError | None = None
-    #: of records; a transaction tells of them as a whole
+    #: of records, whose topic is told where it fails; a transaction tells of them as a whole
     _on_delivery: Callable[[KafkaError | None, Message], None] | None = None
+    _failed_topic: str | None = None
     _pace: Pace = field(default_factory=Pace)
     #: of the state topic
     _state_id: str = ""
@@ -125,7 +126,8 @@ class KafkaSession:
 
     def transact(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
         """All of it or nothing; False, and the newest records are known, where another writer was
-        first. Raises TableFault, or what ends the run; nothing is left open then."""
+        first, or where a second try tells whose record a topic refuses. Raises TableFault, or what
+        ends the run; nothing is left open then."""
         with self.lock:
             self._pace = Pace()
             self._calling(lambda p: p.begin_transaction(), "beginning a transaction")
@@ -142,7 +144,11 @@ class KafkaSession:
                 self._give_up()
                 if is_lost_topic(error):
                     self._check_topics(records)
-                raise self._ended(error, "sending a transaction", records) from None
+                if is_too_large(error) and self._on_delivery is None:
+                    self._on_delivery = self._note
+                    return False
+                self._on_delivery = None
+                raise self._refused(error, records) or self._ended(error, "sending a transaction", records) from None
             except BaseException:
                 self._give_up()
                 raise
@@ -172,7 +178,7 @@ class KafkaSession:
 
     def _send_states(self, records: Mapping[str, TableRecord]) -> int:
         """The offset of the first one."""
-        self._offsets, self._failed = [], None
+        self._offsets, self._failed, self._failed_topic = [], None, None
         for table, record in records.items():
             with _faults_of(table):
                 self._produce(self._states.name, record.to_json(self._writer), table.encode(), 0)
@@ -191,6 +197,18 @@ class KafkaSession:
             self._failed = error
         elif message.topic() == self._states.name:
             self._offsets.append(offset)
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and not (self._failed and is_too_large(KafkaException(self._failed))):
+            self._failed, self._failed_topic = error, message.topic()
+
+    def _refused(self, error: KafkaException, records: Mapping[str, TableRecord]) -> TableFault | None:
+        """Whose record a topic refuses as too large, as far as that is known."""
+        cause = self._failed if self._failed is not None else error_of(error)
+        tables = [table for table, record in records.items() if record.topic == self._failed_topic]
+        if not tables or not is_too_large(KafkaException(cause)):
+            return None
+        return _too_large(tables[0], cause.str())
 
     def _send(self, piece: Piece) -> None:
         """A full queue is waited for."""
@@ -331,6 +349,10 @@ def _faults_of(table: str) -> Iterator[None]:
     except KafkaException as error:
         if not is_too_large(error):
             raise
-        fault = too_large(table, "more than message.max.bytes")
-        assert isinstance(fault, PermanentError)
-        raise TableFault(table, fault) from None
+        raise _too_large(table, "more than message.max.bytes") from None
+
+
+def _too_large(table: str, found: str) -> TableFault:
+    fault = too_large(table, found)
+    assert isinstance(fault, PermanentError)
+    return TableFault(table, fault)
