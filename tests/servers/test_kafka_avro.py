@@ -129,6 +129,7 @@ def test_a_consumer_decodes_every_value(
 def test_a_schema_has_one_id_and_one_that_is_not_compatible_is_refused(registry: SchemaRegistry) -> None:
     subject = f"t{uuid.uuid4().hex[:8]}-value"
     client = Registry(registry.url)
+    client.check()
     one = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
     number = client.register(subject, one)
     assert Registry(registry.url).register(subject, one) == number, "registered again, it is the same"

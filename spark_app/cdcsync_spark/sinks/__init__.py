@@ -51,7 +51,7 @@ def check_topics(sink: SinkSpec, secrets_dir: Path, sync: str, tables: Sequence[
     from cdcsync_spark.sinks.kafka.check import BrokerCheck
 
     found = _kafka(sink.kind, secrets_dir, sync, "")
-    return BrokerCheck(found.session, found.topics).run(tables)
+    return BrokerCheck(found.session, found.topics, found.registry).run(tables)
 
 
 def _delta(sink: Delta, secrets_dir: Path, sync: str, _role: str) -> Sink:

@@ -37,8 +37,13 @@ class Answers(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Answers
 
+    def do_GET(self) -> None:
+        self._answer(None)
+
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _answer(self, body: object) -> None:
         self.server.asked.append((self.path, self.headers["Authorization"], body))
         time.sleep(self.server.delay)
         status, text = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
@@ -111,6 +116,16 @@ def test_a_refusal_is_told_in_the_registrys_words_and_not_tried_again(
     assert error.reason is reason
     assert "the old one has more" in error.found
     assert [path for path, _, _ in server.asked] == ["/subjects/topic-value/versions"]
+
+
+def test_a_check_asks_and_changes_nothing(server: Answers) -> None:
+    server.answers = [(200, b'{"compatibilityLevel": "BACKWARD"}')]
+    Registry(server.url).check()
+    server.answers = [(401, b"")]
+    with pytest.raises(CdcError) as refused:
+        Registry(server.url).check()
+    assert refused.value.reason is Reason.AUTHENTICATION_FAILED
+    assert [(path, body) for path, _, body in server.asked] == [("/config", None)] * 2
 
 
 def test_what_passes_is_tried_again_within_a_bound(server: Answers) -> None:

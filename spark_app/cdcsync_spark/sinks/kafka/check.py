@@ -21,6 +21,7 @@ from cdcsync_core.topic_check import TopicCheck, TopicChecks
 from cdcsync_spark.sinks.kafka.brokers import error_of
 from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
 
@@ -41,11 +42,12 @@ class _Found:
 
 @dataclass
 class BrokerCheck:
-    """Of the sync whose topics are `topics`; `session` has no role. `run` once; raises no
-    CdcError."""
+    """Of the sync whose topics are `topics`, and of its schema registry; `session` has no role.
+    `run` once; raises no CdcError."""
 
     session: KafkaSession
     topics: TopicSettings
+    registry: Registry | None = None
     _errors: list[CdcError] = field(default_factory=list)
     _warnings: list[str] = field(default_factory=list)
 
@@ -55,6 +57,11 @@ class BrokerCheck:
             names = self._names(tables)
             found, may_create = self._cluster()
             checked = self._topics(names, may_create)
+        except CdcError as error:
+            self._errors.append(error)
+        try:
+            if self.registry is not None:
+                self.registry.check()
         except CdcError as error:
             self._errors.append(error)
         return TopicChecks(found, tuple(checked), tuple(self._errors), tuple(self._warnings))

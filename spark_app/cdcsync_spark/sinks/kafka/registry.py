@@ -46,32 +46,39 @@ class Registry:
     pause: float = 0.5
     _ids: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
 
+    def check(self) -> None:
+        """Asks for the rules that hold for all subjects, which changes nothing. Raises CdcError."""
+        self._asked("/config", None, "did not tell its rules")
+
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """The schema's id; asked once per process. Raises CdcError."""
         text = json.dumps(schema)
         known = self._ids.get((subject, text))
         if known is None:
-            answer = self._post(f"/subjects/{quote(subject, safe='')}/versions", {"schema": text}, subject)
+            doing = f"did not register a schema of {subject}"
+            answer = self._asked(f"/subjects/{quote(subject, safe='')}/versions", {"schema": text}, doing)
             known = answer.get("id")
             if not isinstance(known, int):
-                raise self._fail(Reason.SPEC_INVALID, subject, "its answer has no id", _NOT_ONE)
+                raise self._fail(Reason.SPEC_INVALID, doing, "its answer has no id", _NOT_ONE)
             self._ids[subject, text] = known
         return known
 
-    def _post(self, path: str, body: dict[str, Any], subject: str) -> dict[str, Any]:
+    def _asked(self, path: str, body: dict[str, Any] | None, doing: str) -> dict[str, Any]:
         """Tried again where that may help, within a bound."""
         for attempt in range(_ATTEMPTS):
             try:
-                return self._once(path, body, subject)
+                return self._once(path, body, doing)
             except CdcError as error:
                 if not error.reason.retried or attempt == _ATTEMPTS - 1:
                     raise
             time.sleep(self.pause * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, path: str, body: dict[str, Any], subject: str) -> dict[str, Any]:
+    def _once(self, path: str, body: dict[str, Any] | None, doing: str) -> dict[str, Any]:
         request = urllib.request.Request(  # noqa: S310 (the spec's url is http or https)
-            self.url.rstrip("/") + path, json.dumps(body).encode(), {"Content-Type": _TYPE, "Accept": _TYPE}
+            self.url.rstrip("/") + path,
+            None if body is None else json.dumps(body).encode(),
+            {"Content-Type": _TYPE, "Accept": _TYPE},
         )
         if self.account is not None:
             user, password = (file.read_text(encoding="utf-8") for file in self.account)
@@ -81,28 +88,28 @@ class Registry:
                 found = json.loads(answer.read(_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refused(subject, error.code, _message(error.read(_ANSWER_BYTES))) from None
+                raise self._refused(doing, error.code, _message(error.read(_ANSWER_BYTES))) from None
         except (OSError, HTTPException) as error:
             cause = getattr(error, "reason", error)
-            raise self._away(subject, str(cause) or type(error).__name__) from None
+            raise self._away(doing, str(cause) or type(error).__name__) from None
         except ValueError:
-            raise self._fail(Reason.SPEC_INVALID, subject, "its answer is no JSON", _NOT_ONE) from None
+            raise self._fail(Reason.SPEC_INVALID, doing, "its answer is no JSON", _NOT_ONE) from None
         return found if isinstance(found, dict) else {}
 
-    def _refused(self, subject: str, status: int, text: str) -> CdcError:
+    def _refused(self, doing: str, status: int, text: str) -> CdcError:
         found = f"it answered {status}{': ' + quoted(text) if text else ''}"
         if status in _PASSING or status >= 500:
-            return self._away(subject, found)
+            return self._away(doing, found)
         reason, remedy = _REFUSALS.get(status, (Reason.SPEC_INVALID, _NOT_ONE))
-        return self._fail(reason, subject, found, remedy)
+        return self._fail(reason, doing, found, remedy)
 
-    def _away(self, subject: str, found: str) -> CdcError:
-        return self._fail(Reason.SINK_UNREACHABLE, subject, found, "check that the registry is up, and its url")
+    def _away(self, doing: str, found: str) -> CdcError:
+        return self._fail(Reason.SINK_UNREACHABLE, doing, found, "check that the registry is up, and its url")
 
-    def _fail(self, reason: Reason, subject: str, found: str, remedy: str) -> CdcError:
+    def _fail(self, reason: Reason, doing: str, found: str, remedy: str) -> CdcError:
         return fail(
             reason,
-            f"the schema registry {self.url} did not register a schema of {subject}: {found}",
+            f"the schema registry {self.url} {doing}: {found}",
             needed="a registry that takes the schemas of this sync's records",
             remedy=f"{remedy}, {RUN_AGAIN}" if not reason.retried else remedy,
         )
