@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from deltalake import Field as DeltaField
 
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.position import LogOffset
-from cdcsync_spark.sinks.base import Append, Commit, Replace, Sink
+from cdcsync_core.schema_change import Filled, Kept
+from cdcsync_core.state import TableState
+from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.sinks.base import Append, Commit, Evolve, Replace, Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
@@ -172,6 +176,28 @@ def test_a_feature_that_native_commits_do_not_support_stops_the_table(
     assert error is not None
     assert (error.reason, "native commits only" in error.found) == (Reason.SINK_CONFLICT, True)
     assert history_events(main_of(sink).path) == events
+
+
+@pytest.mark.parametrize("rows", [[], [(1, "a")]])
+def test_a_name_that_another_program_has_taken_stops_the_table_and_its_columns_stay(
+    sink: HistorySink, lake: Path, rows: list[tuple[int, str]]
+) -> None:
+    """Also where there is no file that would have to be written again."""
+    target = main_of(sink)
+    state = whole_snapshot(target, rows)
+    table = DeltaTable(f"{lake}/shop/orders")
+    table.alter.add_columns([DeltaField("x", "integer")])
+    before = DeltaTable(f"{lake}/shop/orders").schema()
+    wider = make_table({"id": "bigint(20)", "note": "varchar(20)", "x": "int(11)"}, ["id"])
+
+    def step(found: TableState) -> Commit:
+        after = replace(found, capture=wider, schema=TargetSchema.of(wider), commit_number=found.commit_number + 1)
+        return Commit(after, Evolve((Kept("id"), Kept("note"), Filled())))
+
+    with pytest.raises(PermanentError) as error:
+        target.commit(state.epoch, step)
+    assert error.value.reason is Reason.SCHEMA_CHANGE_REFUSED
+    assert DeltaTable(f"{lake}/shop/orders").schema() == before
 
 
 def test_gathering_moves_no_row_and_is_no_change_of_data(sink: HistorySink, tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def write_evolution(
     table_path: TablePath, view: TableView, after: TableState, change: Evolve, now: int, most_bytes: int
 ) -> Batch:
     """Writes the files of `change` on top of `view`; raises SchemaChanged where they would be more
-    than `most_bytes`, before it writes one. `now` in milliseconds."""
+    than `most_bytes`, before it writes one; where that is 0, also where there is no file to be
+    written again, because the schema would lose the columns that are not the source's. `now` in
+    milliseconds."""
     table_path.refuse_taken_names(after.capture)
     before = view.state
     assert before is not None
@@ -55,7 +57,7 @@ def write_evolution(
     if not rewriting:
         return Batch(actions)
     size = sum(file.size for file in view.files.values())
-    if size > most_bytes:
+    if size > most_bytes or not most_bytes:
         raise _too_large(before, size, most_bytes)
     return _rewrite(table_path, view, after, change, actions, now)
 
