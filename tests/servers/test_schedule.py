@@ -132,3 +132,15 @@ def test_a_driver_that_was_asked_to_end_has_not_caught_up(sync: Sync) -> None:
     sync.wait_for(is_caught_up_since(at))
     assert rows(sync) == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert sync.terminate() == ExitCode.DONE
+
+
+def test_a_change_of_the_definition_is_confirmed_before_the_driver_ends(sync: Sync) -> None:
+    """Else it would never be: each run ends where the answer's HIGH lies, or before."""
+    sync.write_manifest(schemaChange={"behavior": "evolve"})
+    sync.start("forever")
+    sync.wait_phase("Waiting")
+    run(sync, "INSERT INTO t VALUES (4, 4)", "ALTER TABLE t ADD w INT DEFAULT 7")
+    status = sync.wait_for(is_caught_up_since(set_next_minute(sync)))
+    (table,) = status["tableStatus"]
+    assert (table["phase"], table["schema"]["proof"]) == ("Streaming", "Catalog")
+    assert sync.terminate() == ExitCode.DONE

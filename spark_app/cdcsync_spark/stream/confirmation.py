@@ -127,12 +127,19 @@ class Confirmation:
         """Asks in the background for all tables that wait, unless a question is open."""
         if self._asked or self._clock() < self._next:
             return
-        waiting = {t.name: t for t in self._tables.values() if t.flowing and t.change and t.change.unconfirmed}
-        chosen = list(waiting.values())[:_AT_ONCE]
+        chosen = self._unconfirmed()[:_AT_ONCE]
         self._asked = {t.name: _waiting(t) for t in chosen}
         if chosen:
             captures = {t.name: t.state.capture for t in chosen}
             self._run(lambda: self._find(captures))
+
+    @property
+    def due(self) -> bool:
+        """Whether a question is open, or is to be asked now."""
+        return bool(self._asked) or (self._clock() >= self._next and bool(self._unconfirmed()))
+
+    def _unconfirmed(self) -> list[StreamTable]:
+        return [t for t in self._tables.values() if t.flowing and t.change and t.change.unconfirmed]
 
     def _find(self, captures: Mapping[str, Capture]) -> None:
         try:

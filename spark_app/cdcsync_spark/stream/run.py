@@ -2,8 +2,8 @@
 
 It starts at the meet of the targets' positions (R5), with a fresh checkpoint in scratch space: what
 a target already has is skipped. It ends when it is asked to drain (then the positions of idle
-tables are committed), when no table flows any more, when it has reached its goal, or with the error
-of the reader.
+tables are committed), when no table flows any more, when it has reached its goal and the catalog
+has been asked about changed definitions, or with the error of the reader.
 """
 
 from __future__ import annotations
@@ -258,7 +258,12 @@ class StreamRun:
             return True
         if not any(t.flowing for t in self.tables):
             return True
-        return self.goal is not None and self._reached(self.goal)
+        return self.goal is not None and self._reached(self.goal) and not self._confirms()
+
+    def _confirms(self) -> bool:
+        """Whether an answer of the catalog is waited for: one whose HIGH is behind the goal would
+        else never be judged."""
+        return self._confirmation is not None and not self._behind and self._confirmation.due
 
     def _raise_failure(self) -> None:
         if self.query.error is not None:

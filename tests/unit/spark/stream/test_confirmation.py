@@ -74,6 +74,20 @@ def test_an_equal_catalog_confirms_once_the_stream_has_passed_the_answer() -> No
     assert asked.count == 1
 
 
+def test_a_run_that_ends_waits_for_an_answer_and_not_for_one_that_cannot_be_had() -> None:
+    asked = Asked()
+    assert asked.confirmation.due
+    asked.step(reader=199)
+    assert asked.confirmation.due
+    asked.step(reader=200)
+    assert not asked.confirmation.due
+    refused = Asked(result=REFUSED)
+    refused.step()
+    assert not refused.confirmation.due
+    refused.now = 600.0
+    assert refused.confirmation.due
+
+
 @pytest.mark.parametrize(
     "failure", [REFUSED, OSError("reset"), KeyError("note"), RuntimeError("dictionary changed size")]
 )
