@@ -135,11 +135,12 @@ def test_a_driver_that_was_asked_to_end_has_not_caught_up(sync: Sync) -> None:
 
 
 def test_a_change_of_the_definition_is_confirmed_before_the_driver_ends(sync: Sync) -> None:
-    """Else it would never be: each run ends where the answer's HIGH lies, or before."""
+    """Else it would never be: each run ends where the answer's HIGH lies, or before. The row after
+    the statement is what moves MariaDB's LOW past it."""
     sync.write_manifest(schemaChange={"behavior": "evolve"})
     sync.start("forever")
     sync.wait_phase("Waiting")
-    run(sync, "INSERT INTO t VALUES (4, 4)", "ALTER TABLE t ADD w INT DEFAULT 7")
+    run(sync, "INSERT INTO t VALUES (4, 4)", "ALTER TABLE t ADD w INT DEFAULT 7", "INSERT INTO t VALUES (5, 5, 5)")
     status = sync.wait_for(is_caught_up_since(set_next_minute(sync)))
     (table,) = status["tableStatus"]
     assert (table["phase"], table["schema"]["proof"]) == ("Streaming", "Catalog")
