@@ -17,7 +17,7 @@ import pyarrow as pa
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
-from cdcsync_core.status import Status
+from cdcsync_core.status import Phase, Status
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
@@ -30,6 +30,8 @@ from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
 from cdcsync_spark.verify.target_position import SyncStatus, open_target, position_of
 
 _POLL_SECONDS = 0.3
+#: phases in which no driver brings the targets on
+_AT_REST = (Phase.WAITING, Phase.PAUSED)
 
 #: key digest -> the digests of its rows, sorted: one, or more where a target holds the key more
 #: than once
@@ -151,14 +153,14 @@ class Confirmation:
 
     def _wait(self, suspects: list[Suspect], end: LogOffset) -> None:
         """Until the targets have passed `end`; not longer than the timeout, and not at all where
-        no sync runs."""
+        no sync runs, or where it rests."""
         for suspect in suspects:
             self.report(suspect.name, Step.WAITING)
         deadline = time.monotonic() + self.timeout
         while self.status.running and time.monotonic() < deadline:
             status = self.status.read()
             suspects = [s for s in suspects if not _has_passed(s, status, end)]
-            if not suspects:
+            if not suspects or status.phase in _AT_REST:
                 return
             time.sleep(_POLL_SECONDS)
 

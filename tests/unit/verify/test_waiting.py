@@ -1,0 +1,38 @@
+"""A verification waits for a sync that brings its targets on, and for no other."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+
+from cdcsync_core.position import LogOffset
+from cdcsync_spark.verify.confirm import Confirmation, Suspect
+from cdcsync_spark.verify.target_position import SyncStatus
+from contract.sinkcase import ORDERS, whole_snapshot
+from support.memory_target import MemorySink
+
+END = LogOffset("binlog.000001", 10**6)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("phase", ["Waiting", "Paused"])
+def test_a_sync_at_rest_is_not_waited_for(tmp_path: Path, phase: str) -> None:
+    """Its controller runs, and its targets are behind."""
+    target = MemorySink(sync="shop/orders").target(ORDERS.id)
+    whole_snapshot(target, [(1, "a")])
+    (tmp_path / "status").write_text(yaml.safe_dump({"status": {"phase": phase}}))
+    status = SyncStatus(tmp_path / "status", tmp_path / "lock")
+    suspect = Suspect(ORDERS, target, 0, Mock(), pa.table({"id": [1]}), np.empty(0, "S16"))
+    said: list[str] = []
+    confirmation = Confirmation(Mock(), Mock(), status, 1, tmp_path, 1, 600.0, lambda table, _: said.append(table))
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert status.running
+        confirmation._wait([suspect], END)
+    assert said == ["shop.orders"]
