@@ -86,11 +86,18 @@ class TopicSnapshot:
         self, last: list[tuple[bytes, bytes | None]], schema: pa.Schema, key_filter: pc.Expression | None
     ) -> pa.Table:
         if key_filter is not None:
-            key = pa.schema([self.schema.field(k) for k in self.state.capture.key])
-            keys = keys_table([k for k, _ in last], key).append_column("_row", pa.array(range(len(last))))
+            keys = keys_table([k for k, _ in last], self._key).append_column("_row", pa.array(range(len(last))))
             last = [last[n] for n in keys.filter(key_filter)["_row"].to_pylist()]
-        rows = (last_row(self.form, value) for _, value in last)
-        return rows_table([row for row in rows if row is not None], schema)
+        read = [(key, row) for key, value in last if (row := last_row(self.form, value)) is not None]
+        rows = rows_table([row for _, row in read], self.schema)
+        keys = keys_table([key for key, _ in read], self._key)
+        if not rows.select(keys.schema.names).equals(keys):
+            raise ValueError("a key that is not its row's")
+        return rows.select(schema.names)
+
+    @property
+    def _key(self) -> pa.Schema:
+        return pa.schema([self.schema.field(k) for k in self.state.capture.key])
 
     def _unreadable(self, error: Exception) -> CdcError:
         return fail(
