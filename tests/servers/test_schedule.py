@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 NEVER = "0 0 29 2 *"
 
 
-@pytest.fixture(params=["mariadb1011", "mysql97_gtid"])
+@pytest.fixture(params=["mariadb1011", pytest.param("mysql97_gtid", marks=pytest.mark.long)])
 def sync(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> Iterator[Sync]:
     """Of one table `t` of three rows, in a sync that is caught up at no time of its own."""
     server: Server = request.getfixturevalue(request.param)
