@@ -35,7 +35,8 @@ class ClientCertRef(Part):
 
 
 class TlsPart(Part):
-    """`allow_unverified`: a server that is not verified may get the password itself."""
+    """Without an authority those that the machine knows verify the server. `allow_unverified`: one
+    that is not verified may get the password itself."""
 
     mode: Literal["disabled", "required", "verify-ca", "verify-identity"]
     ca_secret_ref: CaRef | None = None
@@ -73,10 +74,6 @@ class Tls(TlsPart):
         if self.mode in ("verify-ca", "verify-identity") and self.ca_secret_ref is None:
             raise ValueError(f"caSecretRef, because mode is {self.mode}")
         return self
-
-
-class BrokerTls(TlsPart):
-    """Of brokers; without an authority those that the machine knows verify them."""
 
 
 def joined(*parts: dict[str, set[str]]) -> dict[str, set[str]]:

@@ -50,7 +50,7 @@ def next_after(cron: str, zone: str, after: float) -> float:
 @lru_cache(maxsize=256)
 def longest_gap(cron: str, zone: str, day: int) -> float:
     """Seconds between two times, the most of those that begin in five weeks from day `day` since
-    1970. Less by up to an hour where times are closer than that: not each of them is looked at."""
+    1970. Less by up to an hour where times are closer than that: not each of them is examined."""
     at, longest = next_after(cron, zone, day * 86400.0), 0.0
     while at < (day + 35) * 86400.0 or not longest:
         following = next_after(cron, zone, at)

@@ -88,10 +88,10 @@ class RunConfig:
     driver may use (a higher one found in a target is exceeded by one); `plan_dir` holds the plan
     shards of the snapshot (see `PlanShard`); `secrets_dir` holds `<secret name>/<key>` files, read
     again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
-    `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a run
-    that reads the binlog: `file:offset` to reach, or `LOG_END`; "" for none; its name in JSON is
-    `until_high`. `spark` are the settings of a
-    Spark that has executors; none: everything is in the driver.
+    `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a run that
+    reads the binlog: `file:offset` to reach, or `LOG_END`; "" for none; its name in JSON is
+    `until_high`. `spark` are the settings of a Spark that has executors; none: everything is in the
+    driver.
     """
 
     id: str

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cdcsync_core.connection_spec import BrokerTls, CredentialsRef, is_loopback, joined
+from cdcsync_core.connection_spec import CredentialsRef, TlsPart, is_loopback, joined
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.source_table import TableId
@@ -253,7 +253,7 @@ class Kafka(SinkKind):
     """Every change as a record of a topic for each table."""
 
     bootstrap_servers: Annotated[str, Field(strict=True, pattern=_SERVERS, max_length=2048)]
-    tls: BrokerTls
+    tls: TlsPart
     sasl: Sasl | None = None
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json", "debezium-avro"] = "debezium-json"

@@ -231,6 +231,22 @@ def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Si
     assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
 
 
+def apply_while_completed_by(before: Applier, run: Applier, source: Source, folder: Path) -> None:
+    """`run` applies to the end; before its first commit `before` makes the copy consistent."""
+    passed: list[str] = []
+
+    def complete(name: str) -> None:
+        passed.append(name)
+        if name == "before-commit" and passed.count(name) == 1:
+            before.apply(source.batch(LOW, HIGH, folder))
+            before.checkpoint_idle(older_than=float("-inf"))
+
+    with observed(complete):
+        run.apply(source.batch(LOW, END, folder))
+    run.checkpoint_idle(older_than=float("inf"))
+    assert run.tables[NAME].error is None
+
+
 def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: Path) -> None:
     """Between what a run has found of the staged copy and its commit, its predecessor makes it
     consistent, at a position before the end of the run's batch."""
@@ -238,18 +254,7 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: P
     read_snapshot(sink, source.snapshot())
     before, run = applier(sink, tmp_path), applier(sink, tmp_path)
     run.epoch = before.epoch + 1
-    passed: list[str] = []
-
-    def complete(name: str) -> None:
-        passed.append(name)
-        if name == "before-commit" and passed.count(name) == 1:
-            before.apply(source.batch(LOW, HIGH, tmp_path))
-            before.checkpoint_idle(older_than=float("-inf"))
-
-    with observed(complete):
-        run.apply(source.batch(LOW, END, tmp_path))
-    run.checkpoint_idle(older_than=float("inf"))
-    assert run.tables[NAME].error is None
+    apply_while_completed_by(before, run, source, tmp_path)
     assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
     assert CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id))).faults == []
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.gates import observed
 from cdcsync_spark.wire.columns.change import ChangeKind
 from contract.sinkcase import ORDERS
-from contract.test_event_sinks import END, HIGH, LOW, NAME, Source, applier, read_snapshot
+from contract.test_event_sinks import END, HIGH, Source, applier, apply_while_completed_by, read_snapshot
 from support.event_consumer import CheckingConsumer, Event
 from support.kafka import KafkaBroker
 from support.kafka_stream import SUPERSEDED, kafka_sink
@@ -135,18 +134,7 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: Runs)
     before = applier(kafka_sink(brokers, folder, "stream"), folder)
     run = applier(kafka_sink(brokers, folder, "catch-up"), folder)
     run.epoch = before.epoch + 1
-    passed: list[str] = []
-
-    def complete(name: str) -> None:
-        passed.append(name)
-        if name == "before-commit" and passed.count(name) == 1:
-            before.apply(source.batch(LOW, HIGH, folder))
-            before.checkpoint_idle(older_than=float("-inf"))
-
-    with observed(complete):
-        run.apply(source.batch(LOW, END, folder))
-    run.checkpoint_idle(older_than=float("inf"))
-    assert run.tables[NAME].error is None
+    apply_while_completed_by(before, run, source, folder)
     runs.check()
 
 

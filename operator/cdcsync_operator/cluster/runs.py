@@ -133,9 +133,8 @@ class FoundRun:
         if ended.code != ExitCode.DONE:
             return ended
         message = "the driver's pod was deleted or evicted; it drained"
-        if (
-            self.about.get("stopAt") or self.kind is RunKind.CATCH_UP
-        ):  # well ended, it would count as one that has caught up
+        # it would count as caught up; a driver of an earlier version reports nothing else
+        if self.about.get("stopAt") or self.kind is RunKind.CATCH_UP:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, message)
         return replace(ended, message=message)
 

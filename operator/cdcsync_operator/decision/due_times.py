@@ -77,7 +77,7 @@ def will_be_lost(s: Situation) -> str:
 
 
 def _kept_until(s: Situation) -> float | None:
-    """By the last preflight, where that looked for the file that is needed."""
+    """By the last preflight, where that was about the file that is needed now."""
     if s.preflight is None:
         return None
     file, until = s.preflight.kept

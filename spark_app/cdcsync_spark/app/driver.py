@@ -36,8 +36,8 @@ def run_application(
 
 
 def _cut_short(config: RunConfig, stopping: threading.Event) -> CdcError | None:
-    """Of a run that ends by itself, and was asked to end: whoever asked, ended well it would count
-    as one that has caught up. A controller that asked does not count its exit."""
+    """The error of a run that ends at a position, and got a signal to drain before: with exit code
+    0 it would count as caught up. A controller that sent the signal ignores the exit."""
     if not config.stop_at or not stopping.is_set():
         return None
     return fail(

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Origin
@@ -402,6 +402,13 @@ def _continuation(found: Identity, wanted: Identity) -> str:
     if found.table != wanted.table:
         return f"leave one out (tables.exclude): {found.table} and {wanted.table} have one folder in this store"
     return resnapshot(wanted.table)
+
+
+def replaced_meanwhile(table: str) -> CdcError:
+    """Of a target that was read while a resnapshot replaced it: it is another table."""
+    return fail(
+        Reason.INTERNAL_ERROR, "the table was resnapshotted while it was read", remedy="verify again", table=table
+    )
 
 
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:

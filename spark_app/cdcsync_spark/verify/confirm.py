@@ -15,14 +15,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.verification import Kind, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.sinks.base import Target, TargetSnapshot
+from cdcsync_spark.sinks.base import Target, TargetSnapshot, replaced_meanwhile
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.key_history import BinlogSearch, KeyHistory, State, Watched
@@ -227,12 +227,7 @@ def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:
 
 
 def refuse_replaced(suspect: Suspect, snapshot: TargetSnapshot) -> None:
-    """A target that was resnapshot meanwhile is another table."""
+    """Raises InternalError for a target that was resnapshotted meanwhile."""
     state = snapshot.state
     if state.generation != suspect.generation or state.capture != suspect.table or state.position is None:
-        raise fail(
-            Reason.INTERNAL_ERROR,
-            "the table was resnapshot while it was compared",
-            remedy="verify again",
-            table=suspect.name,
-        )
+        raise replaced_meanwhile(suspect.name)

@@ -28,11 +28,11 @@ _LOST_TOPICS = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_P
 _TOO_LARGE = frozenset(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"))
 _FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"))
 #: what a client reports of its own accord; the first ones say more
-_TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE", "_TRANSPORT")
-_UNAUTHENTICATED = _TELLING[:2]
+_CAUSES = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE", "_TRANSPORT")
+_UNAUTHENTICATED = _CAUSES[:2]
 #: of a question that got no answer
 _UNANSWERED = frozenset(
-    ("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", *_TELLING)
+    ("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", *_CAUSES)
 )
 #: the rights that are needed, by who refuses
 _RIGHTS = {
@@ -50,7 +50,7 @@ class Brokers:
     settings: KafkaSettings
     _polled: list[AdminClient | Producer] = field(default_factory=list)
     #: by name: when, and what
-    _heard: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
+    _reported: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
 
     def admin(self) -> AdminClient:
         made = self._made(AdminClient, self.settings.admin())
@@ -70,7 +70,7 @@ class Brokers:
     def _made(self, kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
         """Raises SpecInvalid for settings that the client refuses."""
         try:
-            return kind({**settings, "error_cb": self._hear})
+            return kind({**settings, "error_cb": self._note})
         except KafkaException as error:
             raise fail(
                 Reason.SPEC_INVALID,
@@ -79,8 +79,8 @@ class Brokers:
                 remedy=f"correct spec.sink.kafka, or the Secrets that it names, {RUN_AGAIN}",
             ) from None
 
-    def _hear(self, error: KafkaError) -> None:
-        self._heard[error.name()] = (time.monotonic(), error)
+    def _note(self, error: KafkaError) -> None:
+        self._reported[error.name()] = (time.monotonic(), error)
 
     def error(self, error: KafkaException, doing: str, table: str = "") -> CdcError:
         """What it means for a run, or for its table."""
@@ -99,12 +99,12 @@ class Brokers:
         return _unreachable(doing, f"no answer within {self.settings.timeout:.0f} s" if cause is None else _text(cause))
 
     def _cause(self) -> KafkaError | None:
-        """The most telling of what was reported while a question could have waited."""
+        """The first of `_CAUSES` that was reported while a question could have waited."""
         for client in self._polled:
             client.poll(0)
         since = time.monotonic() - 2 * self.settings.timeout
-        heard = (self._heard.get(name) for name in _TELLING)
-        return next((error for at, error in filter(None, heard) if at >= since), None)
+        reported = (self._reported.get(name) for name in _CAUSES)
+        return next((error for at, error in filter(None, reported) if at >= since), None)
 
 
 def error_of(error: KafkaException) -> KafkaError:

@@ -1,8 +1,8 @@
 """The check of brokers and topics: what can be known without writing anything.
 
-Why it exists: brokers that are away, a right that is missing, or a topic of somebody else should be
+Why it exists: brokers that are away, a right that is missing, or a foreign topic should be
 reported before a snapshot is read. Why it is right: it only asks; what a run is allowed to do is
-what the brokers say that this client may do. What no question shows is said: the rights on
+what the brokers say that this client may do. What no request shows is documented: the rights on
 transactional ids, and those on topics that are not there yet.
 """
 

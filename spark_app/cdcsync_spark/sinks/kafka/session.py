@@ -43,9 +43,9 @@ from cdcsync_spark.sinks.kafka.topics import Topics
 
 _log = structlog.get_logger()
 _STATE_CONFIG = {"cleanup.policy": "compact"}
-#: seconds between two looks at what is sent
+#: seconds between two checks of what is acknowledged
 _STEP = 0.5
-#: seconds without an acknowledgement after which the topics are looked up
+#: seconds without an acknowledgement after which the topics are described
 _PAUSE = 2.0
 
 

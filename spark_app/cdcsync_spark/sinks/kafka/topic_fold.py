@@ -33,6 +33,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.base import replaced_meanwhile
 from cdcsync_spark.sinks.formats.json_reader import READABLE, keys_table, last_row, rows_table
 from cdcsync_spark.sinks.kafka.brokers import is_unanswered, sink_error
 from cdcsync_spark.sinks.kafka.session import KafkaSession
@@ -149,7 +150,7 @@ class TopicFold:
         self._read(record, ends)
         newest = self._published()
         if newest is None or newest.state.generation != record.state.generation:
-            raise _replaced(self.table)
+            raise replaced_meanwhile(self.table)
         files = tuple(tuple(files) for files in self._files)
         return TopicSnapshot(self.form, record.state, files, newest.state.position)
 
@@ -255,15 +256,6 @@ def _unreadable_form(table: str, form: str) -> CdcError:
         f"records of {form} are not read back",
         needed="a JSON format",
         remedy="compare the table that a consumer makes of the topic",
-        table=table,
-    )
-
-
-def _replaced(table: str) -> CdcError:
-    return fail(
-        Reason.INTERNAL_ERROR,
-        "the table was resnapshot while its topic was read",
-        remedy="verify again",
         table=table,
     )
 
