@@ -39,6 +39,10 @@ class Arrived:
     def __iter__(self) -> Iterator[memoryview]:
         return map(self.data.__getitem__, map(slice, self.starts.tolist(), self.ends.tolist()))
 
+    def part(self, first: int, after: int) -> Arrived:
+        """Payload `first` to before payload `after`."""
+        return Arrived(self.data, self.starts[first:after], self.ends[first:after])
+
     def events(self) -> Arrived:
         """The events among the first payloads that are events, without the byte that says so."""
         status = np.frombuffer(self.data, np.uint8)[np.minimum(self.starts, len(self.data) - 1)]

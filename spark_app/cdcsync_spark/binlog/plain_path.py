@@ -23,8 +23,9 @@ from cdcsync_spark.binlog.spool import EVENT_BYTES
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.transactions import TransactionAssembler
 from cdcsync_spark.wire.binlog.event_columns import EventColumns, event_columns
+from cdcsync_spark.wire.binlog.header import KIND
 from cdcsync_spark.wire.binlog.parser import EventParser
-from cdcsync_spark.wire.binlog.plain import Plain, Stretch, find_plain, stretch
+from cdcsync_spark.wire.binlog.plain import Plain, Stretch, find_plain, opening, stretch
 from cdcsync_spark.wire.binlog.plain_rows import PlainRows, plain_rows
 from cdcsync_spark.wire.columns.gather import Cursors, Flags
 
@@ -48,14 +49,13 @@ class PlainPath:
         self._parser, self._assembler, self._limit = parser, assembler, limit
         self._found: EventColumns | None = None
         self._plain: Plain | None = None
-        #: which transaction of `_plain` is the next, and where the stretch of each ends
-        self._next = 0
+        #: where the stretch of each transaction of `_plain` ends
         self._stretches: Cursors = np.empty(0, np.int64)
 
     def index(self, arrived: Arrived) -> None:
         """Finds the plain transactions of the events that are read next."""
         self._found = self._plain = None
-        if len(arrived) < self._least_events:
+        if len(arrived) < self._least_events or not self._may_be_plain(arrived):
             return
         low, high = int(arrived.starts[0]), int(arrived.ends[-1])
         self._found = event_columns(bytes(arrived.data[low:high]), arrived.starts - low, arrived.ends - low)
@@ -65,7 +65,11 @@ class PlainPath:
         first, after = self._plain.first, self._plain.after
         breaks = np.append(np.flatnonzero(first[1:] != after[:-1]) + 1, len(first))
         self._stretches = breaks[np.searchsorted(breaks, np.arange(len(first)), "right")]
-        self._next = 0
+
+    def _may_be_plain(self, arrived: Arrived) -> bool:
+        """Whether enough transactions begin: the checksums of large ones are verified once."""
+        kinds = np.frombuffer(arrived.data, np.uint8)[np.minimum(arrived.starts + KIND, len(arrived.data) - 1)]
+        return opening(kinds, self._parser.mariadb) >= self._least_transactions
 
     def take(self, at: int) -> int:
         """Takes the plain transactions that begin with event `at`, and returns the event after
@@ -73,16 +77,22 @@ class PlainPath:
         if self._plain is None or self._found is None:
             return at
         first = self._plain.first
-        while self._next < len(first) and first[self._next] < at:
-            self._next += 1
-        if self._next == len(first) or first[self._next] != at:
+        low = int(np.searchsorted(first, at))
+        if low == len(first) or first[low] != at:
             return at
-        low, high = self._next, int(self._stretches[self._next])
-        here = self._here()
+        high, here = int(self._stretches[low]), self._here()
         if high - low < self._least_transactions or here is None or self._found.places[at] < here.offset:
             return at
         found = stretch(self._found, first[low:high], self._plain.after[low:high], self._parser.mariadb)
         return self._take(at, found, here.file)
+
+    def next_start(self, at: int) -> int | None:
+        """The first event behind event `at` with which plain transactions begin; None if all the
+        others are to be fed."""
+        if self._plain is None:
+            return None
+        following = self._plain.first[np.searchsorted(self._plain.first, at, "right") :]
+        return int(following[0]) if len(following) else None
 
     def _here(self) -> LogOffset | None:
         with suppress(DecodeError):

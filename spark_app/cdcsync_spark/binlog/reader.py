@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,7 @@ from cdcsync_spark.binlog.transactions import TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
 from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, TransactionEnd
+from cdcsync_spark.wire.binlog.header import KIND
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
@@ -55,8 +56,6 @@ _log = structlog.get_logger()
 _YIELD_SECONDS = 0.001
 #: a full batch stays in memory with the transaction that comes after it, if that is small
 _SPARE_PART = 8
-#: an event begins with its timestamp (4 bytes) and its type
-_KIND = 4
 _FORMAT_DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
 #: the facts that a batch may end with, or before
 _ENDING = (TransactionEnd, FileLeft)
@@ -296,15 +295,20 @@ class BinlogReader:
         plain.index(arrived)
         at = 0
         while at < len(arrived):
-            after = plain.take(at)
-            if after > at:
-                at = after
-                continue
-            event = arrived[at]
-            at += 1
+            at = plain.take(at)
+            single = plain.next_start(at) or len(arrived)
+            if not self._feed_each(parser, arrived.part(at, single)):
+                return False
+            at = single
+        return True
+
+    def _feed_each(self, parser: EventParser, events: Iterable[memoryview]) -> bool:
+        """Event by event; False if the reader has ended."""
+        assembler, limit = self._assembler, self._settings.max_batch_bytes
+        for event in events:
             if self._feed(parser, event) and self._has_ended():
                 return False
-            if self._assembler.size >= self._settings.max_batch_bytes and self._assembler.moved:
+            if assembler.size >= limit and assembler.moved:
                 self._hand_over()
                 if self._has_ended():
                     return False
@@ -314,8 +318,8 @@ class BinlogReader:
         """Whether a batch was handed over. A file that a crash may have ended ends one, and so does
         a transaction that changes a definition, which is a batch of its own."""
         found = parser.feed(event)
-        if event[_KIND] == _FORMAT_DESCRIPTION:
-            self._assembler.begin_file(int.from_bytes(event[:_KIND], "little"))
+        if event[KIND] == _FORMAT_DESCRIPTION:
+            self._assembler.begin_file(int.from_bytes(event[:KIND], "little"))
         handed_over = False
         for fact in found:
             if type(fact) in _ENDING and self._assembler.cuts(fact):

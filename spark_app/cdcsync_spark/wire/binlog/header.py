@@ -11,6 +11,8 @@ from cdcsync_spark.wire.binlog.event_type import EventType
 
 HEADER = struct.Struct("<IBIIIH")
 CRC = struct.Struct("<I")
+#: where an event's type is, behind its timestamp
+KIND = 4
 _IN_USE = 0x01
 #: a heartbeat of 32 bits that seems to lead so far ahead comes from behind
 _FAR = 1 << 31

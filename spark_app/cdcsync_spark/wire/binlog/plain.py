@@ -86,6 +86,11 @@ def _table(mariadb: bool) -> npt.NDArray[np.uint8]:
 _TABLES = {mariadb: _table(mariadb) for mariadb in (False, True)}
 
 
+def opening(kinds: npt.NDArray[np.uint8], mariadb: bool) -> int:
+    """How many events of these types begin a transaction: as many as may be plain."""
+    return int(np.count_nonzero(_TABLES[mariadb][kinds] == _OPENS))
+
+
 def find_plain(found: EventColumns, mariadb: bool) -> Plain:
     """The plain transactions, checksums verified."""
     roles = _TABLES[mariadb][found.kinds]

@@ -30,6 +30,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.client import DumpTakenOver
 from cdcsync_spark.binlog.dump import Dump
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.packets import Arrived
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
@@ -44,6 +45,7 @@ from cdcsync_spark.wire.binlog.facts import (
     TableMap,
     XaEnd,
 )
+from support.both_paths import arrived
 from support.facts import Pen, at
 
 ORDERS = TableId("shop", "orders")
@@ -115,12 +117,12 @@ class _FakeClient:
     script: Script
     connection: Connection
 
-    def arrivals(self) -> Iterator[list[memoryview]]:
+    def arrivals(self) -> Iterator[Arrived]:
         for number in range(len(self.connection.events)):
             if self.script.closed.is_set():
                 return
             self.script.clock.now += self.connection.pause
-            yield [memoryview(bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little"))]
+            yield arrived([bytes([0, 0, 0, 0, 2]) + number.to_bytes(8, "little")])
             self.script.seen.release()
         if self.connection.end is not None:
             self.script.clock.now += self.connection.pause
