@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 
 import numpy as np
@@ -127,36 +127,24 @@ class BatchWriter:
 
 def _pieces(rows: list[KeptRows]) -> Iterator[list[RowsBlock]]:
     """Of about the same size: a small one costs as many steps as a large one."""
-    total = sum(item.size for _, item in rows)
+    sizes = np.cumsum([item.size for _, item in rows])
+    counts = np.cumsum([len(item.sizes) if isinstance(item, RowsBlock) else 1 for _, item in rows])
+    total = int(sizes[-1])
     enough = total // (total // _PIECE_BYTES + 1) + 1
-    piece = _Piece()
-    for index, item in rows:
-        piece.add(index, item)
-        if piece.size >= enough or piece.count >= _PIECE_EVENTS:
-            yield piece.blocks()
-            piece = _Piece()
-    if piece.count:
-        yield piece.blocks()
+    at = size = count = 0
+    while at < len(rows):
+        full = min(int(np.searchsorted(sizes, size + enough)), int(np.searchsorted(counts, count + _PIECE_EVENTS)))
+        last = min(full, len(rows) - 1)
+        yield list(_blocks(rows[at : last + 1]))
+        at, size, count = last + 1, int(sizes[last]), int(counts[last])
 
 
-class _Piece:
-    """Single events are gathered into blocks."""
-
-    def __init__(self) -> None:
-        self._blocks: list[RowsBlock] = []
-        self._indexes: list[int] = []
-        self._events: list[RowsEvent] = []
-        self.size = self.count = 0
-
-    def add(self, index: int, item: Spooled | RowsBlock) -> None:
-        if isinstance(item, RowsBlock):
-            self._blocks, self._indexes, self._events = [*self.blocks(), item], [], []
-            self.count += len(item.sizes)
+def _blocks(rows: list[KeptRows]) -> Iterator[RowsBlock]:
+    """Single events that follow one another are gathered into blocks."""
+    for kind, group in groupby(rows, lambda kept: type(kept[1])):
+        run = list(group)
+        if kind is RowsBlock:
+            yield from (item for _, item in run if isinstance(item, RowsBlock))
         else:
-            self._indexes.append(index)
-            self._events.append(item.event())
-            self.count += 1
-        self.size += item.size
-
-    def blocks(self) -> list[RowsBlock]:
-        return [*self._blocks, *blocks_of(self._events, self._indexes)]
+            events = [item.event() for _, item in run if isinstance(item, Spooled)]
+            yield from blocks_of(events, [index for index, _ in run])
