@@ -149,13 +149,12 @@ def numbers(values: Numbers, kind: pa.DataType, valid: Flags | None = None) -> p
 
 
 def indices(order: Numbers) -> pa.Int32Array:
-    """For Arrow's `take`: `pa.array` would import pandas to see whether it is given one of its
-    columns."""
+    """For Arrow's `take`."""
     return numbers(order.astype(np.int32), pa.int32())
 
 
 def strings(values: Sequence[str]) -> pa.StringArray:
-    """Python's texts as Arrow has them; as with `indices`, without pandas."""
+    """Python's texts as Arrow has them."""
     raw = [v.encode() for v in values]
     offsets = np.zeros(len(raw) + 1, np.int64)
     np.cumsum([len(r) for r in raw], out=offsets[1:])

@@ -28,7 +28,7 @@ print(json.dumps({"frozen": gc.get_freeze_count(), "tracked": tracked, "calls": 
 def test_a_fork_begins_with_a_frozen_heap_and_keeps_the_import_caches() -> None:
     command = [sys.executable, "-c", _PROGRAM]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
-    assert found["frozen"] > 100_000, "what was imported is the bulk, and the collector passes over it"
+    assert found["frozen"] > 50_000, "what was imported is the bulk, and the collector passes over it"
     assert found["tracked"] < found["frozen"] / 100
     assert found["calls"] == 0
     assert found["found"] >= 1, "what a task leaves in cycles is collected as before"

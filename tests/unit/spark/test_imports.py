@@ -1,0 +1,36 @@
+"""What every process of the Spark application imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_EVERYTHING = """
+import importlib, pkgutil, sys
+import cdcsync_spark
+for module in pkgutil.walk_packages(cdcsync_spark.__path__, "cdcsync_spark."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+import numpy as np, pyarrow as pa
+found = pa.table({"a": pa.array(np.array([1, 2])), "b": pa.array(["x", None])})
+print("pandas" in sys.modules, found.to_pandas()["a"].sum())
+"""
+#: threads of numpy have the name of the process, others have their own
+_THREADS = """
+import os
+import cdcsync_spark, numpy
+names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+print(names.count(open("/proc/self/comm").read()))
+"""
+
+
+def test_arrow_does_without_pandas_until_it_is_asked_for() -> None:
+    assert _output(_EVERYTHING) == ["False", "3"]
+
+
+def test_numpy_starts_no_thread() -> None:
+    assert _output(_THREADS) == ["1"]
+
+
+def _output(program: str) -> list[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
