@@ -149,10 +149,13 @@ class Tables(Part):
 
 
 class Snapshot(Part):
+    """`delivery` consistent: rows are shown as of one position; early: as soon as they are read."""
+
     chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
     parallelism: Annotated[Whole, Field(ge=1, le=1024)] = 8
     max_split_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 60
     only: Flag = False
+    delivery: Literal["consistent", "early"] = "consistent"
 
 
 class Start(Part):
@@ -257,6 +260,15 @@ class Spec(Part):
     def _only_has_no_schedule(self) -> Spec:
         if self.snapshot.only and self.stream.schedule is not None:
             raise ValueError("stream.schedule or snapshot.only, because such a sync ends with its snapshot")
+        return self
+
+    @model_validator(mode="after")
+    def _early_in_histories(self) -> Spec:
+        if self.snapshot.delivery == "early" and self.sink.kind.event_columns() is None:
+            raise ValueError(
+                "snapshot.delivery early with sink.delta.mode history only: a replica has a snapshot's rows at once "
+                "by either, and topics take them as of one position"
+            )
         return self
 
     def nonce(self, table: str) -> int:

@@ -113,7 +113,8 @@ class TableState:
     watermarks, `high` the furthest of their high watermarks. `splits` counts the finished splits,
     `rows` their rows, `nulled_dates` the dates that became NULL because they were zero or partial;
     `events` the events that a target has which takes them: the ordinal of the last one.
-    `change` is the last one of the definition.
+    `change` is the last one of the definition. `early`: a target that takes events has the rows of
+    the snapshot at once, and the changes since `low` after them.
     """
 
     identity: Identity
@@ -132,6 +133,7 @@ class TableState:
     nulled_dates: int = 0
     events: int = 0
     change: LastChange | None = None
+    early: bool = False
 
     @property
     def snapshot_complete(self) -> bool:
@@ -141,6 +143,11 @@ class TableState:
     def consistent(self) -> bool:
         """The stream has passed everything that a snapshot row may already contain (rule R2)."""
         return self.position is not None and self.high is not None and self.position.has_reached(self.high)
+
+    @property
+    def published(self) -> bool:
+        """Whether a target that takes events shows the rows that it has."""
+        return self.early or self.consistent
 
     def after_wave(
         self, splits: list[Split], low: Position, high: Watermark, rows: int, nulled_dates: int
@@ -200,6 +207,7 @@ class TableState:
             "nulled": self.nulled_dates,
             **({"events": self.events} if self.events else {}),
             **({"change": self.change.to_dict()} if self.change else {}),
+            **({"early": True} if self.early else {}),
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
@@ -230,4 +238,5 @@ class TableState:
             nulled_dates=data["nulled"],
             events=data.get("events", 0),
             change=LastChange.from_dict(data["change"]) if "change" in data else None,
+            early=data.get("early", False),
         )

@@ -115,14 +115,14 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Sink:
     return SINKS[request.param](tmp_path)
 
 
-def read_snapshot(sink: Sink, rows: list[tuple[int, str]], nonce: int = 0) -> None:
+def read_snapshot(sink: Sink, rows: list[tuple[int, str]], nonce: int = 0, *, early: bool = False) -> None:
     """As the snapshot's run does, a resnapshot in a staged copy."""
     main = sink.target(ORDERS.id)
     found = main.last_commit()
     epoch = found.epoch + 1 if found else 1
     again = found is not None and nonce > found.resnapshot_nonce
     target = sink.target(ORDERS.id, generation=nonce) if again else main
-    target.prepare(first_state(epoch=epoch, nonce=nonce))
+    target.prepare(replace(first_state(epoch=epoch, nonce=nonce), early=early))
     for split in (Split(None, (20,)), Split((20,), None)):
         part = [r for r in rows if (r[0] < 20) == (split.start is None)]
         append = Append(target.stage(ORDERS, rows_of(ORDERS, part).to_batches(), "wave"))
@@ -187,6 +187,106 @@ def test_a_snapshot_that_was_read_while_the_source_changed_has_no_false_row(
     assert state.events == sum(e.ordinal > 0 for e in events)
     if not isinstance(target, MemoryTarget):
         assert content(target) == sorted(source.at[END].items(), key=repr), "folded"
+
+
+EARLY_SPLITS = (Split(None, (20,)), Split((20,), None))
+
+
+class Died(Exception):
+    """The run, at a failpoint."""
+
+
+def read_early(sink: Sink, rows: list[tuple[int, str]]) -> TableState:
+    """The splits that the target does not have, each as a wave."""
+    target = sink.target(ORDERS.id)
+    found = target.last_commit()
+    epoch = found.epoch + 1 if found else 1
+    state = target.prepare(replace(first_state(epoch=epoch, nonce=0), early=True))
+    for split in EARLY_SPLITS[state.splits :]:
+        part = [r for r in rows if (r[0] < 20) == (split.start is None)]
+        append = Append(target.stage(ORDERS, rows_of(ORDERS, part).to_batches(), "wave"))
+        state = target.commit(epoch, partial(_wave, split=split, append=append, epoch=epoch))
+        assert {(e.row["id"], e.row["note"]) for e in published(target)} >= set(part), "at once"
+    return state
+
+
+def folded(events: list[Event]) -> dict[int, str]:
+    """By an independent consumer: rows first, then the changes in their order."""
+    rows: dict[int, str] = {}
+    for event in sorted(events, key=lambda e: e.ordinal):
+        if event.operation in ("+I", "+U"):
+            rows[event.row["id"]] = event.row["note"]
+        else:
+            rows.pop(event.row["id"], None)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_are_delivered_early_end_right(tmp_path: Path, seed: int) -> None:
+    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(seed))
+    target, rows = sink.target(ORDERS.id), source.snapshot()
+    state = read_early(sink, rows)
+    assert (state.consistent, state.published) == (False, True)
+    assert sorted((e.row["id"], e.row["note"]) for e in published(target)) == sorted(rows)
+    assert {(e.operation, e.ordinal) for e in published(target)} == {("+I", 0)}
+    for end in (HIGH, END):
+        follow(sink, source, tmp_path, end=end)
+        assert folded(published(target)) == source.at[end]
+        assert content(target) == sorted(source.at[end].items(), key=repr)
+    found = target.last_commit()
+    assert found is not None
+    assert found.consistent
+    assert [e.ordinal for e in published(target) if e.ordinal] == list(range(1, found.events + 1))
+    assert found.events == sum(len(images) for images in source.log.values()), "each change since LOW, once"
+
+
+@pytest.mark.parametrize("point", ["table-created", "staged", "before-commit", "entry-written", "committed"])
+@pytest.mark.parametrize("passed", [1, 2])
+def test_a_wave_that_is_delivered_early_is_there_once(tmp_path: Path, point: str, passed: int) -> None:
+    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(6))
+    rows, seen = source.snapshot(), list[str]()
+
+    def die(name: str) -> None:
+        seen.append(name)
+        if name == point and seen.count(name) == passed:
+            raise Died
+
+    try:
+        with observed(die):
+            read_early(sink, rows)
+    except Died:
+        assert seen.count(point) == passed
+    else:
+        assert (point, passed) == ("table-created", 2), "passed once only"
+    read_early(sink, rows)
+    assert sorted((e.row["id"], e.row["note"]) for e in published(sink.target(ORDERS.id))) == sorted(rows)
+    follow(sink, source, tmp_path)
+    assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
+
+
+def test_an_early_resnapshot_replaces_the_history_by_one_commit(tmp_path: Path) -> None:
+    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(7))
+    read_early(sink, source.snapshot())
+    follow(sink, source, tmp_path)
+    rows = source.snapshot()
+    read_snapshot(sink, rows, nonce=1, early=True)
+    target = sink.target(ORDERS.id)
+    assert sorted((e.row["id"], e.row["note"]) for e in published(target)) == sorted(rows)
+    state = target.last_commit()
+    assert state is not None
+    assert (state.resnapshot_nonce, state.consistent, state.published) == (1, False, True)
+    follow(sink, source, tmp_path)
+    assert content(target) == sorted(source.at[END].items(), key=repr)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_snapshot_ends_in_the_way_that_it_began(tmp_path: Path, before: bool) -> None:
+    """`snapshot.delivery` is changed between two runs."""
+    sink = SINKS["delta-history"](tmp_path)
+    target = sink.target(ORDERS.id)
+    first = replace(first_state(epoch=1, nonce=0), early=before)
+    assert target.prepare(first).early is before
+    assert target.prepare(replace(first, early=not before)).early is before
 
 
 def test_a_table_is_silent_until_its_snapshot_is_consistent_and_then_emits(sink: Sink, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ BROKEN = [
     ("spec.stream", {"schedule": {"cron": "0 0 2 * * *"}}, "should match"),
     ("spec.stream", {"schedule": {"cron": "0 2 * * *", "timeZone": "../UTC"}}, "should match"),
     ("spec", SHOP["spec"] | {"snapshot": {"only": True}, "stream": NIGHTLY}, "stream.schedule and snapshot.only contradict"),
+    ("spec", SHOP["spec"] | {"snapshot": {"delivery": "early"}}, "snapshot.delivery early needs"),
     ("spec.driver", {"memory": "100Mi"}, "memory is between 512Mi and 16Ti"),
     ("spec.driver", {"cpu": "5m"}, "cpu is between 10m and 256"),
     ("spec.driver", {"cpu": "1.2345"}, "should match"),

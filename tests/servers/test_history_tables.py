@@ -90,6 +90,46 @@ def _check(sync: Sync, server: Server, database: str, table: str) -> None:
     assert set(snapshot["_cdc_op"].to_pylist()) <= {"+I"}
 
 
+EARLY = {"sink": {"delta": {"mode": "history"}}, "snapshot": HISTORY["snapshot"] | {"delivery": "early"}}
+
+
+@usually_on("mariadb1011")
+def test_rows_that_are_there_early_end_right_whatever_is_written_and_killed(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """A consumer folds by key: it is right as soon as the table flows."""
+    database = fresh_database(any_server)
+    workload = Workload(any_server, database, 8, Pace(rows=8000, writers=6, per_second=80))
+    workload.prepare()
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=EARLY) as sync:
+        with workload:
+            _kill_at(sync, (Gate("wave-staged", 2), Gate("entry-written", 4), Gate("wave-committed", 3)))
+            assert any(sync.target(f"{database}.{t}").num_rows for t in workload.tables), "before the snapshot's end"
+            _kill_at(sync, (Gate("data-written", 3), Gate("table-applied", 2)))
+        sync.run_to_completion()
+        for table in workload.tables:
+            _check_fold(sync, any_server, database, table)
+        verified = sync.command("verify", "-o", "json")
+        assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
+
+
+def _check_fold(sync: Sync, server: Server, database: str, table: str) -> None:
+    history, key = sync.target(f"{database}.{table}"), KEYS[table]
+    rows: dict[tuple[object, ...], dict[str, object]] = {}
+    changes = list(events_of(history))
+    for event in changes:
+        place = tuple(event.row[name] for name in key)
+        assert event.ordinal or place not in rows, f"{table}: a row of the snapshot twice"
+        rows.pop(place, None)
+        if event.operation.startswith("+"):
+            rows[place] = event.row
+    assert [e.ordinal for e in changes if e.ordinal] == list(range(1, 1 + sum(e.ordinal > 0 for e in changes)))
+    schema = pa.schema([f for f in history.schema if f.name not in METADATA])
+    folded = pa.Table.from_pylist(list(rows.values()), schema)
+    difference = compare(table, source_rows(server, database, table, schema), folded, key)
+    assert not difference, str(difference)
+
+
 @usually_on("mariadb1011")
 def test_a_history_shows_what_happened(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """What users see: the order of changes, their transactions, `check` and `plan`; a resnapshot

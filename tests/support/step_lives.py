@@ -191,7 +191,9 @@ class Life:
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
                     tables=Tables(include=(".*",)),
-                    snapshot=SimpleNamespace(chunk_size=2, parallelism=_PARALLELISM, max_split_seconds=60),
+                    snapshot=SimpleNamespace(
+                        chunk_size=2, parallelism=_PARALLELISM, max_split_seconds=60, delivery="consistent"
+                    ),
                 )
             ),
             source=None,

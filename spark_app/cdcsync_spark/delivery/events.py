@@ -6,6 +6,11 @@ is consistent is the table as of its position P, and the sink publishes it: ever
 row as of P. From then on the target is given events, each of a transaction after P. So a consumer
 never meets an insert of a key that is there, nor a before image that is not. Which form is due
 follows from the found state alone, so a run after a crash decides alike.
+
+With early delivery the target has each wave's rows at once, and is given every change since LOW as
+events. A row may then be newer than the first events of its key, but the last event of a key is
+right, and a key without one is as it was read (R2): folded by key, the rows and the events are the
+table once the state is consistent.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ def takes_events(sink: Capabilities) -> bool:
 def delivered(changes: Changelog, found: TableState, after: TableState, *, events: bool) -> Commit:
     """The commit of `changes` on top of `found`, whose position covers none of them; `after` is the
     state with them. `events` is whether the sink takes events."""
-    if not (events and found.consistent):
+    if not (events and found.published):
         last = folded(changes, found)
         return Commit(after, Upsert(last.upserts, last.deletes))
     emitted = as_events(changes, found.capture.key, first=found.events + 1)

@@ -96,7 +96,7 @@ class AdvancePosition:
 @dataclass(frozen=True)
 class Emit:
     """A batch for a sink that keeps events: every image in the order of the binlog. Only for a
-    target whose state is consistent; before, the target takes the changes of a keyed one and
+    target whose state is published; before, the target takes the changes of a keyed one and
     publishes its content as of the first consistent state by itself."""
 
     events: Events

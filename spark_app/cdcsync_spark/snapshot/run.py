@@ -107,7 +107,15 @@ def _open(context: RunContext, source: SnapshotSource, index: int, assignment: T
     folder, chunk_size = Path(context.config.plan_dir), context.resource.spec.snapshot.chunk_size
     feed = PlanFeed(source.splits, folder, index, assignment.table, chunk_size, context.wait)
     try:
-        return open_table(assignment, context.sink, context.sync, context.facts.lineage, context.config.epoch, feed)
+        return open_table(
+            assignment,
+            context.sink,
+            context.sync,
+            context.facts.lineage,
+            context.config.epoch,
+            feed,
+            early=context.resource.spec.snapshot.delivery == "early",
+        )
     except PermanentError as e:
         context.refuse(str(assignment.table.id), e)
         return None

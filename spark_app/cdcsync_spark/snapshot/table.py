@@ -70,10 +70,17 @@ class SnapshotTable:
 
 
 def open_table(
-    assignment: TableAssignment, sink: Sink, sync: str, lineage: Lineage, epoch: int, feed: PlanFeed
+    assignment: TableAssignment,
+    sink: Sink,
+    sync: str,
+    lineage: Lineage,
+    epoch: int,
+    feed: PlanFeed,
+    *,
+    early: bool = False,
 ) -> SnapshotTable:
     """Asks the target what it has, creating it if absent. `sync` is namespace/name, `lineage`
-    the source's.
+    the source's; `early` is the delivery of a snapshot that begins now.
 
     Raises SinkConflict for a table that is not this sync's.
     """
@@ -85,6 +92,7 @@ def open_table(
         epoch,
         resnapshot_nonce=assignment.nonce,
         generation=max(assignment.generation, assignment.nonce),
+        early=early,
     )
     main = sink.target(table.id)
     found = main.last_commit()

@@ -219,7 +219,7 @@ class Applier:
         the repair again."""
         if isinstance(keys, CdcError):
             raise keys
-        if self.events and table.state.consistent:
+        if self.events and table.state.published:
             raise unrepairable(table.name)
         _log.warning("the source crashed: keys are reread", table=table.name, keys=keys.num_rows)
         for piece in repair.pieces(table.state.capture, keys, passed):

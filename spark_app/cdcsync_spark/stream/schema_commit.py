@@ -49,7 +49,7 @@ def step_commit(
 
 def _change(state: TableState, found: Followed | Emptied, policy: Policy) -> tuple[TargetSchema, Change]:
     """A target that appends only takes all changes until its snapshot is published."""
-    published = policy.append_only and state.consistent
+    published = policy.append_only and state.published
     if isinstance(found, Emptied):
         if published:
             raise NotCopied("rows that are published go without an event of their own")

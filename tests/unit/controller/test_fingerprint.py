@@ -47,6 +47,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "snapshot.parallelism": (3, READERS),
     "snapshot.maxSplitSeconds": (7, READERS),
     "snapshot.only": (True, NOTHING),
+    "snapshot.delivery": ("early", READERS),
     "start.from": None,
     "stream.interval": ("5s", FLOWING),
     "stream.maxBatchBytes": ("1Mi", FLOWING),
@@ -175,6 +176,8 @@ def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:
 
 def _base(field: str) -> Spec:
     """`resource()`, with the kind of sink that has the field."""
+    if field == "snapshot.delivery":
+        return resource(sink={"delta": {"path": "/lake", "mode": "history"}}).spec
     if not field.startswith("sink.kafka."):
         return resource().spec
     return resource(sink={"kafka": {"bootstrapServers": "broker:9092", "staging": {"path": "/staging"}}}).spec

@@ -12,6 +12,11 @@ consistent: it claims the copy, and ends the streams before (R8), while the rows
 stay. A copy that was written by a run that another one has overtaken is of no effect: the
 publication is a commit of the history, which refuses a lower epoch, and takes the copy's state and
 files from one version.
+
+With early delivery (`TableState.early`) there is no copy: the history takes the waves and, from
+LOW on, the events, each with the state in one commit. Only a resnapshot reads its waves to a copy
+first; its `Replace` is the publication. The state says which way a table goes, not the resource of
+the moment, so a change of the resource never leaves a half-made snapshot of the other way.
 """
 
 from __future__ import annotations
@@ -99,7 +104,7 @@ class HistorySink:
         main = HistoryTarget(TablePath(self.store, self.sync, table, events=self.columns))
         with self.store.translating_errors(str(table), "removing a staged copy"):
             view = main.path.view()
-            waiting = view is not None and view.state is not None and not view.state.consistent
+            waiting = view is not None and view.state is not None and not view.state.published
             if not (waiting and view is not None and view.state.generation == generation):  # type: ignore[union-attr]
                 remove_copy(main.path, main.copy(generation).path)
 
@@ -149,9 +154,9 @@ class HistoryTarget:
         if view is None or view.state is None:
             raise self.path.foreign_table_error()
         refuse_other_identity(view.state, state)
-        if view.state.consistent:
+        if view.state.published:
             return view.state
-        return self.copy(view.state.generation).prepare(state)
+        return self.copy(view.state.generation).prepare(replace(state, early=False))
 
     def _create(self, state: TableState) -> None:
         """The second of two runs finds the table made."""
@@ -173,18 +178,20 @@ class HistoryTarget:
         return self.writer().last_commit()
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
-        return self.copy(self._waiting_for()).stage(table, batches, name)
+        state = self._state()
+        target = DeltaTarget(self.path, self.policy, self.limits) if state.early else self.copy(state.generation)
+        return target.stage(table, batches, name)
 
     def staged(self) -> Staged:
         """There is nothing to be published of a history."""
         return ()
 
-    def _waiting_for(self) -> int:
+    def _state(self) -> TableState:
         with self.path.translating_errors("reading the state"):
             view = self.path.view()
         if view is None or view.state is None:
             raise self.path.foreign_table_error()
-        return view.state.generation
+        return view.state
 
     def commit(self, epoch: int, build: Build) -> TableState:
         writer = self.writer()
@@ -201,7 +208,7 @@ class HistoryTarget:
             view = self.path.view()
             if view is None or view.state is None:
                 raise self.path.foreign_table_error()
-            if not view.state.consistent:
+            if not view.state.published:
                 return self.copy(view.state.generation).open_snapshot()
             return HistorySnapshot.of(self.path, view)
 
@@ -226,7 +233,7 @@ class PublishingWriter:
 
     def last_commit(self) -> TableState | None:
         main = self._main.last_commit()
-        if main is None or main.consistent:
+        if main is None or main.published:
             return main
         copy = self._copy(main.generation).last_commit()
         if copy is None:
@@ -241,16 +248,16 @@ class PublishingWriter:
         if main is None:
             raise self.target.path.foreign_table_error()
         refuse_superseded(main, epoch)
-        if not main.consistent:
+        if not main.published:
             written = self._written_to_copy(main, epoch, build)
             if written is not None:
                 return written
         return self._main.commit(epoch, lambda found: self._as_publication(build(found)))
 
     def _as_publication(self, commit: Commit | None) -> Commit | None:
-        """A copy that is consistent as soon as it is claimed is published by the same commit: a
-        history whose state is consistent has its content."""
-        if commit is None or not isinstance(commit.change, Replace) or not commit.state.consistent:
+        """A copy that is consistent as soon as it is claimed, or of early delivery, is published by
+        the same commit: a history whose state is published has its content."""
+        if commit is None or not isinstance(commit.change, Replace) or not commit.state.published:
             return commit
         path = self.target.copy(commit.state.generation).path
         view = path.view()
@@ -305,7 +312,7 @@ class PublishingWriter:
 
     def maintain(self) -> str:
         main = self._main.last_known
-        if main is None or not main.consistent:
+        if main is None or not main.published:
             generation = main.generation if main else -1
             return self._copies[generation].maintain() if generation in self._copies else ""
         if not self._cleaned:

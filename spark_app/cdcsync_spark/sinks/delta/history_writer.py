@@ -5,7 +5,8 @@ Why it is right. A commit is the compare-and-set of every Delta table (`sinks.de
 without deletion vectors, so it costs what an append costs. While the state is not consistent the
 snapshot is in a staged copy, which `sinks.delta.history_target` fills; `Publication` is the commit
 that names the copy's files, with their deletion vectors, where they lie. Until then the table has
-what it had: nothing, or the history before a resnapshot.
+what it had: nothing, or the history before a resnapshot. With early delivery a wave is an `Append`
+to the table itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import AdvancePosition, Commit, Emit, Evolve, Replace
+from cdcsync_spark.sinks.base import AdvancePosition, Append, Commit, Emit, Evolve, Replace
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.batch import Batch
@@ -68,7 +69,7 @@ class HistoryWriter(DeltaWriter):
         already."""
 
         def build(found: TableState) -> Commit | None:
-            if found.consistent or found.generation != staged.generation:
+            if found.published or found.generation != staged.generation:
                 return None
             state = replace(staged, epoch=epoch, commit_number=found.commit_number + 1)
             return Commit(state, Publication((), files, folder))
@@ -93,6 +94,8 @@ class HistoryWriter(DeltaWriter):
             return self._schema_changed(view, commit.state, change, now)
         if isinstance(change, Emit):
             return self._emitted(commit.state.capture, change, now)
+        if isinstance(change, Append):
+            return Batch(self._adds(change, now))
         assert isinstance(change, Replace | AdvancePosition), change
         return Batch()
 

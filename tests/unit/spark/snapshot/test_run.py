@@ -173,7 +173,9 @@ class World:
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
                     tables=Tables(include=(".*",)),
-                    snapshot=SimpleNamespace(chunk_size=10, parallelism=parallelism, max_split_seconds=60),
+                    snapshot=SimpleNamespace(
+                        chunk_size=10, parallelism=parallelism, max_split_seconds=60, delivery="consistent"
+                    ),
                 )
             ),
             source=None,
