@@ -266,8 +266,8 @@ class Spec(Part):
     def _early_in_histories(self) -> Spec:
         if self.snapshot.delivery == "early" and self.sink.kind.event_columns() is None:
             raise ValueError(
-                "snapshot.delivery early with sink.delta.mode history only: a replica has a snapshot's rows at once "
-                "by either, and topics take them as of one position"
+                "snapshot.delivery early with sink.delta.mode history only: a replica shows a snapshot's rows at "
+                "once anyway, and topics are sent them as of one position"
             )
         return self
 

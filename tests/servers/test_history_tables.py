@@ -4,7 +4,7 @@ killed. The table is read by another program (delta-rs), and a consumer checks e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cdcsync_core.run import ExitCode
 from cdcsync_operator.cli.main import cli
 from support.compare import compare, source_rows
-from support.event_consumer import CheckingConsumer, Event
+from support.event_consumer import CheckingConsumer, Event, Row
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.sync_process import Gate, Sync
@@ -78,10 +78,7 @@ def _check(sync: Sync, server: Server, database: str, table: str) -> None:
     history = sync.target(f"{database}.{table}")
     consumer = CheckingConsumer(KEYS[table]).take(events_of(history))
     assert consumer.faults == [], (table, consumer.faults[:3])
-    schema = pa.schema([f for f in history.schema if f.name not in METADATA])
-    folded = pa.Table.from_pylist(list(consumer.rows.values()), schema)
-    difference = compare(table, source_rows(server, database, table, schema), folded, KEYS[table])
-    assert not difference, str(difference)
+    _check_rows(consumer.rows.values(), history.schema, server, database, table)
     changes = history.filter(pa.compute.greater(history["_cdc_seq"], 0))
     assert changes.num_rows, "changes came after the snapshot"
     assert changes["_cdc_ts"].null_count == changes["_cdc_position"].null_count == 0
@@ -90,7 +87,7 @@ def _check(sync: Sync, server: Server, database: str, table: str) -> None:
     assert set(snapshot["_cdc_op"].to_pylist()) <= {"+I"}
 
 
-EARLY = {"sink": {"delta": {"mode": "history"}}, "snapshot": HISTORY["snapshot"] | {"delivery": "early"}}
+EARLY = HISTORY | {"snapshot": HISTORY["snapshot"] | {"delivery": "early"}}
 
 
 @usually_on("mariadb1011")
@@ -115,7 +112,7 @@ def test_rows_that_are_there_early_end_right_whatever_is_written_and_killed(
 
 def _check_fold(sync: Sync, server: Server, database: str, table: str) -> None:
     history, key = sync.target(f"{database}.{table}"), KEYS[table]
-    rows: dict[tuple[object, ...], dict[str, object]] = {}
+    rows: dict[tuple[object, ...], Row] = {}
     changes = list(events_of(history))
     for event in changes:
         place = tuple(event.row[name] for name in key)
@@ -124,9 +121,14 @@ def _check_fold(sync: Sync, server: Server, database: str, table: str) -> None:
         if event.operation.startswith("+"):
             rows[place] = event.row
     assert [e.ordinal for e in changes if e.ordinal] == list(range(1, 1 + sum(e.ordinal > 0 for e in changes)))
-    schema = pa.schema([f for f in history.schema if f.name not in METADATA])
-    folded = pa.Table.from_pylist(list(rows.values()), schema)
-    difference = compare(table, source_rows(server, database, table, schema), folded, key)
+    _check_rows(rows.values(), history.schema, server, database, table)
+
+
+def _check_rows(rows: Iterable[Row], history: pa.Schema, server: Server, database: str, table: str) -> None:
+    """What a consumer has at the end is what the source has."""
+    schema = pa.schema([f for f in history if f.name not in METADATA])
+    folded = pa.Table.from_pylist([*rows], schema)
+    difference = compare(table, source_rows(server, database, table, schema), folded, KEYS[table])
     assert not difference, str(difference)
 
 
