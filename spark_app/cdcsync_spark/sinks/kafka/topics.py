@@ -18,8 +18,16 @@ from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.kafka.brokers import Brokers, error_of
 
-#: what a topic answers whose partitions have no leader yet
-_NO_LEADER = frozenset(("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"))
+#: of a topic that was just made: no leader is known yet, or brokers disagree about its epoch
+_NO_LEADER = frozenset(
+    (
+        "NOT_LEADER_FOR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PART",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+    )
+)
 _PAUSE_SECONDS = 0.1
 
 
