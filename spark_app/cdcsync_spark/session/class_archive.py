@@ -1,5 +1,5 @@
 """Makes what Spark starts faster with: `python -m cdcsync_spark.session.class_archive`. A home of
-its own (`session.spark_home`), and a class archive, which halves the time of its JVM.
+its own (`session.start.spark_home`), and a class archive, which halves the time of its JVM.
 
 The JVM does the snapshot's and the stream's kinds of work once and writes down the classes that it
 loaded (application class data sharing). The archive lies in the Python environment, and its name
@@ -21,7 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from cdcsync_spark.session import delta_jars
 from cdcsync_spark.session.start import archive_path, spark_home, start_session
+
+#: its provider of extensions makes every session register functions for machine learning, by
+#: Scala's reflection: a fifth of what the JVM of a short run costs. Nothing else of Spark needs it.
+_LEFT_OUT = "spark-mllib_"
 
 
 class _Ticks(DataSource):
@@ -94,13 +99,20 @@ def main() -> int:
 
 
 def _make_home() -> None:
+    """Anew, beside the one that is there, then in its place: it may lead to an environment that is
+    gone."""
     home, found = spark_home(), Path(pyspark.__file__).parent
-    home.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars"):
-        link = home / name
-        if not link.exists():
-            link.unlink(missing_ok=True)  # it may lead to an environment that is gone
-            link.symlink_to(found / name)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix="home-") as folder:
+        made = Path(folder) / "new"
+        (made / "jars").mkdir(parents=True)
+        (made / "bin").symlink_to(found / "bin")
+        for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
+            if not jar.name.startswith(_LEFT_OUT):
+                (made / "jars" / jar.name).symlink_to(jar)
+        if home.exists():
+            home.rename(Path(folder) / "old")
+        made.rename(home)
 
 
 def _end_jvm(spark: SparkSession) -> None:
@@ -114,10 +126,14 @@ def _end_jvm(spark: SparkSession) -> None:
 
 
 def _install(made: Path, path: Path) -> None:
-    """By a rename in the same folder: another process sees a whole archive or none."""
+    """By a rename in the same folder: another process sees a whole archive or none. Those of other
+    versions go."""
     beside = path.with_suffix(".tmp")
     beside.write_bytes(made.read_bytes())
     beside.rename(path)
+    for other in path.parent.glob("spark-*.jsa"):
+        if other != path:
+            other.unlink()
 
 
 if __name__ == "__main__":

@@ -71,16 +71,18 @@ def archive_path() -> Path | None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
         return None
-    binary = Path(java).resolve()
-    made_with = f"{binary} {binary.stat().st_mtime_ns} {spark_home()}"
+    binary, jars = Path(java).resolve(), spark_home() / "jars"
+    names = sorted(jar.name for jar in jars.iterdir()) if jars.exists() else []
+    made_with = f"{binary} {binary.stat().st_mtime_ns} {spark_home()} {names}"
     version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
     return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
 
 
 def spark_home() -> Path:
     """Where Spark is started from if `cdcsync_spark.session.class_archive` made it: PySpark's
-    programs and jars without the zip of its Python part, which comes first on the path of Python's
-    processes otherwise, and each compiles again what it imports from it."""
+    programs, its jars but those that only cost, and Delta's. The zip of its Python part is not
+    there: it comes first on the path of Python's processes otherwise, and each compiles again what
+    it imports from it."""
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"
 
 
@@ -100,9 +102,10 @@ def _archive_option() -> str:
 
 
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:
-    """Delta's jars beside the user's: classes that are loaded only if a table asks for Spark
-    (`sinks.delta.delta_spark`)."""
-    jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, delta_jars.installed())]
+    """Delta's jars beside the user's, where the home does not have them: classes that are loaded
+    only if a table asks for Spark (`sinks.delta.delta_spark`)."""
+    missing = [jar for jar in delta_jars.installed() if not (spark_home() / "jars" / jar.name).exists()]
+    jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, missing)]
     return {"spark.jars": ",".join(jars)} if jars else {}
 
 

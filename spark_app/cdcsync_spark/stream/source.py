@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from cdcsync_core.errors import Reason, fail
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cdcsync_spark.binlog.settings import ReaderSettings
 
 FORMAT = "cdcsync_log"
+#: not as text, for which the JVM would load its parser of SQL
+_SCHEMA = StructType([StructField("batch", StringType())])
 
 
 class BinlogSource(DataSource):
@@ -36,8 +38,8 @@ class BinlogSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
-        return "batch string"
+    def schema(self) -> StructType:
+        return _SCHEMA
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         return BatchStreamReader(str(self.options["settings"]))

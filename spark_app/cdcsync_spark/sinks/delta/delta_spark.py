@@ -63,11 +63,12 @@ _SETTINGS = {
 
 
 def driver_session() -> SparkSession | None:
-    """This process's Spark if it runs and has the jars of `delta_jars`."""
+    """This process's Spark if it runs, works here alone, and has the jars of `delta_jars`."""
     spark = SparkSession._instantiatedSession
-    if spark is None or spark.sparkContext._jsc is None:
+    if spark is None or spark.sparkContext._jsc is None or not spark.sparkContext.master.startswith("local"):
         return None
-    return spark if "delta-spark" in spark.sparkContext.getConf().get("spark.jars", "") else None
+    assert spark._jvm is not None
+    return spark if spark._jvm.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION) else None
 
 
 @lru_cache(maxsize=1)
