@@ -47,7 +47,8 @@ def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]
     resource = CdcSync.model_validate(config.resource)
     if config.spark:
         reach(resource, config)
-    tasks = resource.spec.snapshot.parallelism if config.kind is RunKind.SNAPSHOT else 2
+    reads_splits = config.kind is RunKind.SNAPSHOT
+    tasks = resource.spec.snapshot.parallelism if reads_splits else 2
     return start(
         f"cdcsync {resource.full_name} {config.kind}",
         cores=min(tasks, os.cpu_count() or 1),
@@ -55,6 +56,7 @@ def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]
         scratch_dir=config.scratch_dir,
         extra=resource.spec.spark_conf,
         cluster=config.spark,
+        tasks=reads_splits,
     )
 
 

@@ -39,11 +39,25 @@ _SETTINGS = {
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
 }
+#: of a streaming query whose checkpoint nobody reads. Spark writes it before and after each
+#: micro-batch, by Hadoop's local file system, which forks a chmod for each file; with progress that
+#: is tracked asynchronously it writes once a day. Spark offers that for sinks that deliver at least
+#: once, because it forgets what was applied since; here only the targets know that.
+QUERY_OPTIONS = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "86400000",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
 #: and would wait for them forever: it ends.
 _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
+#: of a session without tasks in Python. The two processes that its JVM starts, to make the source,
+#: end when they have answered; without this each kind of them has a daemon that stays. Its heap
+#: begins small, and grows where it has to: a new one takes the sixty-fourth part of the machine.
+_WITHOUT_TASKS = {"spark.python.use.daemon": "false"}
+_SMALL_HEAP = "-Xms48m"
 #: the bytes of a socket's path at most, and of the name that Spark gives it
 _SOCKET_PATH, _SOCKET_NAME = 107, len("/.01234567-0123-0123-0123-0123456789ab.sock")
 
@@ -118,27 +132,25 @@ def start_session(
     extra: Mapping[str, str],
     cluster: Mapping[str, str] | None = None,
     jvm_options: str = "",
+    tasks: bool = True,
 ) -> SparkSession:
     """A `local[cores]` session, or one with executors where `cluster` has their settings.
 
     `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what
-    makes the cluster.
+    makes the cluster. `tasks`: Python workers are used.
     """
     _set_environment()
+    heap = "" if tasks else _SMALL_HEAP
+    java_options = (_JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option())
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),
+        **({} if tasks else _WITHOUT_TASKS),
         "spark.driver.memory": memory,
         "spark.local.dir": scratch_dir,
         "spark.python.unix.domain.socket.dir": _socket_dir(scratch_dir),
         "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
-        "spark.driver.extraJavaOptions": " ".join(
-            (
-                _JVM,
-                f"-Djava.io.tmpdir={scratch_dir}",
-                jvm_options or _archive_option(),
-            )
-        ).strip(),
+        "spark.driver.extraJavaOptions": " ".join(filter(None, java_options)),
         **extra,
         **({} if cluster else _jars(extra)),
         **(cluster or {}),

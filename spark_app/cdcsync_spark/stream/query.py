@@ -11,34 +11,42 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.session.start import QUERY_OPTIONS
 from cdcsync_spark.sinks.base import Closed
+from cdcsync_spark.stream.handover import Handover
 from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
 _MOST_STARTS = 5
 _NOT_CONNECTED = "Python worker failed to connect back"
 
-OnBatch: TypeAlias = "Callable[[DataFrame, int], None]"
+#: what takes the batches of a micro-batch
+Take: TypeAlias = "Callable[[], list[BinlogBatch]]"
+OnBatch: TypeAlias = "Callable[[Take], None]"
 #: starts the query for the nth time
 Begin: TypeAlias = "Callable[[OnBatch, int], StreamingQuery]"
 
 
 def begin_in_spark(spark: SparkSession, scratch: Path, settings: ReaderSettings) -> Begin:
-    """Each start has a checkpoint of its own in `scratch`."""
+    """Each start has a checkpoint and a folder of batches of its own in `scratch`."""
 
     def begin(on_batch: OnBatch, number: int) -> StreamingQuery:
         settings.folder.mkdir(exist_ok=True)
         save_settings(settings, scratch / "reader.pickle")
+        batches = Handover(scratch / f"batches-{number}")
+        batches.folder.mkdir()
         spark.dataSource.register(BinlogSource)
-        rows = spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle")).load()
+        source = spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle"))
+        rows = source.option("batches", str(batches.folder)).load()
         return (
-            rows.writeStream.foreachBatch(on_batch)
+            rows.writeStream.foreachBatch(lambda _, __: on_batch(batches.take))
+            .options(**QUERY_OPTIONS)
             .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))
             .trigger(processingTime="0 seconds")  # the reader keeps the interval
             .start()
@@ -104,13 +112,13 @@ class StreamQuery:
             return False
         return _NOT_CONNECTED in str(self._started.exception())
 
-    def _on_batch(self, rows: DataFrame, _: int) -> None:
+    def _on_batch(self, take: Take) -> None:
         """An error is kept as it is, because Spark turns it into a text."""
         with self._applying:
             if self._closing:
                 return
             try:
-                batches = [BinlogBatch.from_json(row["batch"]) for row in rows.collect()]
+                batches = take()
                 self._has_read = self._has_read or bool(batches)
                 self._apply(batches)
             except Closed:

@@ -1,9 +1,9 @@
-"""The stream's source in Spark: hands over whole batches of the binlog, one row of JSON each.
+"""The stream's source in Spark: hands over whole batches of the binlog, one row each.
 
 `spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a
-file of the run's scratch folder. The reader lives in Spark's one long-lived source process; a
-batch's rows stay in files beside it. A run's checkpoint is never read by another run, so an offset
-only counts.
+file of the run's scratch folder. The reader lives in Spark's one long-lived source process; what a
+batch is goes to the driver by `stream.handover` (option `batches`, its folder), its rows stay in
+files. A run's checkpoint is never read by another run, so an offset only counts.
 
 Spark imports this module in a process that only makes the source, too, and waits for it; so what
 reads the binlog is imported where it reads.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from cdcsync_core.errors import Reason, fail
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from cdcsync_spark.binlog.collector import QuietCollector
     from cdcsync_spark.binlog.reader import BinlogReader
     from cdcsync_spark.binlog.settings import ReaderSettings
+    from cdcsync_spark.stream.handover import Handover
 
 FORMAT = "cdcsync_log"
 #: not as text, for which the JVM would load its parser of SQL
-_SCHEMA = StructType([StructField("batch", StringType())])
+_SCHEMA = StructType([StructField("batch", LongType())])
 
 
 class BinlogSource(DataSource):
-    """One column `batch`: a `BinlogBatch` as JSON."""
+    """One column `batch`: the number of a `BinlogBatch`."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,27 +43,29 @@ class BinlogSource(DataSource):
         return _SCHEMA
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
-        return BatchStreamReader(str(self.options["settings"]))
+        return BatchStreamReader(str(self.options["settings"]), str(self.options["batches"]))
 
 
 class BatchStreamReader(SimpleDataSourceStreamReader):
-    def __init__(self, settings: str) -> None:
-        self._settings = settings
+    def __init__(self, settings: str, batches: str) -> None:
+        self._settings, self._batches = settings, batches
+        self._handover: Handover | None = None
         self._reader: BinlogReader | None = None
         self._collector: QuietCollector | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {"v": 1, "batch": 0}
 
-    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[str]], dict[str, int]]:
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
         batch = self._running().next_batch()
         if self._collector is not None:
             self._collector.between_batches()
-        if batch is None:
+        if batch is None or self._handover is None:
             return iter([]), start
-        return iter([(batch.to_json(),)]), {"v": 1, "batch": start["batch"] + 1}
+        number = self._handover.put(batch)
+        return iter([(number,)]), {"v": 1, "batch": number}
 
-    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[str]]:
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[int]]:
         if start == end:
             return iter([])  # Spark begins with an empty batch where there is nothing yet
         raise fail(
@@ -79,8 +82,10 @@ class BatchStreamReader(SimpleDataSourceStreamReader):
         if self._reader is None:
             from cdcsync_spark.binlog.collector import QuietCollector
             from cdcsync_spark.binlog.reader import BinlogReader
+            from cdcsync_spark.stream.handover import Handover
 
             self._collector = QuietCollector()
+            self._handover = Handover(Path(self._batches))
             self._reader = BinlogReader(load_settings(self._settings))
             self._reader.start()
         return self._reader
