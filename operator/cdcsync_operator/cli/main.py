@@ -21,7 +21,7 @@ from cdcsync_operator.cli.verify import verify
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="cdcsync", prog_name="cdcsync")
 def cli() -> None:
-    """Change data capture from MySQL and MariaDB into Delta Lake tables."""
+    """Change data capture from MySQL and MariaDB into Delta Lake tables and Kafka topics."""
 
 
 def main() -> None:
