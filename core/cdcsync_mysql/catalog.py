@@ -147,15 +147,7 @@ def read_table(
     indexes = read_indexes(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
     index = _chunk_index(table_id, {c.name: c for c in columns}, indexes, key)
-    in_key = sorted(excluded & set(index.columns))
-    if in_key:
-        raise fail(
-            Reason.SPEC_INVALID,
-            f"columns.exclude names {', '.join(in_key)}",
-            needed="no column of the key",
-            remedy="leave the key's columns in",
-            table=str(table_id),
-        )
+    _check_key_is_left(table_id, excluded, index)
     source = SourceTable(
         table_id,
         columns,
@@ -248,6 +240,18 @@ def _check_excluded(table_id: TableId, excluded: frozenset[str], known: set[str]
             Reason.SPEC_INVALID,
             f"columns.exclude names {', '.join(unknown)}",
             needed=f"columns of the table: {', '.join(sorted(known))}",
+            table=str(table_id),
+        )
+
+
+def _check_key_is_left(table_id: TableId, excluded: frozenset[str], index: Index) -> None:
+    in_key = sorted(excluded & set(index.columns))
+    if in_key:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"columns.exclude names {', '.join(in_key)}",
+            needed="no column of the key",
+            remedy="leave the key's columns in",
             table=str(table_id),
         )
 

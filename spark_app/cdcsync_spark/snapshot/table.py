@@ -85,15 +85,7 @@ def open_table(
     Raises SinkConflict for a table that is not this sync's.
     """
     table = assignment.table
-    first = TableState(
-        Identity(sync, lineage, str(table.id)),
-        table,
-        TargetSchema.of(table),
-        epoch,
-        resnapshot_nonce=assignment.nonce,
-        generation=max(assignment.generation, assignment.nonce),
-        early=early,
-    )
+    first = _first_state(assignment, Identity(sync, lineage, str(table.id)), epoch, early)
     main = sink.target(table.id)
     found = main.last_commit()
     if found is None or _satisfies(found, assignment):
@@ -127,6 +119,19 @@ def _refuse_other_lineage(found: TableState, wanted: TableState) -> None:
 
 def _satisfies(found: TableState, assignment: TableAssignment) -> bool:
     return found.resnapshot_nonce >= assignment.nonce and found.generation >= assignment.generation
+
+
+def _first_state(assignment: TableAssignment, identity: Identity, epoch: int, early: bool) -> TableState:
+    """That of a target of which nothing is read yet."""
+    return TableState(
+        identity,
+        assignment.table,
+        TargetSchema.of(assignment.table),
+        epoch,
+        resnapshot_nonce=assignment.nonce,
+        generation=max(assignment.generation, assignment.nonce),
+        early=early,
+    )
 
 
 def _staged_copy(sink: Sink, first: TableState, found: TableState) -> tuple[Target, TableState]:
