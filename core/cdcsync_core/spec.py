@@ -263,11 +263,11 @@ class Spec(Part):
         return self
 
     @model_validator(mode="after")
-    def _early_in_histories(self) -> Spec:
-        if self.snapshot.delivery == "early" and self.sink.kind.event_columns() is None:
+    def _early_events(self) -> Spec:
+        if self.snapshot.delivery == "early" and not self.sink.kind.keeps_events:
             raise ValueError(
-                "snapshot.delivery early with sink.delta.mode history only: a replica shows a snapshot's rows at "
-                "once anyway, and topics are sent them as of one position"
+                "snapshot.delivery early with sink.delta.mode history or sink.kafka only: a replica shows a "
+                "snapshot's rows at once anyway"
             )
         return self
 

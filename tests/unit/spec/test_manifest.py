@@ -121,18 +121,21 @@ def test_what_is_not_built_or_out_of_bounds_is_refused_with_its_path(extra: str,
     assert f"{path}" in faults(SECRET, with_spec(extra))
 
 
-KAFKA = "kafka: {bootstrapServers: 'broker:9092', staging: {path: /tmp/staging}}"
+def test_rows_are_not_delivered_early_to_replicas() -> None:
+    assert "snapshot.delivery early with sink.delta.mode history" in faults(
+        SECRET, with_spec("snapshot: {delivery: early}")
+    )
 
 
-@pytest.mark.parametrize("sink", ["delta: {path: /tmp/lake}", KAFKA])
-def test_rows_are_delivered_early_to_histories_only(sink: str) -> None:
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "delta: {path: /tmp/lake, mode: history}",
+        "kafka: {bootstrapServers: 'broker:9092', staging: {path: /tmp/staging}}",
+    ],
+)
+def test_a_history_and_topics_may_be_delivered_early(sink: str) -> None:
     text = with_spec("snapshot: {delivery: early}").replace("{type: delta, delta: {path: /tmp/lake}}", f"{{{sink}}}")
-    assert "snapshot.delivery early with sink.delta.mode history only" in faults(SECRET, text)
-
-
-def test_a_history_may_be_delivered_early() -> None:
-    history = "{delta: {path: /tmp/lake, mode: history}}"
-    text = with_spec("snapshot: {delivery: early}").replace("{type: delta, delta: {path: /tmp/lake}}", history)
     assert load_manifest([SECRET, text]).resource.spec.snapshot.delivery == "early"
 
 

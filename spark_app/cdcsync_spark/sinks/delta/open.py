@@ -69,6 +69,18 @@ def catch_up(log: Log, view: TableView) -> int:
     return count
 
 
+def entry_alone(log: Log, version: int) -> TableView | None:
+    """What the entry of `version` brings, on top of nothing; None where it is not there."""
+    text = log.entry(version)
+    if text is None:
+        return None
+    view = TableView(version - 1)
+    with parsing(log.entry_path(version)):
+        view.entry(version, text)
+    _refuse_foreign(log, view)
+    return view
+
+
 def _refuse_foreign(log: Log, view: TableView) -> None:
     """New files that still are live must be the table's own; a view with another one is not
     used."""

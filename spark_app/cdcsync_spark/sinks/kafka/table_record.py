@@ -17,7 +17,9 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Publication:
-    """A snapshot that is being sent: version `version` of the staged copy, `rows` of it so far."""
+    """A snapshot that is being sent: version `version` of the staged copy, `rows` of it so far.
+    With early delivery the rows are those that this version has added, and the versions before it
+    are sent."""
 
     version: int
     rows: int = 0
@@ -37,8 +39,8 @@ class TableRecord:
 
     @property
     def published(self) -> bool:
-        """Whether the topic has the table as of a position, and takes its events."""
-        return self.state.consistent and self.publication is None
+        """Whether the topic has the rows of the snapshot, and takes events."""
+        return is_whole(self.state) and self.publication is None
 
     def by(self, epoch: int) -> TableRecord:
         return replace(self, state=replace(self.state, epoch=epoch))
@@ -73,6 +75,12 @@ class TableRecord:
             Publication(sent["version"], sent["rows"]) if sent else None,
             tuple(data.get("begins", ())),
         )
+
+
+def is_whole(state: TableState) -> bool:
+    """Whether a staged copy with this state is complete, so that nothing is added to it any more.
+    With early delivery its rows are sent as they were read, else as of one position."""
+    return state.consistent or (state.early and state.position is not None)
 
 
 def writer_of(text: bytes | None) -> str:

@@ -48,6 +48,7 @@ from cdcsync_spark.sinks.kafka.conflicts import foreign_topic, shared_topic
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.session import KafkaSession, state_topic
+from cdcsync_spark.sinks.kafka.staged_rows import lost_copy
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topic_fold import TopicFold
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
@@ -95,7 +96,7 @@ class KafkaSink:
 
     def target(self, table: TableId, *, generation: int = 0) -> KafkaTarget | DeltaTarget:
         main = KafkaTarget(self, table)
-        return main.copy(generation) if generation else main
+        return ResnapshotCopy(main.copy(generation).path) if generation else main
 
     def fold(self, table: str) -> TopicFold:
         """What this process has read of the table's topic."""
@@ -123,6 +124,14 @@ class KafkaSink:
         live = {n: part for n, part in enumerate(parts) if n not in outcomes}
         outcomes |= commit_together(self.session, epoch, live)  # type: ignore[arg-type]
         return iter([outcomes[n] for n in range(len(parts))])
+
+
+class ResnapshotCopy(DeltaTarget):
+    """The rows before it are known to consumers, so a resnapshot is sent as of one position,
+    whatever the delivery of a first snapshot."""
+
+    def prepare(self, state: TableState) -> TableState:
+        return super().prepare(replace(state, early=False))
 
 
 @dataclass
@@ -168,7 +177,10 @@ class KafkaTarget:
         self.waiting = record.state.generation
         if record.published:
             return record.state
-        return self.copy(record.state.generation).prepare(record.state)
+        copy = self.copy(record.state.generation)
+        if record.publication is not None and copy.last_commit() is None:
+            raise lost_copy(self.name)
+        return copy.prepare(record.state)
 
     def _made_topic(self, session: KafkaSession) -> Topic:
         """Two tables under one name meet here: the state topic has all names that are taken."""

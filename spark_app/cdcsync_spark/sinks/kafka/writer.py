@@ -1,8 +1,10 @@
-"""Writes a table's staged copy, sends it as of one position, then sends events (`target`)."""
+"""Writes a table's staged copy, sends it, as of one position or wave by wave, then sends events
+(`target`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import structlog
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, TransientError
 from cdcsync_core.gates import gate
-from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import (
     Build,
@@ -26,13 +27,13 @@ from cdcsync_spark.sinks.base import (
 )
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.maintenance import staged_copies
-from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
 from cdcsync_spark.sinks.kafka.encoding import event_records, snapshot_records
 from cdcsync_spark.sinks.kafka.forms import form_of
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
-from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.kafka.staged_rows import Parts, StagedRows, lost_copy
+from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord, is_whole
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.target import KafkaTarget
@@ -44,7 +45,7 @@ PART_ROWS = 100_000
 
 @dataclass
 class KafkaWriter:
-    """Writes the copy until it is consistent, sends it, then sends events."""
+    """Writes the copy until it is complete, sends it, then sends events."""
 
     target: KafkaTarget
     scratch: Path
@@ -85,7 +86,7 @@ class KafkaWriter:
         copy = self._copy(record).last_commit()
         if copy is None:
             if record.state.position is not None:
-                raise self._lost_copy()
+                raise lost_copy(self.name)
             return record.state
         return replace(copy, epoch=max(record.state.epoch, copy.epoch))
 
@@ -140,11 +141,11 @@ class KafkaWriter:
         copy was complete, perhaps by another run's commit meanwhile."""
         copy, claims, complete = self._copy(record), list[Commit](), False
         if copy.last_commit() is None:
-            raise self._lost_copy()
+            return self._claim_instead(record, epoch, build)
 
         def keyed(state: TableState) -> Commit | None:
             nonlocal complete
-            complete = state.consistent
+            complete = is_whole(state)
             commit = None if complete else build(state)
             if commit is not None and isinstance(commit.change, Replace):
                 claims.append(commit)
@@ -154,10 +155,22 @@ class KafkaWriter:
         state = copy.commit(epoch, keyed)
         if claims:
             return self._claim(epoch, claims[-1])
-        if not state.consistent:
+        if not (state.early or state.consistent):
             return state
         published = self._publish(epoch)
-        return None if complete else published
+        if complete:
+            return None
+        return published if self.record.published else state
+
+    def _claim_instead(self, record: TableRecord, epoch: int, build: Build) -> TableState:
+        """Where the copy is gone nothing but a resnapshot helps. A stream's batch does not go on
+        from the record's state."""
+        commit = None
+        with suppress(TransientError):
+            commit = build(record.state)
+        if commit is None or not isinstance(commit.change, Replace):
+            raise lost_copy(self.name)
+        return self._claim(epoch, commit)
 
     def _claim(self, epoch: int, commit: Commit) -> TableState:
         """Of a newer copy, while an older one is not published."""
@@ -173,45 +186,46 @@ class KafkaWriter:
         return outcome if self.record.published or not outcome.consistent else self._publish(epoch)
 
     def _unsent(self, state: TableState) -> Publication:
-        return Publication(self._snapshot(state.generation).version)
+        return Publication(self._rows(state.generation).as_of_now().version)
 
-    def _snapshot(self, generation: int) -> DeltaSnapshot:
-        """The copy's newest version, its files in one order."""
-        path = self.target.copy(generation).path
-        with path.translating_errors("reading the staged copy"):
-            view = path.view()
-        if view is None or view.state is None:
-            raise self._lost_copy()
-        found = path.snapshot(view)
-        return replace(found, files=tuple(sorted(found.files, key=lambda file: file[0])))
+    def _rows(self, generation: int) -> StagedRows:
+        return StagedRows(self.target.copy(generation).path, self.target.sink.part_rows)
 
     def _publish(self, epoch: int) -> TableState:
-        """The rows of the copy that are not sent yet, then the state; where another writer was
-        first, what that one has done counts."""
+        """The rows of the copy that are not sent yet, then the state of a copy that is complete;
+        where another writer was first, what that one has done counts."""
         gate("before-publish")
-        while not self.record.published:
-            record = self.record
-            refuse_superseded(record.state, epoch)
-            snapshot = self._snapshot(record.state.generation)
-            sent = record.publication or Publication(snapshot.version)
-            if sent.version != snapshot.version or not snapshot.state.consistent:
-                raise self._lost_copy()
-            self._send_snapshot(record, sent, snapshot, epoch)
+        sent = False
+        while not (sent or self.record.published):
+            refuse_superseded(self.record.state, epoch)
+            sent = self._send_rows(self.record, epoch)
         gate("published")
         return self.record.state
 
-    def _send_snapshot(self, record: TableRecord, sent: Publication, snapshot: DeltaSnapshot, epoch: int) -> None:
-        sink = self.target.sink
-        if not sent.rows:
+    def _send_rows(self, record: TableRecord, epoch: int) -> bool:
+        """False where another writer was first."""
+        staged, parts = self._unsent_rows(record)
+        if record.publication is None or not record.publication.rows:
             record = replace(record, begins=self.session.topics.ends(record.topic, record.partitions))
-        for rows in _parts(snapshot, sent.rows, sink.part_rows):
-            sent = replace(sent, rows=sent.rows + rows.num_rows)
-            pieces = self._snapshot_pieces(record.topic, snapshot.state, rows)
+        for sent, rows in parts:
+            pieces = self._snapshot_pieces(record.topic, staged, rows)
             if not self._transact(replace(record.by(epoch), publication=sent), pieces):
-                return
+                return False
             gate("part-sent")
-        state = replace(snapshot.state, epoch=epoch, commit_number=record.state.commit_number + 1)
-        self._transact(replace(record, state=state, publication=None), ())
+        if not is_whole(staged):
+            return True
+        state = replace(staged, epoch=epoch, commit_number=record.state.commit_number + 1)
+        return self._transact(replace(record, state=state, publication=None), ())
+
+    def _unsent_rows(self, record: TableRecord) -> tuple[TableState, Parts]:
+        """With the copy's state."""
+        rows = self._rows(record.state.generation)
+        if not record.state.early:
+            return rows.unsent(record.publication)
+        newest = self._copy(record).last_commit()
+        if newest is None:
+            raise lost_copy(self.name)
+        return newest, rows.unsent_waves(record.publication, newest)
 
     def _snapshot_pieces(self, topic: str, state: TableState, rows: pa.Table) -> Iterator[Piece]:
         """Raises TableFault for what the format cannot carry."""
@@ -238,7 +252,7 @@ class KafkaWriter:
         if not record.published:
             copy = self._copies.get(record.state.generation)
             known = copy.last_commit() if copy else None
-            return copy.maintain() if copy and known and not known.consistent else ""
+            return copy.maintain() if copy and known and not is_whole(known) else ""
         if self._cleaned:
             return ""
         self._cleaned = True
@@ -257,7 +271,9 @@ class KafkaWriter:
         return bool(copies)
 
     def warm(self) -> None:
-        for copy in self._copies.values():
+        """A copy that is sent early takes no changes."""
+        record = self.session.record(self.name)
+        for copy in () if record is None or record.state.early else self._copies.values():
             copy.warm()
 
     def close(self) -> None:
@@ -278,15 +294,6 @@ class KafkaWriter:
     def acknowledged(self) -> None:
         """The transaction is committed."""
         self._records, self._sending = self._records + self._sending, 0
-
-    def _lost_copy(self) -> CdcError:
-        return fail(
-            Reason.SINK_CONFLICT,
-            "the staged copy of the snapshot is gone, or was changed",
-            needed="the copy until it is sent",
-            remedy=resnapshot(self.name),
-            table=self.name,
-        )
 
 
 def commit_together(
@@ -318,18 +325,3 @@ def commit_together(
             outcomes[due[fault.table][0]] = fault.error
     return {n: writer.record.state for n, (writer, _) in parts.items()} | outcomes
 
-
-def _parts(snapshot: DeltaSnapshot, skipped: int, size: int) -> Iterator[pa.Table]:
-    """The rows behind the first `skipped` ones, at most `size` together."""
-    part: list[pa.RecordBatch] = []
-    for batch in snapshot.scan():
-        passed = min(skipped, batch.num_rows)
-        skipped, batch = skipped - passed, batch.slice(passed)
-        while batch.num_rows:
-            room = size - sum(b.num_rows for b in part)
-            part, batch = [*part, batch.slice(0, room)], batch.slice(room)
-            if sum(b.num_rows for b in part) == size:
-                yield pa.Table.from_batches(part, snapshot.schema)
-                part = []
-    if part:
-        yield pa.Table.from_batches(part, snapshot.schema)
