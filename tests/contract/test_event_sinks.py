@@ -8,7 +8,7 @@ was read at another place between LOW and HIGH. The applier is the stream's own.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -200,17 +200,23 @@ def test_a_snapshot_that_was_read_while_the_source_changed_has_no_false_row(
         assert content(target) == sorted(source.at[END].items(), key=repr), "folded"
 
 
-def read_early(sink: Sink, rows: list[tuple[int, str]]) -> TableState:
-    """The splits that the target does not have, each as a wave."""
+def read_early(
+    sink: Sink,
+    rows: list[tuple[int, str]],
+    shown: Callable[[Target], list[Event]] = published,
+    splits: Sequence[Split] = SPLITS,
+) -> TableState:
+    """The splits that the target does not have, each as a wave; `shown` is what a consumer reads of
+    the target."""
     target = sink.target(ORDERS.id)
     found = target.last_commit()
     epoch = found.epoch + 1 if found else 1
     state = target.prepare(replace(first_state(epoch=epoch, nonce=0), early=True))
-    for split in SPLITS[state.splits :]:
-        part = [r for r in rows if (r[0] < 20) == (split.start is None)]
+    for split in splits[state.splits :]:
+        part = [r for r in rows if (split.start or (r[0],)) <= (r[0],) and (split.end is None or (r[0],) < split.end)]
         append = Append(target.stage(ORDERS, rows_of(ORDERS, part).to_batches(), "wave"))
         state = target.commit(epoch, partial(_wave, split=split, append=append, epoch=epoch))
-        assert {(e.row["id"], e.row["note"]) for e in published(target)} >= set(part), "at once"
+        assert {(e.row["id"], e.row["note"]) for e in shown(target)} >= set(part), "at once"
     return state
 
 

@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,28 +40,36 @@ KILLS = [
 ]
 
 
-class Runs:
-    """The runs of one sync, whose folder names its topics; `plain` without transactions."""
+class Worker:
+    """Starts runs of one sync, whose folder names its topics, as processes (`kafka_stream`)."""
 
-    def __init__(self, kafka: KafkaBroker, folder: Path, *, plain: bool = False) -> None:
-        self.kafka, self.folder, self.plain = kafka, folder, plain
-        self.source = Source(random.Random(SEED))
-        sink = kafka_sink(kafka.bootstrap, folder, "snapshot", exactly_once=not plain)
-        read_snapshot(sink, self.source.snapshot())
+    def __init__(self, brokers: str, folder: Path, seed: int, options: Sequence[str]) -> None:
+        self.brokers, self.folder, self.seed, self.options = brokers, folder, seed, options
         self._number = 0
 
     def start(self, gate: str = "", role: str = "stream") -> subprocess.Popen[bytes]:
         """`gate` is `name:count:action`."""
         self._number += 1
-        armed = {"CDCSYNC_GATE": f"{gate}:{self.folder / f'fired-{self._number}'}"} if gate else {}
+        armed = {"CDCSYNC_GATE": f"{gate}:{self.fired}"} if gate else {}
         roots = os.pathsep.join([str(WORKER.parents[1]), *sys.path])
-        command = [sys.executable, str(WORKER), self.kafka.bootstrap, str(self.folder), str(SEED), role]
-        command += ["plain"] * self.plain
+        command = [sys.executable, str(WORKER), self.brokers, str(self.folder), str(self.seed), role, *self.options]
         return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": roots, **armed})
 
     @property
     def fired(self) -> Path:
+        """Is there when the gate of the newest run has fired."""
         return self.folder / f"fired-{self._number}"
+
+
+class Runs(Worker):
+    """The runs behind a snapshot that is read; `plain` without transactions."""
+
+    def __init__(self, kafka: KafkaBroker, folder: Path, *, plain: bool = False) -> None:
+        super().__init__(kafka.bootstrap, folder, SEED, ["plain"] * plain)
+        self.kafka = kafka
+        self.source = Source(random.Random(SEED))
+        sink = kafka_sink(kafka.bootstrap, folder, "snapshot", exactly_once=not plain)
+        read_snapshot(sink, self.source.snapshot())
 
     def check(self) -> None:
         """Every committed record, in each partition in its order."""
@@ -116,7 +124,7 @@ def test_a_run_that_is_killed_anywhere_is_gone_on_from(runs: Runs) -> None:
 def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: Runs, gate: str, successor: str) -> None:
     """A successor of the same kind fences it; one of another kind is ordered by the state topic."""
     zombie = runs.start(f"{gate}:stop")
-    _wait_for(runs.fired, zombie)
+    wait_for_gate(runs.fired, zombie)
     fresh = runs.start(role=successor)
     if successor != "stream":
         zombie.send_signal(signal.SIGCONT)  # its open transaction holds the state back
@@ -152,7 +160,7 @@ def test_without_transactions_a_run_that_wakes_sees_its_successor(kafka: KafkaBr
     """In time for the states; records that it was about to send are older ones."""
     runs = Runs(kafka, folder, plain=True)
     zombie = runs.start(f"{gate}:stop")
-    _wait_for(runs.fired, zombie)
+    wait_for_gate(runs.fired, zombie)
     assert runs.start().wait(120) == 0
     zombie.send_signal(signal.SIGCONT)
     assert zombie.wait(120) in (0, 1, SUPERSEDED)
@@ -161,7 +169,7 @@ def test_without_transactions_a_run_that_wakes_sees_its_successor(kafka: KafkaBr
         runs.check_last()
 
 
-def _wait_for(fired: Path, process: subprocess.Popen[bytes]) -> None:
+def wait_for_gate(fired: Path, process: subprocess.Popen[bytes]) -> None:
     while not fired.exists():
         assert process.poll() is None, "ended before it was stopped"
         try:

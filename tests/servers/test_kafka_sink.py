@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
 from support.servers import Server
-from support.sync_process import Sync
+from support.sync_process import Gate, Sync
 from support.topic_events import debezium_events
 from support.workload import Pace, Workload
 from support.workload_tables import KEYS
@@ -154,6 +155,54 @@ def test_no_record_is_false_while_the_source_is_written(
         sync.run_to_completion()
         for table in workload.tables:
             check_topic(kafka, name, any_server, database, table)
+
+
+@usually_on("mariadb1011")
+def test_rows_that_are_sent_early_end_right_whatever_is_written_and_killed(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """Rows are there before the snapshot's end; each once, before the changes of its key. The last
+    record of a key is right when the table flows."""
+    database = fresh_database(any_server)
+    name, spec = new_name(), kafka_spec(kafka)
+    spec["snapshot"] |= {"delivery": "early"}
+    workload = Workload(any_server, database, 8, Pace(rows=6000, writers=4, per_second=60))
+    workload.prepare()
+    topics = {table: f"{name}.{database}.{table}" for table in workload.tables}
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=spec) as sync:
+        with workload:
+            _kill_at(sync, Gate("wave-committed", 2))
+            assert any(kafka.read(topic) for topic in _made(kafka, topics.values())), "before the snapshot's end"
+            for gate in (Gate("entry-written", 2), Gate("part-sent", 2), Gate("kafka-sent", 9)):
+                _kill_at(sync, gate)
+        sync.run_to_completion()
+        for table, topic in topics.items():
+            _check_early(records(kafka, topic), any_server, database, table)
+        verified = sync.command("verify", "-o", "json")
+        assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
+
+
+def _kill_at(sync: Sync, gate: Gate) -> None:
+    sync.start("forever", gate)
+    sync.wait_fired()
+    sync.kill_all()
+
+
+def _made(kafka: KafkaBroker, topics: Iterable[str]) -> list[str]:
+    there = kafka.admin().list_topics(timeout=30).topics
+    return [topic for topic in topics if topic in there]
+
+
+def _check_early(found: list[tuple[Any, Any]], server: Server, database: str, table: str) -> None:
+    ops: dict[tuple[Any, ...], list[str]] = {}
+    for key, value in found:
+        if value is not None:
+            ops.setdefault(tuple(key.values()), []).append(value["op"])
+    assert all("r" not in of_key[1:] for of_key in ops.values()), f"{table}: a row twice, or behind a change"
+    assert any(of_key[0] == "r" for of_key in ops.values())
+    assert any(of_key[-1] != "r" for of_key in ops.values()), "changes came after the snapshot"
+    (rows,) = server.query(f"SELECT COUNT(*) FROM `{database}`.`{table}`")
+    assert sum(of_key[-1] != "d" for of_key in ops.values()) == rows[0], table
 
 
 def check_topic(kafka: KafkaBroker, name: str, server: Server, database: str, table: str) -> None:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from cdcsync_demo.server_process import LOOPBACK, ServerProcess, free_port
 
 BROKER = Path(__file__).parents[2] / ".cache" / "kafka-4.3.1"
-_SECONDS = 30.0
+_SECONDS, _DECIDED_SECONDS = 30.0, 5.0
 _CLOCK = itertools.count(1)
 
 
@@ -75,21 +77,8 @@ class KafkaBroker:
         return name
 
     def read(self, topic: str, *, committed: bool = True) -> list[Record]:
-        """Everything that a consumer sees in a topic, partition by partition, up to its end as of
-        now."""
-        consumer = Consumer({
-            "bootstrap.servers": self.bootstrap,
-            "group.id": "test",
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        })  # fmt: skip
-        try:
-            partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
-            return [r for p in partitions for r in _of_partition(consumer, TopicPartition(topic, p, 0))]
-        finally:
-            consumer.close()
+        """See `read_topic`."""
+        return read_topic(self.bootstrap, topic, committed=committed)
 
     def _command(self, port: int) -> Sequence[str]:
         settings = self.folder / "server.properties"
@@ -120,6 +109,48 @@ class KafkaBroker:
             "log.cleaner.threads": "1",
             **self._settings,
         }
+
+
+def read_topic(bootstrap: str, topic: str, *, committed: bool = True) -> list[Record]:
+    """Everything that a consumer sees in a topic, partition by partition, up to its end as of now;
+    a transaction that is just committed is waited for."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap,
+        "group.id": "test",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 10,
+    })  # fmt: skip
+    try:
+        places = [
+            TopicPartition(topic, p, 0) for p in consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+        ]
+        if committed:
+            _wait_until_decided(bootstrap, places)
+        return [r for place in places for r in _of_partition(consumer, place)]
+    finally:
+        consumer.close()
+
+
+def _wait_until_decided(bootstrap: str, places: list[TopicPartition]) -> None:
+    """The brokers mark the records of a committed transaction a moment after they say so; one that
+    is open stays so."""
+    admin, until = AdminClient({"bootstrap.servers": bootstrap}), time.monotonic() + _DECIDED_SECONDS
+    isolations = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    while time.monotonic() < until:
+        committed, all_of_them = ([f.result().offset for f in _ends(admin, places, i).values()] for i in isolations)
+        if committed == all_of_them:
+            return
+        time.sleep(0.01)
+
+
+def _ends(
+    admin: AdminClient, places: list[TopicPartition], isolation: IsolationLevel
+) -> dict[TopicPartition, Future[Any]]:
+    wanted = dict.fromkeys(places, OffsetSpec.latest())
+    return admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_SECONDS)
 
 
 def _serves(port: int) -> bool:

@@ -1,6 +1,7 @@
-"""A stream's run into Kafka as a process of its own, which a test kills or stops at a failpoint:
-`python kafka_stream.py BROKERS FOLDER SEED ROLE [plain]` follows the random source of the contract
-of event sinks to its end, with `plain` without transactions. Exit code 3: it was superseded.
+"""A run into Kafka as a process of its own, which a test kills or stops at a failpoint:
+`python kafka_stream.py BROKERS FOLDER SEED ROLE [plain] [early]` follows the random source of the
+contract of event sinks to its end; with the role `snapshot` it reads what its target does not have
+of a snapshot that is sent early. `plain` is without transactions. Exit code 3: it was superseded.
 """
 
 from __future__ import annotations
@@ -28,16 +29,22 @@ def kafka_sink(
     return KafkaSink(settings, topics, form, SYNC, open_store(str(folder / "lake")), role, 5, f"{folder.name}.state")
 
 
-def main(brokers: str, folder: Path, seed: int, role: str, plain: str = "") -> int:
+def main(brokers: str, folder: Path, seed: int, role: str, *options: str) -> int:
     from contract.test_event_sinks import NAME, Source, applier, follow
+    from support.early_topic import early_sink, read_early_topic
 
     source = Source(random.Random(seed))
     source.rng = random.Random()
     scratch = folder / f"{role}-{random.getrandbits(32)}"
     scratch.mkdir()
-    sink = kafka_sink(brokers, folder, role, exactly_once=not plain)
+    sink = (early_sink if "early" in options else kafka_sink)(
+        brokers, folder, role, exactly_once="plain" not in options
+    )
     try:
-        follow(sink, source, scratch)
+        if role == "snapshot":
+            read_early_topic(sink, source)
+        else:
+            follow(sink, source, scratch)
     except Superseded:
         return SUPERSEDED
     except AssertionError:
