@@ -15,6 +15,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
+from cdcsync_spark.sinks.base import Sending, Target
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from contract.sinkcase import ORDERS, content, first_state
@@ -29,11 +30,12 @@ from contract.test_event_sinks import (
     applier,
     follow,
     place,
+    read_early,
     read_snapshot,
 )
 from servers.test_kafka_crashes import Worker, wait_for_gate
-from support.early_topic import SPLITS, check, early_sink, events_behind, read_early_topic, seen, topic_in
-from support.event_consumer import CheckingConsumer
+from support.early_topic import SPLITS, check, early_rows, early_sink, events_behind, read_early_topic, seen, topic_in
+from support.event_consumer import CheckingConsumer, Event
 from support.kafka import KafkaBroker
 from support.kafka_stream import SUPERSEDED
 
@@ -115,6 +117,18 @@ def test_rows_that_are_sent_early_end_right(
     assert found.consistent
     assert found.events == sum(len(images) for images in early.source.log.values())
     assert not list((folder / "lake").rglob("*.parquet")), "the staged copy is removed"
+
+
+def test_a_run_counts_the_records_of_its_waves(kafka: KafkaBroker, folder: Path) -> None:
+    early = Early(kafka, folder)
+
+    def shown(target: Target) -> list[Event]:
+        rows = early_rows(early.brokers, early.topic)
+        assert isinstance(target, Sending)
+        assert target.records == len(rows)
+        return rows
+
+    read_early(early.sink("snapshot"), early.source.snapshot(), shown, SPLITS)
 
 
 @pytest.mark.parametrize("kills", [USUAL, pytest.param(ALL, marks=pytest.mark.long)], ids=["usual", "all"])

@@ -45,14 +45,16 @@ def seen(brokers: str, topic: str) -> dict[int, list[Seen]]:
     return found
 
 
+def early_rows(brokers: str, topic: str) -> list[Event]:
+    """Those of the snapshot."""
+    found = seen(brokers, topic)
+    return [Event("+I", {"id": key, "note": r.after}, 0) for key, rs in found.items() for r in rs if r.op == "r"]
+
+
 def read_early_topic(sink: KafkaSink, source: Source, waves: int = len(SPLITS)) -> TableState:
     """As `read_early`, the first `waves` splits: what consumers have is read of the topic."""
     topic = sink.topics.name(SYNC, ORDERS.id)
-    return read_early(sink, source.snapshot(), lambda _: _rows(seen(sink.settings.bootstrap, topic)), SPLITS[:waves])
-
-
-def _rows(found: dict[int, list[Seen]]) -> list[Event]:
-    return [Event("+I", {"id": key, "note": r.after}, 0) for key, rs in found.items() for r in rs if r.op == "r"]
+    return read_early(sink, source.snapshot(), lambda _: early_rows(sink.settings.bootstrap, topic), SPLITS[:waves])
 
 
 def changes(source: Source, upto: int = END) -> dict[int, list[Seen]]:

@@ -332,6 +332,15 @@ class Readable(Protocol):
         ...
 
 
+@runtime_checkable
+class Sending(Protocol):
+    """A target that is a topic: `records` are those that brokers have acknowledged to its
+    commits."""
+
+    @property
+    def records(self) -> int: ...
+
+
 class Target(TableTarget, Readable, Protocol):
     """What all sinks have today."""
 

@@ -12,6 +12,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.report import SnapshotReport, TableParts, TableReport
 from cdcsync_core.run import TablePhase
 from cdcsync_spark.run.progress import Reports, failed_entry, table_entry
+from cdcsync_spark.sinks.base import Sending
 from cdcsync_spark.snapshot.table import SnapshotTable
 from cdcsync_spark.snapshot.wave_job import Counts
 
@@ -54,7 +55,9 @@ class SnapshotProgress:
         self.reporter.report(tables=[failed_entry(table.name, error, table.state, **unpublished)])
 
     def _done(self) -> dict[str, int]:
-        return {"commits": self.commits, "rows": sum(t.state.rows for t in self.tables) - self._rows_before}
+        rows = sum(t.state.rows for t in self.tables) - self._rows_before
+        sent = [t.main.records for t in self.tables if isinstance(t.main, Sending)]
+        return {"commits": self.commits, "rows": rows} | ({"records": sum(sent)} if sent else {})
 
     def _entries(self, counts: Counts, only: set[int] | None = None) -> list[TableReport]:
         return [

@@ -1,5 +1,5 @@
 """Kafka topics as targets: every change in order, exactly once, after a snapshot without a false
-row.
+row, or with early delivery after rows as they were read.
 
 A table's snapshot goes through a staged copy, a keyed Delta table at `staging`: waves are appended
 to it and the changes since LOW are folded in, as in a replica. When its state is consistent, its
@@ -10,6 +10,21 @@ Why it is right: whose turn it is follows from the table's record in the state t
 transaction that sends anything carries along (R4) and which is compared before it is committed
 (`state_topic`, R8). A copy that is consistent never changes again, so its rows in the order of its
 files are fixed, and a number of them says where to go on.
+
+With early delivery (`TableState.early`) a first snapshot is sent wave by wave. The copy is its
+journal: a wave is a commit of the copy, then its rows are sent, each part with the place up to
+which the copy is sent (`staged_rows`). A run that dies in between is followed by one that goes on
+at that place in the rows that were staged, so none is read anew, and none is there twice. When the
+copy is complete and sent, the last transaction has the state "from LOW on", LOW being the meet of
+all. No event of the table is sent before that one, whichever run commits: until then the topic is
+not published, so a commit sends what is left of the copy first. No row is sent after it: the run
+that would send one finds that it was overtaken, or is fenced. All records of a key are in one
+partition, so a row is before all events of its key there. When the state has passed the furthest
+HIGH, the last record of each key is right (R2): a key with an event since LOW is as its last event
+says, one without is as it was read, or has no record.
+
+The state says which way a table goes, not the resource of the moment, so a snapshot ends in the
+way that it began. A resnapshot is sent as of one position always (`ResnapshotCopy`).
 """
 
 from __future__ import annotations
@@ -142,6 +157,8 @@ class KafkaTarget:
     table: TableId
     #: the generation of the copy that is filled, known after `prepare`
     waiting: int | None = None
+    #: see `Sending`
+    records: int = 0
 
     @property
     def name(self) -> str:
@@ -207,7 +224,11 @@ class KafkaTarget:
         return ()
 
     def commit(self, epoch: int, build: Build) -> TableState:
-        return self.writer().commit(epoch, build)
+        writer = self.writer()
+        try:
+            return writer.commit(epoch, build)
+        finally:
+            self.records += writer.sent
 
     def writer(self, scratch: Path | None = None) -> KafkaWriter:
         return KafkaWriter(self, scratch or Path(tempfile.gettempdir()))

@@ -1,7 +1,8 @@
 """A topic folded to the table that its records end with: what `verify` compares with the source.
 
 Why it is right. The fold: all records of a key are in one partition, so its last one says which row
-it has; records before the newest snapshot's first are left out. The place: the state is read first,
+it has, also where the snapshot was sent early (`target`: rows are before the changes of their key);
+records before the newest snapshot's first are left out. The place: the state is read first,
 so the topic up to its ends, asked for after that, has all that the state covers. A transaction
 writes to the state topic before it sends a record, and a state is read when all before it is
 decided; so the state that is read at last covers all that was read of the topic. In between a

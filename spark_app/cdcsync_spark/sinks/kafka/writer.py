@@ -281,6 +281,11 @@ class KafkaWriter:
             copy.close()
 
     @property
+    def sent(self) -> int:
+        """Records that are acknowledged."""
+        return self._records
+
+    @property
     def status(self) -> WriterStatus:
         return WriterStatus(records=self._records)
 
@@ -324,4 +329,3 @@ def commit_together(
         except TableFault as fault:
             outcomes[due[fault.table][0]] = fault.error
     return {n: writer.record.state for n, (writer, _) in parts.items()} | outcomes
-
