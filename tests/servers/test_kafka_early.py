@@ -34,6 +34,7 @@ from contract.test_event_sinks import (
     read_snapshot,
 )
 from servers.test_kafka_crashes import Worker, wait_for_gate
+from support.deaths import Died, dying_at
 from support.early_topic import SPLITS, check, early_rows, early_sink, events_behind, read_early_topic, seen, topic_in
 from support.event_consumer import CheckingConsumer, Event
 from support.kafka import KafkaBroker
@@ -213,6 +214,21 @@ def test_a_copy_that_is_gone_stops_the_table_until_it_is_resnapshot(
     read_snapshot(early.sink("snapshot"), early.source.snapshot(), nonce=1, early=True)
     sink = early.follow(tmp_path)
     assert content(sink.target(ORDERS.id)) == sorted(early.source.at[END].items(), key=repr)
+
+
+def test_a_copy_that_is_gone_stops_the_stream_that_would_send_the_rest(
+    kafka: KafkaBroker, folder: Path, tmp_path: Path
+) -> None:
+    early = Early(kafka, folder)
+    with pytest.raises(Died), dying_at("before-publish", len(SPLITS)):
+        read_early_topic(early.sink("snapshot"), early.source)
+    before, run = seen(early.brokers, early.topic), applier(early.sink("stream"), tmp_path)
+    shutil.rmtree(folder / "lake")
+    run.apply(early.source.batch(LOW, END, tmp_path))
+    error = run.tables[NAME].error
+    assert error is not None
+    assert (error.reason, "staged copy" in error.found) == (Reason.SINK_CONFLICT, True)
+    assert seen(early.brokers, early.topic) == before
 
 
 def test_an_early_topic_stops_where_the_source_crashed_before_it_is_consistent(
