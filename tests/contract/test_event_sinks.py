@@ -296,15 +296,19 @@ class Suspicious:
         raise AssertionError("rows that were delivered are not taken back")
 
 
+def error_of_a_crash(run: Applier) -> CdcError | None:
+    """Of the table, when its source has crashed behind LOW."""
+    run.repair = Suspicious()
+    end = FilePosition(LogOffset("binlog.000002", 300))
+    run.apply(BinlogBatch(place(LOW), end, 1.0, "", (), left=FileLeft(FILE, "binlog.000002")))
+    return run.tables[NAME].error
+
+
 def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(tmp_path: Path) -> None:
     sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(8))
     state, rows = read_early(sink, source.snapshot()), published(sink.target(ORDERS.id))
     assert not state.consistent
-    run = applier(sink, tmp_path)
-    run.repair = Suspicious()
-    end = FilePosition(LogOffset("binlog.000002", 300))
-    run.apply(BinlogBatch(place(LOW), end, 1.0, "", (), left=FileLeft(FILE, "binlog.000002")))
-    error = run.tables[NAME].error
+    error = error_of_a_crash(applier(sink, tmp_path))
     assert error is not None
     assert error.reason is Reason.POSITION_LOST
     assert published(sink.target(ORDERS.id)) == rows

@@ -13,23 +13,18 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import FilePosition, LogOffset
-from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.sinks.base import Sending, Target
 from cdcsync_spark.sinks.kafka.target import KafkaSink
-from cdcsync_spark.wire.binlog.facts import FileLeft
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import (
     END,
-    FILE,
     HIGH,
     LOW,
     NAME,
     Source,
-    Suspicious,
     applier,
+    error_of_a_crash,
     follow,
-    place,
     read_early,
     read_snapshot,
 )
@@ -238,11 +233,7 @@ def test_an_early_topic_stops_where_the_source_crashed_before_it_is_consistent(
     early = Early(kafka, folder)
     read_early_topic(early.sink("snapshot"), early.source)
     before = seen(early.brokers, early.topic)
-    run = applier(early.sink("stream"), tmp_path)
-    run.repair = Suspicious()
-    end = FilePosition(LogOffset("binlog.000002", 300))
-    run.apply(BinlogBatch(place(LOW), end, 1.0, "", (), left=FileLeft(FILE, "binlog.000002")))
-    error = run.tables[NAME].error
+    error = error_of_a_crash(applier(early.sink("stream"), tmp_path))
     assert error is not None
     assert error.reason is Reason.POSITION_LOST
     assert seen(early.brokers, early.topic) == before

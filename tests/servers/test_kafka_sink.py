@@ -158,6 +158,23 @@ def test_no_record_is_false_while_the_source_is_written(
 
 
 @usually_on("mariadb1011")
+def test_a_snapshot_is_sent_early_where_the_resource_says_so(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """Its state says so, too; the snapshot's own run has sent the rows."""
+    database, name, spec = fresh_database(any_server), new_name(), kafka_spec(kafka)
+    spec["snapshot"] |= {"delivery": "early"}
+    any_server.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", db=database)
+    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=spec) as sync:
+        sync.run_to_completion("snapshot")
+        found = records(kafka, f"{name}.{database}.t")
+        assert sorted((k["id"], v["op"]) for k, v in found) == [(1, "r"), (2, "r")]
+        states = [json.loads(r.value or b"") for r in kafka.read(f"cdcsync.default.{name}.state")]
+        assert states[-1]["state"]["early"] is True
+
+
+@pytest.mark.long
+@usually_on("mariadb1011")
 def test_rows_that_are_sent_early_end_right_whatever_is_written_and_killed(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
 ) -> None:
