@@ -23,6 +23,7 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     mariadb1011_loose,
     mysql97_gtid,
     mysql97_nogtid,
+    registry,
 )
 
 # How long an example takes says nothing on a shared machine. They are the same ones each time, but

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,13 +23,6 @@ from support.servers import Server
 from support.small_sync import SmallSync
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
-    found = SchemaRegistry(tmp_path_factory.mktemp("registry")).start()
-    yield found
-    found.kill()
 
 
 def sync_of(server: Server, database: str, folder: Path, kafka: KafkaBroker, url: str) -> SmallSync:
@@ -121,9 +113,7 @@ def test_a_consumer_decodes_every_value(
         (2, None),
     ]
     assert (registry.versions(f"{topic}-key"), registry.versions(f"{topic}-value")) == ([1], [1])
-    error = verify(sync)["t"].error
-    assert error is not None
-    assert "records of debezium-avro are not read back" in error["found"]
+    assert verify(sync)["t"].equal
 
 
 def test_a_schema_has_one_id_and_one_that_is_not_compatible_is_refused(registry: SchemaRegistry) -> None:

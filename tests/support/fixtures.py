@@ -30,6 +30,7 @@ from support.servers import VARIANTS, Server
 
 if TYPE_CHECKING:
     from support.kafka import KafkaBroker
+    from support.registry import SchemaRegistry
 
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
@@ -37,7 +38,7 @@ FreshServer = Callable[..., Server]
 _SECOND = ("mariadb1011_loose", "mariadb114", "mysql97_nogtid")
 
 SERVER_FIXTURES = frozenset(
-    {*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server", "kafka"}
+    {*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server", "kafka", "registry"}
 )
 
 
@@ -122,3 +123,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka")).start()
     yield broker
     broker.kill()
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """A schema registry of the session's own; a test works in subjects of its own."""
+    from support.registry import SchemaRegistry
+
+    found = SchemaRegistry(tmp_path_factory.mktemp("registry")).start()
+    yield found
+    found.kill()

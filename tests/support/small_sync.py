@@ -35,6 +35,7 @@ from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.reader import BinlogReader
+from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.sinks import sink_from_spec
@@ -42,6 +43,7 @@ from cdcsync_spark.sinks.base import Append, Commit, Replace, Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.stream.policies import policy_of
 from support.servers import Server
 from support.source import repair_of
 
@@ -52,7 +54,7 @@ USER, PASSWORD = "cdc", "a secret of the test"
 @dataclass
 class SmallSync:
     """Of the tables of `database` on `server`, into `folder`; `kafka` is a section of a sink, whose
-    topics are those of the sync `name`."""
+    topics are those of the sync `name`. With `follow`, changes of definitions are followed."""
 
     server: Server
     database: str
@@ -60,6 +62,7 @@ class SmallSync:
     chunk_size: int = 1000
     name: str = "small"
     kafka: dict[str, Any] = field(default_factory=dict)
+    follow: bool = False
     targets: dict[str, Target] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,9 +186,7 @@ class Stream:
 
     def __init__(self, sync: SmallSync, report: bool) -> None:
         self._sync, self._report = sync, report
-        self.tables = {
-            n: StreamTable(n, t.writer(sync.folder), _state(t), time.monotonic()) for n, t in sync.targets.items()
-        }
+        self.tables = {n: self._table(n, t) for n, t in sync.targets.items()}
         positions = {t.state.capture.id: t.state.position for t in self.tables.values() if t.state.position}
         start = meet_all(list(positions.values()))
         events = takes_events(sync.sink.capabilities)
@@ -207,11 +208,17 @@ class Stream:
                 1.0,
                 8 << 20,
                 self._folder,
+                policies={t.state.capture.id: t.policy for t in self.tables.values()},
             )
         )
         self._ending = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _table(self, name: str, target: Target) -> StreamTable:
+        sync = self._sync
+        policy = policy_of(sync.resource.spec, name, sync.sink.capabilities) if sync.follow else NOT_FOLLOWED
+        return StreamTable(name, target.writer(sync.folder), _state(target), time.monotonic(), policy=policy)
 
     def start(self) -> None:
         self._thread.start()

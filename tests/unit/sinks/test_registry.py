@@ -118,6 +118,31 @@ def test_a_refusal_is_told_in_the_registrys_words_and_not_tried_again(
     assert [path for path, _, _ in server.asked] == ["/subjects/topic-value/versions"]
 
 
+def test_a_schema_is_asked_for_once_per_process(server: Answers) -> None:
+    server.answers = [(200, json.dumps({"schema": json.dumps(SCHEMA)}).encode())]
+    client = Registry(server.url)
+    assert [client.schema(7) for _ in range(3)] == [SCHEMA] * 3
+    assert server.asked == [("/schemas/ids/7", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((404, b'{"error_code": 40403, "message": "Schema 7 not found"}'), Reason.SINK_CONFLICT),
+        ((403, b"{}"), Reason.PRIVILEGE_MISSING),
+        ((200, b"{}"), Reason.SPEC_INVALID),
+        ((200, b'{"schema": "no JSON"}'), Reason.SPEC_INVALID),
+        ((200, b'{"schema": 7}'), Reason.SPEC_INVALID),
+    ],
+)
+def test_a_schema_that_the_registry_does_not_give(server: Answers, answer: Answer, reason: Reason) -> None:
+    server.answers = [answer]
+    with pytest.raises(CdcError) as refused:
+        Registry(server.url).schema(7)
+    assert refused.value.reason is reason
+    assert "did not give the schema 7" in refused.value.found
+
+
 def test_a_check_asks_and_changes_nothing(server: Answers) -> None:
     server.answers = [(200, b'{"compatibilityLevel": "BACKWARD"}')]
     Registry(server.url).check()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.formats.json_reader import JsonReader
+from cdcsync_spark.sinks.kafka import topic_fold
 from cdcsync_spark.sinks.kafka.topic_fold import TopicSnapshot
 from contract.sinkcase import first_state
 
@@ -18,7 +21,7 @@ def snapshot(folder: Path, records: list[tuple[str, str | None]]) -> TopicSnapsh
     table = pa.table({"key": pa.array([k.encode() for k, _ in records]), "value": pa.array(values, pa.binary())})
     with pa.ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table)
-    return TopicSnapshot("upsert-json", first_state(), ((path,),), None)
+    return TopicSnapshot(JsonReader("upsert-json"), first_state(), ((path,),), None)
 
 
 def test_the_last_record_of_a_key_is_its_row(tmp_path: Path) -> None:
@@ -37,3 +40,16 @@ def test_a_record_whose_key_is_not_its_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CdcError, match="a key that is not its row's") as refused:
         snapshot(tmp_path, records).scan().read_all()
     assert refused.value.reason is Reason.SINK_CONFLICT
+
+
+def test_a_topic_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rows, and by bytes where records are large; a filter takes keys of each."""
+    records = [(f'{{"id":{n}}}', f'{{"id":{n},"note":"{n}"}}' if n % 3 else None) for n in range(20)]
+    wanted = [{"id": n, "note": str(n)} for n in range(20) if n % 3]
+    for rows, size in ((10_000, 1 << 20), (3, 1 << 20), (10_000, 50)):
+        monkeypatch.setattr(topic_fold, "_ROWS", rows)
+        monkeypatch.setattr(topic_fold, "_BYTES", size)
+        found = snapshot(tmp_path, records)
+        assert found.scan(["id", "note"]).read_all().to_pylist() == wanted
+        some = found.scan(["note"], pc.field("id").isin([0, 4, 19])).read_all()
+        assert some.to_pylist() == [{"note": "4"}, {"note": "19"}]

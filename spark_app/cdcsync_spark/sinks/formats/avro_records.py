@@ -25,7 +25,9 @@ from cdcsync_spark.sinks.formats.json_text import single
 from cdcsync_spark.sinks.formats.record_steps import columns_of, kinds_of, microseconds, record_steps
 from cdcsync_spark.wire.columns.change import TRANSACTION
 
-_MAGIC, _NULL, _VALUE = b"\x00", b"\x00", b"\x02"
+#: before each record: a byte, and the id of its schema
+MAGIC, HEAD_BYTES = b"\x00", 5
+_NULL, _VALUE = b"\x00", b"\x02"
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 #: the members of `source`: name, type, whether it may be NULL
 _SOURCE = (
@@ -99,7 +101,7 @@ def debezium_avro(changes: Events, origin: Origin, ids: Registered) -> Records:
 
 
 def _head(number: int) -> bytes:
-    return _MAGIC + number.to_bytes(4, "big")
+    return MAGIC + number.to_bytes(4, "big")
 
 
 def _or_null(rows: pa.Array) -> pa.Array:
@@ -132,7 +134,7 @@ def _source_row(origin: Origin, committed: int, *place: str | int | None) -> tup
 
 
 def _fields(columns: pa.Schema, origin: Origin, *, nullable: bool) -> list[dict[str, Any]]:
-    names = [_name(column.name) for column in columns]
+    names = [avro_name(column.name) for column in columns]
     for i, name in enumerate(names):
         if name in names[:i]:
             met = columns[names.index(name)].name
@@ -150,11 +152,12 @@ def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
     return {"name": name, "type": ["null", kind], "default": None} if nullable else {"name": name, "type": kind}
 
 
-def _name(text: str) -> str:
+def avro_name(text: str) -> str:
+    """What a column, or a part of a namespace, is called in Avro."""
     found = _FOREIGN.sub("_", text)
     return f"_{found}" if not found or found[0].isdigit() else found
 
 
 def _namespace(origin: Origin) -> str:
     parts = (*origin.prefix.split("."), origin.table.database, origin.table.name)
-    return ".".join(_name(part) for part in parts)
+    return ".".join(avro_name(part) for part in parts)

@@ -10,14 +10,33 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from cdcsync_spark.sinks.formats.record_reader import LastRows
+
 Row = dict[str, Any]
 _INSERTED = frozenset(("+I", "+U"))
 _REMOVED = frozenset(("-U", "-D"))
+
+
+@dataclass(frozen=True)
+class JsonReader:
+    """Of one of the JSON forms."""
+
+    form: str
+
+    def keys(self, keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        """See `RecordReader.keys`."""
+        return keys_table(keys, schema)
+
+    def rows(self, values: Sequence[bytes | None], schema: pa.Schema) -> LastRows:
+        """See `RecordReader.rows`."""
+        found = {n: row for n, value in enumerate(values) if (row := last_row(self.form, value)) is not None}
+        return LastRows(list(found), rows_table(list(found.values()), schema))
 
 
 def keys_table(keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:

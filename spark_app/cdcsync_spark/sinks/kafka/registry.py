@@ -1,10 +1,10 @@
-"""A schema registry by Confluent's API, as far as a producer needs it: a schema is registered, and
-has an id from then on.
+"""A schema registry by Confluent's API, as far as a producer and `verify` need it: a schema is
+registered, and has an id from then on, by which it is found again.
 
-Why it is right: registration is idempotent, so every run registers what it writes with, and an id
-is the registry's own. Every request is bounded in time and in what is read of its answer. A
-redirection is no answer: it would take the password along. Credentials are read from their files
-for each request, and no text of an error holds them.
+Why it is right: registration is idempotent, so every run registers what it writes with; an id is
+the registry's own and never another schema's, so both are remembered. Every request is bounded in
+time and in what is read of its answer. A redirection is no answer: it would take the password
+along. Credentials are read from their files for each request, and no text of an error holds them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -34,6 +35,21 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+#: status -> what it means
+_Refusals = Mapping[int, tuple[Reason, str]]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """`doing` says what the registry did not do where it fails; a body is sent by POST; `refusals`
+    go before those of every question."""
+
+    path: str
+    doing: str
+    body: dict[str, Any] | None = None
+    refusals: _Refusals = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Registry:
     """The registry at `url`; `account` has the files `username` and `password`, None for one that
@@ -45,50 +61,61 @@ class Registry:
     seconds: float = 10.0
     pause: float = 0.5
     _ids: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
+    _schemas: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def check(self) -> None:
         """Asks for the rules that hold for all subjects, which changes nothing. Raises CdcError."""
-        self._asked("/config", None, "did not tell its rules")
+        self._asked(_Question("/config", "did not tell its rules"))
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """The schema's id; asked once per process. Raises CdcError."""
         text = json.dumps(schema)
         known = self._ids.get((subject, text))
         if known is None:
-            doing = f"did not register a schema of {subject}"
-            answer = self._asked(f"/subjects/{quote(subject, safe='')}/versions", {"schema": text}, doing)
-            known = answer.get("id")
+            path, doing = f"/subjects/{quote(subject, safe='')}/versions", f"did not register a schema of {subject}"
+            known = self._asked(_Question(path, doing, {"schema": text})).get("id")
             if not isinstance(known, int):
                 raise self._fail(Reason.SPEC_INVALID, doing, "its answer has no id", _NOT_ONE)
             self._ids[subject, text] = known
         return known
 
-    def _asked(self, path: str, body: dict[str, Any] | None, doing: str) -> dict[str, Any]:
+    def schema(self, number: int) -> Any:
+        """The schema that has this id; asked once per process. Raises CdcError."""
+        if number not in self._schemas:
+            asked = _Question(f"/schemas/ids/{number}", f"did not give the schema {number} of a record", None, _GONE)
+            try:
+                self._schemas[number] = json.loads(self._asked(asked)["schema"])
+            except (KeyError, TypeError, ValueError):
+                raise self._fail(Reason.SPEC_INVALID, asked.doing, "its answer has no schema", _NOT_ONE) from None
+        return self._schemas[number]
+
+    def _asked(self, question: _Question) -> dict[str, Any]:
         """Tried again where that may help, within a bound."""
         for attempt in range(_ATTEMPTS):
             try:
-                return self._once(path, body, doing)
+                return self._once(question)
             except CdcError as error:
                 if not error.reason.retried or attempt == _ATTEMPTS - 1:
                     raise
             time.sleep(self.pause * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, path: str, body: dict[str, Any] | None, doing: str) -> dict[str, Any]:
+    def _once(self, question: _Question) -> dict[str, Any]:
         request = urllib.request.Request(  # noqa: S310 (the spec's url is http or https)
-            self.url.rstrip("/") + path,
-            None if body is None else json.dumps(body).encode(),
+            self.url.rstrip("/") + question.path,
+            None if question.body is None else json.dumps(question.body).encode(),
             {"Content-Type": _TYPE, "Accept": _TYPE},
         )
         if self.account is not None:
             user, password = (file.read_text(encoding="utf-8") for file in self.account)
             request.add_header("Authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
+        doing = question.doing
         try:
             with urllib.request.build_opener(_NoRedirects).open(request, timeout=self.seconds) as answer:
                 found = json.loads(answer.read(_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refused(doing, error.code, _message(error.read(_ANSWER_BYTES))) from None
+                raise self._refused(question, error.code, _message(error.read(_ANSWER_BYTES))) from None
         except (OSError, HTTPException) as error:
             cause = getattr(error, "reason", error)
             raise self._away(doing, str(cause) or type(error).__name__) from None
@@ -96,12 +123,12 @@ class Registry:
             raise self._fail(Reason.SPEC_INVALID, doing, "its answer is no JSON", _NOT_ONE) from None
         return found if isinstance(found, dict) else {}
 
-    def _refused(self, doing: str, status: int, text: str) -> CdcError:
+    def _refused(self, question: _Question, status: int, text: str) -> CdcError:
         found = f"it answered {status}{': ' + quoted(text) if text else ''}"
         if status in _PASSING or status >= 500:
-            return self._away(doing, found)
-        reason, remedy = _REFUSALS.get(status, (Reason.SPEC_INVALID, _NOT_ONE))
-        return self._fail(reason, doing, found, remedy)
+            return self._away(question.doing, found)
+        reason, remedy = {**_REFUSALS, **question.refusals}.get(status, (Reason.SPEC_INVALID, _NOT_ONE))
+        return self._fail(reason, question.doing, found, remedy)
 
     def _away(self, doing: str, found: str) -> CdcError:
         return self._fail(Reason.SINK_UNREACHABLE, doing, found, "check that the registry is up, and its url")
@@ -110,13 +137,13 @@ class Registry:
         return fail(
             reason,
             f"the schema registry {self.url} {doing}: {found}",
-            needed="a registry that takes the schemas of this sync's records",
+            needed="a registry that takes and has the schemas of this sync's records",
             remedy=f"{remedy}, {RUN_AGAIN}" if not reason.retried else remedy,
         )
 
 
 _NOT_ONE = "correct spec.sink.kafka.schemaRegistry.url: the API is Confluent's"
-_REFUSALS = {
+_REFUSALS: _Refusals = {
     401: (Reason.AUTHENTICATION_FAILED, "correct the Secret of spec.sink.kafka.schemaRegistry"),
     403: (Reason.PRIVILEGE_MISSING, "let the account register schemas of the subject"),
     409: (
@@ -124,6 +151,12 @@ _REFUSALS = {
         "set the subject's compatibility to NONE, or delete the subject if nobody reads its records",
     ),
     422: (Reason.SINK_CONFLICT, "compare the subject's rules with the schema in the registry's text"),
+}
+_GONE: _Refusals = {
+    404: (
+        Reason.SINK_CONFLICT,
+        "restore the registry's schemas, or stop the topic's other writer; or resnapshot the table",
+    )
 }
 
 

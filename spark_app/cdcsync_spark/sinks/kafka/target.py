@@ -60,6 +60,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.forms import reader_of
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.session import KafkaSession, state_topic
@@ -116,7 +117,7 @@ class KafkaSink:
     def fold(self, table: str) -> TopicFold:
         """What this process has read of the table's topic."""
         if table not in self._folds:
-            self._folds[table] = TopicFold(self.session, self.form, table)
+            self._folds[table] = TopicFold(self.session, reader_of(self.form, self.registry), table)
         return self._folds[table]
 
     def discard(self, table: TableId, generation: int) -> None:

@@ -12,6 +12,10 @@ Where the stream stands still they are one.
 A topic is read once per process: a later version reads only what came since. What is read lies in
 a folder of its own on local disk, in files by the hash of the key, each of which is folded in
 memory: a file has about 100,000 records, or the 512th part of the topic.
+
+The keys of Avro have the id of their schema in them. A definition that a topic follows leaves the
+key as it is, so each key has one id, as brokers and consumers need it, too. Where a registry has
+given another one all the same, the key has two last records and is reported as a duplicate.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import replaced_meanwhile
-from cdcsync_spark.sinks.formats.json_reader import READABLE, keys_table, last_row, rows_table
+from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.kafka.brokers import is_unanswered, sink_error
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
@@ -45,10 +49,13 @@ _FILE_RECORDS, _MOST_FILES = 100_000, 512
 #: records that wait until they are written
 _WAITING = 100_000
 _AT_ONCE, _POLL_SECONDS = 5_000, 0.2
+_PLACE = "_row"
 _SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
-#: rows in a batch
-_ROWS = 10_000
+#: of a batch: rows, and bytes of their records but for the last one
+_ROWS, _BYTES = 10_000, 64 << 20
 Places = tuple[int, ...]
+#: the last record of a key
+Last = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class TopicSnapshot:
     """`files` has for each hash of a key the files with its records, oldest first; `until` as in
     `Stretched`."""
 
-    form: str
+    reader: RecordReader
     state: TableState
     files: tuple[tuple[str, ...], ...]
     until: Position | None
@@ -76,24 +83,20 @@ class TopicSnapshot:
 
     def _batches(self, schema: pa.Schema, key_filter: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         for files in self.files:
-            last = list(_folded(files).items())
-            for start in range(0, len(last), _ROWS):
+            for last in _pieces(_folded(files)):
                 try:
-                    table = self._rows(last[start : start + _ROWS], schema, key_filter)
+                    table = self._rows(last, schema, key_filter)
                 except (ValueError, KeyError, TypeError, ArithmeticError) as error:
                     raise self._unreadable(error) from None
                 yield from table.to_batches()
 
-    def _rows(
-        self, last: list[tuple[bytes, bytes | None]], schema: pa.Schema, key_filter: pc.Expression | None
-    ) -> pa.Table:
+    def _rows(self, last: list[Last], schema: pa.Schema, key_filter: pc.Expression | None) -> pa.Table:
+        keys = self.reader.keys([key for key, _ in last], self._key)
         if key_filter is not None:
-            keys = keys_table([k for k, _ in last], self._key).append_column("_row", pa.array(range(len(last))))
-            last = [last[n] for n in keys.filter(key_filter)["_row"].to_pylist()]
-        read = [(key, row) for key, value in last if (row := last_row(self.form, value)) is not None]
-        rows = rows_table([row for _, row in read], self.schema)
-        keys = keys_table([key for key, _ in read], self._key)
-        if not rows.select(keys.schema.names).equals(keys):
+            wanted = keys.append_column(_PLACE, pa.array(range(len(last)))).filter(key_filter)[_PLACE]
+            keys, last = keys.take(wanted), [last[n] for n in wanted.to_pylist()]
+        known, rows = self.reader.rows([value for _, value in last], self.schema)
+        if not rows.select(keys.schema.names).equals(keys.take(pa.array(known, pa.int64()))):
             raise ValueError("a key that is not its row's")
         return rows.select(schema.names)
 
@@ -104,11 +107,23 @@ class TopicSnapshot:
     def _unreadable(self, error: Exception) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,
-            f"the topic holds a record that is none of {self.form}: {type(error).__name__}: {str(error)[:200]}",
+            f"the topic holds a record that is none of {self.reader.form}: {type(error).__name__}: {str(error)[:200]}",
             needed="a topic that only this sync writes, in one format",
             remedy=resnapshot(self.state.identity.table),
             table=self.state.identity.table,
         )
+
+
+def _pieces(last: dict[bytes, bytes | None]) -> Iterator[list[Last]]:
+    piece, size = list[Last](), 0
+    for key, value in last.items():
+        piece.append((key, value))
+        size += len(value or b"")
+        if len(piece) == _ROWS or size >= _BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
 
 
 def _folded(files: Sequence[str]) -> dict[bytes, bytes | None]:
@@ -126,7 +141,7 @@ class TopicFold:
     """A table's topic as this process has read it."""
 
     session: KafkaSession
-    form: str
+    reader: RecordReader
     table: str
     _read_to: list[int] = field(default_factory=list)
     _begins: Places = ()
@@ -142,8 +157,6 @@ class TopicFold:
         record = self._published()
         if record is None:
             return None
-        if self.form not in READABLE:
-            raise _unreadable_form(self.table, self.form)
         ends = self.session.topics.ends(record.topic, record.partitions)
         begins = record.begins or (0,) * record.partitions
         if begins != self._begins:
@@ -153,7 +166,7 @@ class TopicFold:
         if newest is None or newest.state.generation != record.state.generation:
             raise replaced_meanwhile(self.table)
         files = tuple(tuple(files) for files in self._files)
-        return TopicSnapshot(self.form, record.state, files, newest.state.position)
+        return TopicSnapshot(self.reader, record.state, files, newest.state.position)
 
     def _published(self) -> TableRecord | None:
         self.session.refresh()
@@ -249,16 +262,6 @@ def _before_the_end(message: Message, left: dict[int, int], topic: str) -> bool:
     if at + (error is None) >= end:
         del left[partition]
     return error is None and at < end
-
-
-def _unreadable_form(table: str, form: str) -> CdcError:
-    return fail(
-        Reason.SPEC_INVALID,
-        f"records of {form} are not read back",
-        needed="a JSON format",
-        remedy="compare the table that a consumer makes of the topic",
-        table=table,
-    )
 
 
 def _expired(table: str, topic: str) -> CdcError:

@@ -1,0 +1,34 @@
+"""What a form's records are read back with, for `verify`.
+
+Every method raises ValueError, KeyError, TypeError or ArithmeticError for what is no record of the
+form, and nothing is guessed of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+
+class LastRows(NamedTuple):
+    """`rows` has a row for each of `known`, which are places in what was read, ascending; the other
+    records say that their key has ended."""
+
+    known: Sequence[int]
+    rows: pa.Table
+
+
+class RecordReader(Protocol):
+    """Of the records of one topic."""
+
+    @property
+    def form(self) -> str: ...
+
+    def keys(self, keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+        """The key columns, with the types of `schema`."""
+
+    def rows(self, values: Sequence[bytes | None], schema: pa.Schema) -> LastRows:
+        """The rows that keys have after these records, each the last one of its key. A column that
+        a record does not know yet is NULL."""
