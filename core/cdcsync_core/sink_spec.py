@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cdcsync_core.connection_spec import CredentialsRef, TlsPart, is_loopback, joined
+from cdcsync_core.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.source_table import TableId
@@ -228,10 +228,19 @@ class Sasl(Part):
     credentials_secret_ref: CredentialsRef
 
 
+class RegistryTls(Part):
+    """The authority that the registry's certificate is by, instead of those that the machine
+    knows; the certificate names the url's host."""
+
+    ca_secret_ref: CaRef
+
+
 class SchemaRegistry(Part):
-    """A registry with Confluent's API; the account is sent with each request."""
+    """A registry with Confluent's API; the account is sent with each request. An https url is
+    verified always."""
 
     url: Annotated[str, Field(strict=True, pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$", max_length=2048)]
+    tls: RegistryTls | None = None
     credentials_secret_ref: CredentialsRef | None = None
 
     @property
@@ -239,10 +248,18 @@ class SchemaRegistry(Part):
         return urlsplit(self.url).hostname or ""
 
     @model_validator(mode="after")
-    def _password_not_openly(self) -> SchemaRegistry:
-        if self.credentials_secret_ref and self.url.startswith("http:") and not is_loopback(self.host):
+    def _not_openly(self) -> SchemaRegistry:
+        openly = self.url.startswith("http:")
+        if openly and self.tls:
+            raise ValueError("an https url, because tls is given")
+        if openly and self.credentials_secret_ref and not is_loopback(self.host):
             raise ValueError("an https url, because the account's password is sent with each request")
         return self
+
+    def secrets(self) -> dict[str, set[str]]:
+        """Secret name -> keys."""
+        account, ca = self.credentials_secret_ref, self.tls.ca_secret_ref if self.tls else None
+        return joined(account.secrets() if account else {}, {ca.name: {ca.key}} if ca else {})
 
 
 def _hosts(servers: str) -> tuple[str, ...]:
@@ -323,12 +340,8 @@ class Kafka(SinkKind):
             {store.name: set()} if store else {},
             self.tls.secrets(),
             account.credentials_secret_ref.secrets() if account else {},
-            self._registry_account.secrets() if self._registry_account else {},
+            self.schema_registry.secrets() if self.schema_registry else {},
         )
-
-    @property
-    def _registry_account(self) -> CredentialsRef | None:
-        return self.schema_registry.credentials_secret_ref if self.schema_registry else None
 
     def named_hosts(self) -> tuple[tuple[str, str], ...]:
         registry = self.schema_registry
@@ -339,9 +352,10 @@ class Kafka(SinkKind):
         pair = self.tls.client_cert_secret_ref
         names = [self.sasl.credentials_secret_ref.name] if self.sasl else []
         found = dict.fromkeys([*names, *([pair.name] if pair else [])], self.hosts)
-        account = self._registry_account
-        if account is not None and self.schema_registry is not None:
-            found[account.name] = (*found.get(account.name, ()), self.schema_registry.host)
+        registry = self.schema_registry
+        if registry is not None and registry.credentials_secret_ref is not None:
+            account = registry.credentials_secret_ref.name
+            found[account] = (*found.get(account, ()), registry.host)
         return found
 
     def needs_shared_volume(self) -> bool:

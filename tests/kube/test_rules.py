@@ -30,6 +30,7 @@ SHOP: Object = {
 NIGHTLY = {"schedule": {"cron": "0 2 * * *"}}
 #: a login that sends the password
 PLAIN = {"mechanism": "PLAIN", "credentialsSecretRef": {"name": "account"}}
+UNSAFE = {"url": "http://localhost", "tls": {"caSecretRef": {"name": "authority"}}}
 OPEN = {"url": "http://r", "credentialsSecretRef": {"name": "registry"}}
 
 
@@ -85,6 +86,8 @@ BROKEN = [
     ("spec.sink", kafka(schemaRegistry={"url": "https://r"}), "sink.kafka.schemaRegistry goes with the format debezium-avro"),
     ("spec.sink", kafka(format="debezium-avro", schemaRegistry={"url": "ftp://r"}), "schemaRegistry.url"),
     ("spec.sink", kafka(format="debezium-avro", schemaRegistry=OPEN), "sink.kafka.schemaRegistry.url is https"),
+    ("spec.sink", kafka(format="debezium-avro", schemaRegistry=UNSAFE), "is https where sink.kafka.schemaRegistry.tls is given"),
+    ("spec.sink", kafka(format="debezium-avro", schemaRegistry={"url": "https://r", "tls": {}}), "caSecretRef"),
     ("spec.sink", kafka(delivery="at-most-once"), "supported values:"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),

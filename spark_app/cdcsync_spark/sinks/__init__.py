@@ -82,10 +82,11 @@ def _registry(sink: Kafka, secrets_dir: Path) -> Registry | None:
 
     if sink.schema_registry is None:
         return None
-    account = sink.schema_registry.credentials_secret_ref
+    found = sink.schema_registry
+    account, ca = found.credentials_secret_ref, found.tls.ca_secret_ref if found.tls else None
     folder = secrets_dir / account.name if account else secrets_dir
     files = (folder / account.username_key, folder / account.password_key) if account else None
-    return Registry(sink.schema_registry.url, files)
+    return Registry(found.url, files, secrets_dir / ca.name / ca.key if ca else None)
 
 
 def _security(sink: Kafka, secrets_dir: Path) -> Security:

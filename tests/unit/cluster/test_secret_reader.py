@@ -78,6 +78,27 @@ def test_only_the_wanted_keys_are_kept(api: ListingApi) -> None:
     assert texts(both.values) == {"login": LOGIN | variables}
 
 
+def test_what_a_schema_registry_needs_is_read(api: ListingApi) -> None:
+    registry = {
+        "url": "https://registry.example",
+        "tls": {"caSecretRef": {"name": "authority"}},
+        "credentialsSecretRef": {"name": "account"},
+    }
+    avro = {"format": "debezium-avro", "schemaRegistry": registry}
+    kafka = {"bootstrapServers": "broker:9093", "staging": {"path": "s3://lake/x"}, **avro}
+    wanted = resource(source={"host": "db", "credentialsSecretRef": {"name": "login"}}, sink={"kafka": kafka})
+    add(api, "login", LOGIN)
+    add(api, "account", LOGIN)
+    found = SecretReader(api, "lake", "shop").read(wanted)
+    assert any("no Secret authority" in m for m in found.missing)
+    add(api, "authority", {"ca.crt": "pem", "tls.key": "not wanted"})
+    found = SecretReader(api, "lake", "shop").read(wanted)
+    assert (texts(found.values), found.missing) == (
+        {"login": LOGIN, "account": LOGIN, "authority": {"ca.crt": "pem"}},
+        (),
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [

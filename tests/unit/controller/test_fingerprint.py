@@ -164,6 +164,30 @@ def test_the_policy_of_one_table_starts_those_runs_again_that_read_it(
     assert after.schema_change_of("shop.b") == before.schema_change_of("shop.b")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"url": "https://other.example"},
+        {"tls": {"caSecretRef": {"name": "ca"}}},
+        {"tls": {"caSecretRef": {"name": "authority", "key": "ca.pem"}}},
+        {"credentialsSecretRef": {"name": "account"}},
+    ],
+)
+def test_a_change_of_the_schema_registry_starts_all_runs_again(change: dict[str, Any]) -> None:
+    """The format that it goes with is another row's."""
+    registry = {"url": "https://registry.example", "tls": {"caSecretRef": {"name": "authority"}}}
+    before, after = (_avro(r) for r in (registry, registry | change))
+    for kind in RunKind:
+        found = changed_fields(fingerprint(before, kind), fingerprint(after, kind))
+        assert bool(found) == (kind in ALL)
+        assert all(f.startswith("sink.kafka.schemaRegistry") for f in found), found
+
+
+def _avro(registry: dict[str, Any]) -> Spec:
+    base = {"bootstrapServers": "broker:9092", "staging": {"path": "/staging"}}
+    return resource(sink={"kafka": base | {"format": "debezium-avro", "schemaRegistry": registry}}).spec
+
+
 def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:
     world = ControllerHarness()
     world.to_streaming()

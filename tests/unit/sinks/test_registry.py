@@ -91,7 +91,7 @@ def test_the_account_is_read_for_each_request_and_in_no_error(server: Answers, t
     error = refusal(client)
     assert error.reason is Reason.AUTHENTICATION_FAILED
     assert "a secret" not in error.message
-    password.write_text("another")
+    password.write_text("another\n")
     assert client.register("topic-value", SCHEMA) == 1
     sent = [header and base64.b64decode(header.removeprefix("Basic ")) for _, header, _ in server.asked]
     assert sent == [b"cdc:a secret", b"cdc:another"]
@@ -141,6 +141,16 @@ def test_a_schema_that_the_registry_does_not_give(server: Answers, answer: Answe
         Registry(server.url).schema(7)
     assert refused.value.reason is reason
     assert "did not give the schema 7" in refused.value.found
+
+
+def test_an_account_that_cannot_be_read(server: Answers, tmp_path: Path) -> None:
+    """Nobody is asked without it."""
+    server.answers = [(200, b'{"id": 1}')]
+    error = refusal(Registry(server.url, (tmp_path / "username", tmp_path / "password")))
+    assert error.reason is Reason.SPEC_INVALID
+    assert "no readable credential" in error.found
+    assert "schemaRegistry" in error.message
+    assert server.asked == []
 
 
 def test_a_check_asks_and_changes_nothing(server: Answers) -> None:

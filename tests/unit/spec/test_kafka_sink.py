@@ -68,6 +68,7 @@ def test_its_secrets_and_the_hosts_that_get_them() -> None:
 
 
 AVRO = {"format": "debezium-avro"}
+CA = {"caSecretRef": {"name": "ca"}}
 REGISTRY = {"url": "https://registry.example/apis/ccompat/v7"}
 
 
@@ -79,6 +80,9 @@ REGISTRY = {"url": "https://registry.example/apis/ccompat/v7"}
         (AVRO | {"schemaRegistry": {"url": "registry.example"}}, "pattern"),
         (AVRO | {"schemaRegistry": {"url": "https://user:word@registry.example"}}, "pattern"),
         (AVRO | {"schemaRegistry": {"url": "http://registry.example", **ACCOUNT}}, "an https url"),
+        (AVRO | {"schemaRegistry": {"url": "http://localhost:1", "tls": CA}}, "an https url, because tls is given"),
+        (AVRO | {"schemaRegistry": REGISTRY | {"tls": {}}}, "caSecretRef"),
+        (AVRO | {"schemaRegistry": REGISTRY | {"tls": {"caSecretRef": {}}}}, "name"),
     ],
 )
 def test_a_registry_goes_with_avro_and_gets_no_password_openly(more: dict[str, Any], fault: str) -> None:
@@ -92,3 +96,10 @@ def test_the_account_of_a_registry_is_for_its_host() -> None:
     assert found.secret_hosts() == {"account": ("registry.example",)}
     assert ("spec.sink.kafka.schemaRegistry.url", "registry.example") in found.named_hosts()
     assert kafka(**AVRO, schemaRegistry={"url": "http://localhost:8081", **ACCOUNT}).schema_registry is not None
+
+
+def test_the_authority_of_a_registry_is_read_and_is_no_secret() -> None:
+    tls = {"caSecretRef": {"name": "ca", "key": "bundle.pem"}}
+    found = kafka(**AVRO, tls=CA, schemaRegistry=REGISTRY | ACCOUNT | {"tls": tls})
+    assert found.secrets() == {"account": {"username", "password"}, "ca": {"ca.crt", "bundle.pem"}}
+    assert found.secret_hosts() == {"account": ("registry.example",)}

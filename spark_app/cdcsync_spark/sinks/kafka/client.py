@@ -61,8 +61,8 @@ class Security:
             return {}
         return {
             "sasl.mechanisms": self.mechanism,
-            "sasl.username": _credential(self.username),
-            "sasl.password": _credential(self.password),
+            "sasl.username": credential(self.username),
+            "sasl.password": credential(self.password),
         }
 
 
@@ -133,7 +133,7 @@ class KafkaSettings:
         }
 
 
-def _credential(file: Path) -> str:
+def credential(file: Path) -> str:
     """A line end that an editor added is no part of a credential."""
     try:
         return file.read_text(encoding="utf-8").rstrip("\r\n")
@@ -141,5 +141,5 @@ def _credential(file: Path) -> str:
         raise fail(
             Reason.SPEC_INVALID,
             f"no readable credential in {file.parent.name}/{file.name}",
-            needed="the Secret of spec.sink.kafka.sasl.credentialsSecretRef with its keys",
+            needed="the Secret of credentialsSecretRef in spec.sink.kafka.sasl or schemaRegistry, with its keys",
         ) from None

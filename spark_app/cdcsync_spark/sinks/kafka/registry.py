@@ -4,13 +4,15 @@ registered, and has an id from then on, by which it is found again.
 Why it is right: registration is idempotent, so every run registers what it writes with; an id is
 the registry's own and never another schema's, so both are remembered. Every request is bounded in
 time and in what is read of its answer. A redirection is no answer: it would take the password
-along. Credentials are read from their files for each request, and no text of an error holds them.
+along. Credentials and the authority are read from their files for each request, and no text of an
+error holds a credential. The certificate of an https url is verified always, and names its host.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +25,7 @@ from urllib.parse import quote
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_spark.sinks.kafka.client import credential
 
 _ATTEMPTS = 3
 _ANSWER_BYTES = 1 << 20
@@ -53,11 +56,13 @@ class _Question:
 @dataclass(frozen=True)
 class Registry:
     """The registry at `url`; `account` has the files `username` and `password`, None for one that
-    asks nobody. `seconds` bounds one attempt; `pause` seconds are between the first two, and twice
-    as many before the third."""
+    asks nobody; `ca` is the file of the authority of its certificate, None: those that the machine
+    knows. `seconds` bounds one attempt; `pause` seconds are between the first two, and twice as
+    many before the third."""
 
     url: str
     account: tuple[Path, Path] | None = None
+    ca: Path | None = None
     seconds: float = 10.0
     pause: float = 0.5
     _ids: dict[tuple[str, str], int] = field(default_factory=dict, compare=False, repr=False)
@@ -107,21 +112,41 @@ class Registry:
             {"Content-Type": _TYPE, "Accept": _TYPE},
         )
         if self.account is not None:
-            user, password = (file.read_text(encoding="utf-8") for file in self.account)
-            request.add_header("Authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
+            login = ":".join(map(credential, self.account))
+            request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
+        opener = urllib.request.build_opener(_NoRedirects, *self._verifying())
         doing = question.doing
         try:
-            with urllib.request.build_opener(_NoRedirects).open(request, timeout=self.seconds) as answer:
+            with opener.open(request, timeout=self.seconds) as answer:
                 found = json.loads(answer.read(_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refused(question, error.code, _message(error.read(_ANSWER_BYTES))) from None
         except (OSError, HTTPException) as error:
-            cause = getattr(error, "reason", error)
-            raise self._away(doing, str(cause) or type(error).__name__) from None
+            raise self._unanswered(doing, getattr(error, "reason", error)) from None
         except ValueError:
             raise self._fail(Reason.SPEC_INVALID, doing, "its answer is no JSON", _NOT_ONE) from None
         return found if isinstance(found, dict) else {}
+
+    def _verifying(self) -> list[urllib.request.HTTPSHandler]:
+        """By the authority that is given, and no other; without one urllib's own verifies."""
+        if self.ca is None:
+            return []
+        try:
+            return [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.ca))]
+        except OSError:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"no readable certificate in {self.ca.parent.name}/{self.ca.name}",
+                needed="a PEM file with the authority of the schema registry",
+                remedy=f"correct the Secret of spec.sink.kafka.schemaRegistry.tls.caSecretRef, {RUN_AGAIN}",
+            ) from None
+
+    def _unanswered(self, doing: str, cause: object) -> CdcError:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            found = f"its certificate is refused: {quoted(cause.verify_message)}"
+            return self._fail(Reason.AUTHENTICATION_FAILED, doing, found, _UNTRUSTED)
+        return self._away(doing, quoted(str(cause)) or type(cause).__name__)
 
     def _refused(self, question: _Question, status: int, text: str) -> CdcError:
         found = f"it answered {status}{': ' + quoted(text) if text else ''}"
@@ -143,6 +168,10 @@ class Registry:
 
 
 _NOT_ONE = "correct spec.sink.kafka.schemaRegistry.url: the API is Confluent's"
+_UNTRUSTED = (
+    "correct the Secret of spec.sink.kafka.schemaRegistry.tls.caSecretRef to the authority of the registry's "
+    "certificate, or the host of schemaRegistry.url to one that the certificate names"
+)
 _REFUSALS: _Refusals = {
     401: (Reason.AUTHENTICATION_FAILED, "correct the Secret of spec.sink.kafka.schemaRegistry"),
     403: (Reason.PRIVILEGE_MISSING, "let the account register schemas of the subject"),
