@@ -7,6 +7,7 @@ import io
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ import fastavro
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.run import ExitCode
 from cdcsync_spark.sinks.kafka.registry import Registry
+from servers.test_kafka_sink import kafka_spec, new_name
 from servers.test_verify import verify
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker, Record
 from support.registry import SchemaRegistry
 from support.servers import Server
 from support.small_sync import SmallSync
+from support.sync_process import Sync
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -155,3 +159,157 @@ def test_a_registry_that_is_away_is_tried_again(
         assert [v["op"] for _, v in read(registry, kafka.read(f"{sync.name}.{database}.t"))] == ["r"]
     finally:
         registry.kill()
+
+
+FOREIGN = {"type": "record", "name": "Foreign", "fields": [{"name": "more", "type": "string"}]}
+
+
+def forbid(registry: SchemaRegistry, topic: str) -> None:
+    """Every further schema of the topic's values: the newest one is of others, and of another
+    name."""
+    subject = f"{topic}-value"
+    registry.demand(subject, "NONE")
+    Registry(registry.url).register(subject, FOREIGN)
+    registry.demand(subject, "BACKWARD")
+
+
+def refused_change(server: Server, database: str) -> None:
+    """A column, and a transaction of both tables; `b` has one before and one after it."""
+    server.run(
+        "INSERT INTO b VALUES (2)",
+        "ALTER TABLE a ADD more INT",
+        "BEGIN",
+        "INSERT INTO a VALUES (2, 2)",
+        "INSERT INTO b VALUES (3)",
+        "COMMIT",
+        "INSERT INTO b VALUES (4)",
+        "UPDATE a SET more = 1",
+        db=database,
+    )
+
+
+def two_tables(server: Server, database: str) -> None:
+    server.run(
+        "CREATE TABLE a (id INT PRIMARY KEY)",
+        "CREATE TABLE b (id INT PRIMARY KEY)",
+        "INSERT INTO a VALUES (1)",
+        "INSERT INTO b VALUES (1)",
+        db=database,
+    )
+
+
+def keys_of(registry: SchemaRegistry, records: list[Record]) -> list[int]:
+    return [key["id"] for key, _ in read(registry, records)]
+
+
+@pytest.mark.parametrize("remedy", ["relaxed", "resnapshot"])
+def test_a_schema_that_is_refused_stops_its_table_alone(
+    mariadb1011: Server,
+    fresh_database: FreshDatabase,
+    tmp_path: Path,
+    kafka: KafkaBroker,
+    registry: SchemaRegistry,
+    remedy: str,
+) -> None:
+    """Nothing of its transaction is in its topic, and the other table has the rest. It goes on
+    where it stopped when the rule is relaxed, or by a resnapshot with the definition before."""
+    database = fresh_database(mariadb1011)
+    two_tables(mariadb1011, database)
+    sync = sync_of(mariadb1011, database, tmp_path, kafka, registry.url)
+    sync.follow = True
+    sync.copy()
+    sync.catch_up()
+    a, b = (f"{sync.name}.{database}.{table}" for table in "ab")
+    before = kafka.read(a)
+    forbid(registry, a)
+    refused_change(mariadb1011, database)
+    with pytest.raises(CdcError) as refused:
+        sync.catch_up()
+    error = refused.value
+    assert (error.reason, error.table) == (Reason.SINK_CONFLICT, f"{database}.a")
+    assert f"did not register a schema of {a}-value: it answered 409" in error.found
+    assert "Incompatible" in error.found, "the registry's own words"
+    assert "compatibility" in error.remedy
+    assert kafka.read(a) == before
+    stopped = sync.targets.pop(f"{database}.a")
+    sync.catch_up()
+    assert keys_of(registry, kafka.read(b)) == [1, 2, 3, 4], "each once, and in their order"
+    assert kafka.read(a) == before
+
+    sync.targets[f"{database}.a"] = stopped
+    if remedy == "relaxed":
+        registry.demand(f"{a}-value", "NONE")
+        sync.restart()
+        sync.catch_up()
+        after = read(registry, kafka.read(a)[len(before) :])
+        assert [(v["op"], v["after"]) for _, v in after] == [
+            ("c", {"id": 2, "more": 2}),
+            ("u", {"id": 1, "more": 1}),
+            ("u", {"id": 2, "more": 1}),
+        ]
+    else:
+        mariadb1011.run("ALTER TABLE a DROP COLUMN more", db=database)
+        sync.copy(again=1)
+        sync.restart()
+        sync.catch_up()
+        after = read(registry, kafka.read(a)[len(before) :])
+        assert [(v["op"], v["after"]) for _, v in after] == [("r", {"id": 1}), ("r", {"id": 2})]
+    assert keys_of(registry, kafka.read(b)[:4]) == [1, 2, 3, 4]
+    assert {t: r.counts for t, r in verify(sync).items()} == {"a": {}, "b": {}}
+
+
+def test_a_resnapshot_with_a_type_that_the_rule_refuses_is_not_there(
+    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker, registry: SchemaRegistry
+) -> None:
+    """Consumers keep what they had until the rule is relaxed; then the snapshot is sent once."""
+    database = fresh_database(mariadb1011)
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 10)", db=database)
+    sync = sync_of(mariadb1011, database, tmp_path, kafka, registry.url)
+    sync.copy()
+    sync.catch_up()
+    topic = f"{sync.name}.{database}.t"
+    before = kafka.read(topic)
+    registry.demand(f"{topic}-value", "BACKWARD")
+    mariadb1011.run("ALTER TABLE t MODIFY v VARCHAR(20)", "UPDATE t SET v = 'ten'", db=database)
+    for attempt in (partial(sync.copy, again=1), sync.catch_up):
+        with pytest.raises(CdcError) as refused:
+            attempt()
+        assert refused.value.reason is Reason.SINK_CONFLICT
+        assert "it answered 409" in refused.value.found
+        assert kafka.read(topic) == before
+    registry.demand(f"{topic}-value", "NONE")
+    sync.restart()
+    sync.catch_up()
+    after = read(registry, kafka.read(topic)[len(before) :])
+    assert [(v["op"], v["after"]) for _, v in after] == [("r", {"id": 1, "v": "ten"})]
+    assert verify(sync)["t"].equal
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_schema_that_is_refused_is_in_the_status(
+    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker, registry: SchemaRegistry
+) -> None:
+    """As a user sees it: the run goes on for the other table, and the next one for both."""
+    database = fresh_database(mariadb1011)
+    two_tables(mariadb1011, database)
+    name = new_name()
+    avro = {"format": "debezium-avro", "schemaRegistry": {"url": registry.url}}
+    spec = kafka_spec(kafka, **avro)
+    with Sync(mariadb1011, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=spec) as sync:
+        sync.run_to_completion()
+        a, b = f"{name}.{database}.a", f"{name}.{database}.b"
+        forbid(registry, a)
+        refused_change(mariadb1011, database)
+        sync.start("caught-up")
+        assert sync.wait() == ExitCode.USER_MUST_ACT
+        status = {t["name"]: t for t in sync.status()["tableStatus"]}
+        assert status[f"{database}.a"]["reason"] == "SinkConflict"
+        assert "Incompatible" in status[f"{database}.a"]["message"]
+        assert not status[f"{database}.b"].get("reason")
+        assert keys_of(registry, kafka.read(b)) == [1, 2, 3, 4]
+        assert keys_of(registry, kafka.read(a)) == [1]
+        registry.demand(f"{a}-value", "NONE")
+        sync.run_to_completion()
+        assert keys_of(registry, kafka.read(a)) == [1, 2, 1, 2]
+        assert keys_of(registry, kafka.read(b)) == [1, 2, 3, 4]

@@ -247,16 +247,20 @@ class Stream:
                 if batch.fatal:
                     raise batch.fatal
                 self.applier.apply(batch)
-                stopped = next((t.error for t in self.tables.values() if t.error), None)
-                if stopped:
-                    raise stopped
+                self._raise_stopped()
                 if self._report:
                     self._write_status()
             self.applier.checkpoint_idle(older_than=float("inf"))
+            self._raise_stopped()
         except CdcError as e:
             self._failure = e
         finally:
             self._reader.stop()
+
+    def _raise_stopped(self) -> None:
+        stopped = next((t.error for t in self.tables.values() if t.error), None)
+        if stopped:
+            raise stopped
 
     def _write_status(self) -> None:
         self._sync.write_status(

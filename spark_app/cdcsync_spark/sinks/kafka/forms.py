@@ -42,7 +42,7 @@ def _needed(registry: Registry | None) -> Registry:
 
 
 def _avro(registry: Registry, topic: str, changes: Events, origin: Origin) -> Records:
-    columns = columns_of(changes.images).schema
-    key = registry.register(f"{topic}-key", key_schema(columns, origin))
-    value = registry.register(f"{topic}-value", value_schema(columns, origin))
+    columns, table = columns_of(changes.images).schema, str(origin.table)
+    key = registry.register(f"{topic}-key", key_schema(columns, origin), table)
+    value = registry.register(f"{topic}-value", value_schema(columns, origin), table)
     return debezium_avro(changes, origin, Registered(key, value))

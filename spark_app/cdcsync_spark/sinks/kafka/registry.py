@@ -45,12 +45,13 @@ _Refusals = Mapping[int, tuple[Reason, str]]
 @dataclass(frozen=True)
 class _Question:
     """`doing` says what the registry did not do where it fails; a body is sent by POST; `refusals`
-    go before those of every question."""
+    go before those of every question; `table` is the one that a refusal stops."""
 
     path: str
     doing: str
     body: dict[str, Any] | None = None
     refusals: _Refusals = field(default_factory=dict)
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,16 @@ class Registry:
         """Asks for the rules that hold for all subjects, which changes nothing. Raises CdcError."""
         self._asked(_Question("/config", "did not tell its rules"))
 
-    def register(self, subject: str, schema: dict[str, Any]) -> int:
-        """The schema's id; asked once per process. Raises CdcError."""
+    def register(self, subject: str, schema: dict[str, Any], table: str = "") -> int:
+        """The schema's id, for records of `table`; asked once per process. Raises CdcError."""
         text = json.dumps(schema)
         known = self._ids.get((subject, text))
         if known is None:
             path, doing = f"/subjects/{quote(subject, safe='')}/versions", f"did not register a schema of {subject}"
-            known = self._asked(_Question(path, doing, {"schema": text})).get("id")
+            asked = _Question(path, doing, {"schema": text}, table=table)
+            known = self._asked(asked).get("id")
             if not isinstance(known, int):
-                raise self._fail(Reason.SPEC_INVALID, doing, "its answer has no id", _NOT_ONE)
+                raise self._fail(asked, Reason.SPEC_INVALID, "its answer has no id", _NOT_ONE)
             self._ids[subject, text] = known
         return known
 
@@ -91,7 +93,7 @@ class Registry:
             try:
                 self._schemas[number] = json.loads(self._asked(asked)["schema"])
             except (KeyError, TypeError, ValueError):
-                raise self._fail(Reason.SPEC_INVALID, asked.doing, "its answer has no schema", _NOT_ONE) from None
+                raise self._fail(asked, Reason.SPEC_INVALID, "its answer has no schema", _NOT_ONE) from None
         return self._schemas[number]
 
     def _asked(self, question: _Question) -> dict[str, Any]:
@@ -115,7 +117,6 @@ class Registry:
             login = ":".join(map(credential, self.account))
             request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
         opener = urllib.request.build_opener(_NoRedirects, *self._verifying())
-        doing = question.doing
         try:
             with opener.open(request, timeout=self.seconds) as answer:
                 found = json.loads(answer.read(_ANSWER_BYTES))
@@ -123,9 +124,9 @@ class Registry:
             with error:
                 raise self._refused(question, error.code, _message(error.read(_ANSWER_BYTES))) from None
         except (OSError, HTTPException) as error:
-            raise self._unanswered(doing, getattr(error, "reason", error)) from None
+            raise self._unanswered(question, getattr(error, "reason", error)) from None
         except ValueError:
-            raise self._fail(Reason.SPEC_INVALID, doing, "its answer is no JSON", _NOT_ONE) from None
+            raise self._fail(question, Reason.SPEC_INVALID, "its answer is no JSON", _NOT_ONE) from None
         return found if isinstance(found, dict) else {}
 
     def _verifying(self) -> list[urllib.request.HTTPSHandler]:
@@ -142,28 +143,29 @@ class Registry:
                 remedy=f"correct the Secret of spec.sink.kafka.schemaRegistry.tls.caSecretRef, {RUN_AGAIN}",
             ) from None
 
-    def _unanswered(self, doing: str, cause: object) -> CdcError:
+    def _unanswered(self, question: _Question, cause: object) -> CdcError:
         if isinstance(cause, ssl.SSLCertVerificationError):
             found = f"its certificate is refused: {quoted(cause.verify_message)}"
-            return self._fail(Reason.AUTHENTICATION_FAILED, doing, found, _UNTRUSTED)
-        return self._away(doing, quoted(str(cause)) or type(cause).__name__)
+            return self._fail(question, Reason.AUTHENTICATION_FAILED, found, _UNTRUSTED)
+        return self._away(question, quoted(str(cause)) or type(cause).__name__)
 
     def _refused(self, question: _Question, status: int, text: str) -> CdcError:
         found = f"it answered {status}{': ' + quoted(text) if text else ''}"
         if status in _PASSING or status >= 500:
-            return self._away(question.doing, found)
+            return self._away(question, found)
         reason, remedy = {**_REFUSALS, **question.refusals}.get(status, (Reason.SPEC_INVALID, _NOT_ONE))
-        return self._fail(reason, question.doing, found, remedy)
+        return self._fail(question, reason, found, remedy)
 
-    def _away(self, doing: str, found: str) -> CdcError:
-        return self._fail(Reason.SINK_UNREACHABLE, doing, found, "check that the registry is up, and its url")
+    def _away(self, question: _Question, found: str) -> CdcError:
+        return self._fail(question, Reason.SINK_UNREACHABLE, found, "check that the registry is up, and its url")
 
-    def _fail(self, reason: Reason, doing: str, found: str, remedy: str) -> CdcError:
+    def _fail(self, question: _Question, reason: Reason, found: str, remedy: str) -> CdcError:
         return fail(
             reason,
-            f"the schema registry {self.url} {doing}: {found}",
+            f"the schema registry {self.url} {question.doing}: {found}",
             needed="a registry that takes and has the schemas of this sync's records",
-            remedy=f"{remedy}, {RUN_AGAIN}" if not reason.retried else remedy,
+            remedy=remedy if reason.retried else f"{remedy}, {RUN_AGAIN}",
+            table="" if reason.retried else question.table,
         )
 
 
@@ -177,7 +179,7 @@ _REFUSALS: _Refusals = {
     403: (Reason.PRIVILEGE_MISSING, "let the account register schemas of the subject"),
     409: (
         Reason.SINK_CONFLICT,
-        "set the subject's compatibility to NONE, or delete the subject if nobody reads its records",
+        "relax the subject's compatibility, or give the table its definition before and resnapshot it",
     ),
     422: (Reason.SINK_CONFLICT, "compare the subject's rules with the schema in the registry's text"),
 }
