@@ -1,5 +1,5 @@
 """A schema registry by TLS with an authority of the user's own: by it and for the host, or not at
-all."""
+all; and the manifest of the examples that has one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.manifest import load_manifest
 from cdcsync_spark.sinks import check_topics
 from servers.test_verify import verify
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.registry import SchemaRegistry
-from support.secure_kafka import Authority
+from support.secure_kafka import PASSWORD, USER, Authority, SecureBroker
 from support.servers import Server
 from support.small_sync import SmallSync
 
@@ -130,3 +131,37 @@ def test_an_authority_that_cannot_be_read(secured: SchemaRegistry, sync_of: Make
 def test_a_registry_without_tls(secured: SchemaRegistry, sync_of: MakeSync) -> None:
     (error,) = check(sync_of(secured.url.replace("http:", "https:"), OURS))
     assert error.reason is Reason.SINK_UNREACHABLE
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka-avro.yaml"
+
+
+def test_the_sink_of_the_example(
+    tmp_path: Path, mariadb1011: Server, fresh_database: FreshDatabase, secured: SchemaRegistry, authority: Authority
+) -> None:
+    """With other hosts, and what its Secrets are for in them: TLS and a login, at brokers and
+    registry."""
+    sink = load_manifest([EXAMPLE.read_text()]).resource.to_dict()["spec"]["sink"]["kafka"]
+    sink["schemaRegistry"]["url"] = secured.secure()
+    database = fresh_database(mariadb1011)
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)", db=database)
+    broker = SecureBroker(tmp_path / "broker").start()
+    try:
+        sink |= {"bootstrapServers": broker.secure(), "replicationFactor": 1}
+        sync = SmallSync(mariadb1011, database, tmp_path, name=f"s{uuid.uuid4().hex[:12]}", kafka=sink)
+        for name, files in {
+            "shop-kafka": {"username": USER, "password": PASSWORD},
+            "kafka-ca": {"ca.crt": broker.authority.certificate},
+            "shop-registry": {"username": USER, "password": PASSWORD},
+            "registry-ca": {"ca.crt": authority.certificate},
+        }.items():
+            (sync.secrets_dir / name).mkdir()
+            for key, text in files.items():
+                (sync.secrets_dir / name / key).write_text(text)
+        assert check(sync) == ()
+        sync.copy()
+        sync.catch_up()
+        result = verify(sync)["t"]
+        assert (result.target_rows, result.equal) == (2, True)
+    finally:
+        broker.kill()
