@@ -150,13 +150,15 @@ def test_the_types_of_one_program_are_equal(
 def test_records_of_each_definition_are_read_by_their_own_schema(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, registry: SchemaRegistry, kafka: KafkaBroker
 ) -> None:
-    """Columns are added, moved and dropped in between; then each kind of difference is found, in
-    rows of the old schema and of the new one."""
+    """Columns are added, moved and dropped in between, under the strictest rule; then each kind of
+    difference is found, in rows of the old schema and of the new one."""
     database = fresh_database(any_server)
     table_of_rows(any_server, database, 50)
     sync = sync_of(any_server, database)
     sync.copy()
     sync.catch_up()
+    topic = f"{sync.name}.{database}.t"
+    registry.demand(f"{topic}-value", "FULL_TRANSITIVE")
     any_server.run(
         "UPDATE t SET text_ = 'before' WHERE id = 1",
         "ALTER TABLE t ADD more VARCHAR(20) NULL FIRST, DROP COLUMN day",
@@ -168,7 +170,6 @@ def test_records_of_each_definition_are_read_by_their_own_schema(
         db=database,
     )
     sync.catch_up()
-    topic = f"{sync.name}.{database}.t"
     assert (registry.versions(f"{topic}-key"), registry.versions(f"{topic}-value")) == ([1], [1, 2, 3])
     result = verify(sync)["t"]
     assert (result.source_rows, result.target_rows, result.counts) == (50, 50, {})
