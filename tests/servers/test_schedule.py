@@ -3,6 +3,7 @@ up that was committed before it; between the times no driver lives (R4, R5)."""
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from cdcsync_core.run import ExitCode
+from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 from support.sync_process import Sync
@@ -60,6 +63,24 @@ def is_caught_up_since(at: datetime) -> Any:
 
 def ready(status: dict[str, Any]) -> tuple[str, str]:
     return next((c["status"], c["reason"]) for c in status["conditions"] if c["type"] == "Ready")
+
+
+@pytest.mark.parametrize("sync", ["mariadb1011"], indirect=True)
+def test_a_plan_has_the_next_times(sync: Sync) -> None:
+    shown = [
+        CliRunner().invoke(cli, ["plan", "-f", str(sync.manifest), "-o", form], catch_exceptions=False)
+        for form in ("json", "table")
+    ]
+    assert [result.exit_code for result in shown] == [ExitCode.DONE] * 2
+    planned = json.loads(shown[0].stdout)
+    times = planned["schedule"]["nextTimes"]
+    assert len(planned["tables"]) == 1
+    assert len(times) == 3
+    assert datetime.fromisoformat(times[0]) > datetime.now(UTC)
+    assert times == sorted(times)
+    assert all(t.endswith("-02-29T00:00:00Z") for t in times)
+    text = " ".join(shown[1].stdout.split())
+    assert f"then at {', '.join(times)}" in text
 
 
 def test_a_time_catches_up_and_leaves_no_driver(sync: Sync) -> None:

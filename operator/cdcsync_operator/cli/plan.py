@@ -1,7 +1,9 @@
-"""`cdcsync plan`: the chunk plan of each table, as it would be made now."""
+"""`cdcsync plan`: the chunk plan of each table, as it would be made now, and the next times of a
+schedule. Whether the source keeps its binlog from one time to the next is what `check` compares."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +19,13 @@ from cdcsync_core.errors import PermanentError
 from cdcsync_core.run import ExitCode
 from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.spec import CdcSync
+from cdcsync_core.timestamps import utc
 from cdcsync_operator.cli.command import manifest_option, reporting
 from cdcsync_operator.cli.output import Output, shown
 from cdcsync_operator.local.store import ManifestFiles
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
-_SHOWN = 10
+_SHOWN, _TIMES = 10, 3
 
 
 @contextmanager
@@ -42,7 +45,8 @@ def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
 @manifest_option
 @reporting
 def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
-    """Show how each table would be cut into splits. Changes nothing."""
+    """Show how each table would be cut into splits, and when a stream with a schedule would run.
+    Changes nothing."""
     from cdcsync_operator.reconcile.source_calls import run_preflight, splits
 
     with opened_manifest(files) as (resource, secrets):
@@ -66,8 +70,19 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
     added = list(metadata.names) if metadata else []
     topics = _topics(resource, tables)
     data = [_data(tables[name], plans[name], added) | _member("topic", topics.get(name)) for name in plans]
-    output.data({"tables": data}, lambda console: _render(console, tables, plans, topics))
+    times = next_times(resource, time.time())
+    scheduled = {"schedule": {"nextTimes": times}} if times else {}
+    output.data({"tables": data, **scheduled}, lambda console: _render(console, tables, plans, topics, times))
     return ExitCode.USER_MUST_ACT if refused else ExitCode.DONE
+
+
+def next_times(resource: CdcSync, now: float) -> list[str]:
+    """Those of the schedule after `now`; none where the stream has none."""
+    schedule, times = resource.spec.stream.schedule, list[str]()
+    while schedule is not None and len(times) < _TIMES:
+        now = schedule.next_after(now)
+        times.append(utc(now))
+    return times
 
 
 def _data(table: Capture, splits: list[Split], added: list[str]) -> dict[str, Any]:
@@ -88,7 +103,11 @@ def _member(name: str, value: str | None) -> dict[str, str]:
 
 
 def _render(
-    console: Console, tables: dict[str, Capture], plans: dict[str, list[Split]], topics: dict[str, str]
+    console: Console,
+    tables: dict[str, Capture],
+    plans: dict[str, list[Split]],
+    topics: dict[str, str],
+    times: list[str],
 ) -> None:
     grid = Grid(box=None, pad_edge=False)
     for title in ("TABLE", *(["TOPIC"] if topics else []), "KEY", "SPLITS", "FROM", "TO"):
@@ -102,6 +121,8 @@ def _render(
         if len(splits) > _SHOWN:
             grid.add_row(*("",) * len(named), f"... {len(splits) - _SHOWN} more", "")
     console.print(grid)
+    if times:
+        console.print(f"\nThe stream runs at first, and then at {', '.join(times)}, ...")
 
 
 def _bound(bound: Bound) -> str:
