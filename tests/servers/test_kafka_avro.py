@@ -161,6 +161,50 @@ def test_a_registry_that_is_away_is_tried_again(
         registry.kill()
 
 
+def test_a_registry_that_has_lost_its_schemas_moves_no_key(
+    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """Its next ids are others, so a key's bytes would be others, and its partition. Nothing is sent
+    by them until a snapshot begins anew."""
+    registry = SchemaRegistry(tmp_path).start()
+    try:
+        database = fresh_database(mariadb1011)
+        mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", db=database)
+        sync = sync_of(mariadb1011, database, tmp_path, kafka, registry.url)
+        sync.copy()
+        sync.catch_up()
+        mariadb1011.run("UPDATE t SET v = 2", db=database)
+        sync.restart()
+        sync.catch_up()
+        topic = f"{sync.name}.{database}.t"
+        before = kafka.read(topic)
+        (head,) = {r.key[:5] for r in before if r.key}
+        registry.kill()
+        registry.start()
+        for number in range(3):
+            other = {"type": "record", "name": f"R{number}", "fields": []}
+            Registry(registry.url).register("others", other)
+        mariadb1011.run("UPDATE t SET v = 3", db=database)
+        sync.restart()
+        with pytest.raises(CdcError) as refused:
+            sync.catch_up()
+        assert (refused.value.reason, refused.value.table) == (Reason.SINK_CONFLICT, f"{database}.t")
+        assert f"and the keys there have {int.from_bytes(head[1:], 'big')}" in refused.value.found
+        assert "spec.resnapshot" in refused.value.remedy
+        assert kafka.read(topic) == before
+        sync.copy(again=1)
+        sync.restart()
+        sync.catch_up()
+        mariadb1011.run("INSERT INTO t VALUES (2, 2)", db=database)
+        sync.catch_up()
+        after = kafka.read(topic)[len(before) :]
+        assert [(v["op"], v["after"]["v"]) for _, v in read(registry, after)] == [("r", 3), ("c", 2)]
+        assert head not in {r.key[:5] for r in after if r.key}
+        assert verify(sync)["t"].equal
+    finally:
+        registry.kill()
+
+
 FOREIGN = {"type": "record", "name": "Foreign", "fields": [{"name": "more", "type": "string"}]}
 
 

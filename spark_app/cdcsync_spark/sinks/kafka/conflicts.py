@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topic
@@ -44,6 +44,16 @@ def shared_topic(table: str, topic: str, other: str) -> CdcError:
         f"the topic {topic} is that of {other}, too",
         needed="a topic for each table",
         remedy="correct spec.sink.kafka.topic, or leave one of them out (tables.exclude)",
+        table=table,
+    )
+
+
+def other_key_schema(table: str, topic: str, known: int, found: int) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the schema registry gives the schema of the keys of {topic} the id {found}, and the keys there have {known}",
+        needed="one id: another one moves keys to other partitions, and their order is lost",
+        remedy=f"restore the registry's schemas with their ids, {RUN_AGAIN}; or {resnapshot(table)}",
         table=table,
     )
 

@@ -18,7 +18,7 @@ _SLICE_BYTES = 10 << 20
 
 def event_records(form: Form, prefix: str, state: TableState, events: Events) -> Iterator[Records]:
     """In their order, a slice at a time."""
-    origin = _origin(prefix, state, snapshot=False)
+    origin = origin_of(prefix, state, snapshot=False)
     for piece in slices(events, _SLICE_BYTES):
         yield form(piece, origin)
 
@@ -27,7 +27,7 @@ def snapshot_records(form: Form, prefix: str, state: TableState, rows: pa.Table)
     """Each row is the table's as of the snapshot's position; columns that it had before are left
     out."""
     rows = rows.select([c.name for c in state.capture.captured])
-    origin = _origin(prefix, state, snapshot=True)
+    origin = origin_of(prefix, state, snapshot=True)
     added = {KIND: ChangeKind.INSERT, TRANSACTION: 0}
     schema = changes_schema(rows.schema)
     columns = [
@@ -38,7 +38,8 @@ def snapshot_records(form: Form, prefix: str, state: TableState, rows: pa.Table)
         yield form(piece, origin)
 
 
-def _origin(prefix: str, state: TableState, *, snapshot: bool) -> Origin:
+def origin_of(prefix: str, state: TableState, *, snapshot: bool) -> Origin:
+    """What is said of each record's table."""
     flavour, _, server = state.identity.lineage.newest.partition(":")
     number = int(server) if server.isdecimal() else 0
     sent = time.time_ns() // 1_000_000

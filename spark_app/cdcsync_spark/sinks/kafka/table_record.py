@@ -1,7 +1,8 @@
 """What the state topic holds of a table: its state, and the topic that the state is about. Pure.
 
 The topic is named with its id, because one that was deleted and made again has the name alone, and
-with its number of partitions, because another number moves keys to other partitions.
+with its number of partitions, because another number moves keys to other partitions. So does
+another id of the keys' schema, which is in the bytes of an Avro key.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Publication:
 @dataclass(frozen=True)
 class TableRecord:
     """`publication` is None before a snapshot is sent, and when it has been. `begins` has for each
-    partition the offset before the newest snapshot's first record; empty: 0."""
+    partition the offset before the newest snapshot's first record; empty: 0. `key_schema` is the id
+    of its keys' schema, None where they have none."""
 
     state: TableState
     topic: str
@@ -36,6 +38,7 @@ class TableRecord:
     partitions: int
     publication: Publication | None = None
     begins: tuple[int, ...] = ()
+    key_schema: int | None = None
 
     @property
     def published(self) -> bool:
@@ -56,6 +59,7 @@ class TableRecord:
             "partitions": self.partitions,
             **({"publication": {"version": sent.version, "rows": sent.rows}} if sent else {}),
             **({"begins": list(self.begins)} if self.begins else {}),
+            **({"keySchema": self.key_schema} if self.key_schema is not None else {}),
             "state": self.state.to_dict(),
         }
         return json.dumps(data, ensure_ascii=False).encode()
@@ -74,6 +78,7 @@ class TableRecord:
             data["partitions"],
             Publication(sent["version"], sent["rows"]) if sent else None,
             tuple(data.get("begins", ())),
+            data.get("keySchema"),
         )
 
 

@@ -28,12 +28,14 @@ from cdcsync_spark.sinks.base import (
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.maintenance import staged_copies
 from cdcsync_spark.sinks.delta.table_path import TablePath
+from cdcsync_spark.sinks.formats.json_records import Form
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
-from cdcsync_spark.sinks.kafka.encoding import event_records, snapshot_records
-from cdcsync_spark.sinks.kafka.forms import form_of
+from cdcsync_spark.sinks.kafka.encoding import event_records, origin_of, snapshot_records
+from cdcsync_spark.sinks.kafka.forms import form_of, registered_keys
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
 from cdcsync_spark.sinks.kafka.staged_rows import Parts, StagedRows, lost_copy
 from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord, is_whole
+from cdcsync_spark.wire.columns.typemap import captured_schema
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.target import KafkaTarget
@@ -126,13 +128,16 @@ class KafkaWriter:
         """Raises TableFault for what the format cannot carry."""
         if not isinstance(commit.change, Emit):
             return
-        sink, topic = self.target.sink, self.record.topic
+        sink, record = self.target.sink, self.record
         try:
-            form = form_of(sink.form, sink.registry, topic)
-            for records in event_records(form, sink.sync, commit.state, commit.change.events):
-                yield Piece(self.name, topic, records)
+            for records in event_records(self._form(record), sink.sync, commit.state, commit.change.events):
+                yield Piece(self.name, record.topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
+
+    def _form(self, record: TableRecord) -> Form:
+        sink = self.target.sink
+        return form_of(sink.form, sink.registry, record.topic, record.key_schema)
 
     # -- the snapshot
 
@@ -206,9 +211,10 @@ class KafkaWriter:
         """False where another writer was first."""
         staged, parts = self._unsent_rows(record)
         if record.publication is None or not record.publication.rows:
-            record = replace(record, begins=self.session.topics.ends(record.topic, record.partitions))
+            begins = self.session.topics.ends(record.topic, record.partitions)
+            record = replace(record, begins=begins, key_schema=self._key_schema(record.topic, staged))
         for sent, rows in parts:
-            pieces = self._snapshot_pieces(record.topic, staged, rows)
+            pieces = self._snapshot_pieces(record, staged, rows)
             if not self._transact(replace(record.by(epoch), publication=sent), pieces):
                 return False
             gate("part-sent")
@@ -227,12 +233,16 @@ class KafkaWriter:
             raise lost_copy(self.name)
         return newest, rows.unsent_waves(record.publication, newest)
 
-    def _snapshot_pieces(self, topic: str, state: TableState, rows: pa.Table) -> Iterator[Piece]:
-        """Raises TableFault for what the format cannot carry."""
+    def _key_schema(self, topic: str, state: TableState) -> int | None:
         sink = self.target.sink
+        columns, origin = captured_schema(state.capture), origin_of(sink.sync, state, snapshot=True)
+        return registered_keys(sink.form, sink.registry, topic, columns, origin)
+
+    def _snapshot_pieces(self, record: TableRecord, state: TableState, rows: pa.Table) -> Iterator[Piece]:
+        """Raises TableFault for what the format cannot carry."""
         try:
-            for records in snapshot_records(form_of(sink.form, sink.registry, topic), sink.sync, state, rows):
-                yield Piece(self.name, topic, records)
+            for records in snapshot_records(self._form(record), self.target.sink.sync, state, rows):
+                yield Piece(self.name, record.topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
 
