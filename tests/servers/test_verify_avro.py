@@ -18,7 +18,8 @@ from cdcsync_spark.sinks.kafka.encoding import snapshot_records
 from cdcsync_spark.sinks.kafka.forms import AVRO, form_of
 from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.target import KafkaTarget
-from servers.test_verify import KEYS, NEARLY, Writers, create_key_tables, table_of_rows, verify
+from servers.test_verify import KEYS, NEARLY, create_key_tables, table_of_rows, verify
+from servers.test_verify_topics import equal_while_written
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.registry import SchemaRegistry
@@ -212,20 +213,11 @@ def test_the_least_difference_of_every_type_is_found(
     assert found
 
 
+@pytest.mark.long
 def test_a_topic_is_compared_while_writers_write(
     mysql97_gtid: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    database = fresh_database(mysql97_gtid)
-    table_of_rows(mysql97_gtid, database, 3000)
-    mysql97_gtid.run("INSERT INTO t (id, number) VALUES (-1, 0)", db=database)
-    sync = sync_of(mysql97_gtid, database)
-    with Writers(mysql97_gtid, database):
-        sync.copy()
-        with sync.running() as stream:
-            stream.wait_for(lambda: stream.applier.consistent(stream.tables[f"{database}.t"]))
-            for _ in range(3):
-                result = verify(sync)["t"]
-                assert result.equal, result
+    equal_while_written(sync_of(mysql97_gtid, fresh_database(mysql97_gtid)), mysql97_gtid)
 
 
 def test_what_is_no_record_of_ours_is_named(

@@ -119,21 +119,26 @@ def test_a_record_of_another_form_is_named(
     assert "none of debezium-json" in error["found"]
 
 
+def equal_while_written(sync: SmallSync, server: Server) -> None:
+    """Compares the table `t` three times while writers write it."""
+    table_of_rows(server, sync.database, 3000)
+    server.run("INSERT INTO t (id, number) VALUES (-1, 0)", db=sync.database)
+    with Writers(server, sync.database):
+        sync.copy()
+        with sync.running() as stream:
+            stream.wait_for(lambda: stream.applier.consistent(stream.tables[f"{sync.database}.t"]))
+            for _ in range(3):
+                result = verify(sync)["t"]
+                assert result.equal, result
+
+
 def test_a_topic_is_compared_while_writers_write(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
 ) -> None:
     """The cut is exact: a record beyond the state's position would be a false difference."""
     database = fresh_database(any_server)
-    table_of_rows(any_server, database, 3000)
-    any_server.run("INSERT INTO t (id, number) VALUES (-1, 0)", db=database)
     sync = sync_of(any_server, database)
-    with Writers(any_server, database):
-        sync.copy()
-        with sync.running() as stream:
-            stream.wait_for(lambda: stream.applier.consistent(stream.tables[f"{database}.t"]))
-            for _ in range(3):
-                result = verify(sync)["t"]
-                assert result.equal, result
+    equal_while_written(sync, any_server)
     send(kafka, f"{sync.name}.{database}.t", ({"id": 2900}, None))
     with sync.running():
         result = verify(sync)["t"]
