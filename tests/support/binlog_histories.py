@@ -32,6 +32,7 @@ MAPS = {
 }
 CHANGED = events.table_map(18, [*COLUMNS, (3, b"")], table="t")
 V1 = {events.WRITE: 23, events.UPDATE: 24, events.DELETE: 25}
+INSIDE = {events.TABLE_MAP, EventType.ANNOTATE_ROWS, EventType.WRITE_ROWS_COMPRESSED_V1, *V1.values()}
 STATEMENTS = ("ALTER TABLE u ADD c INT", "CREATE TABLE z (i INT)", "ANALYZE TABLE t", "TRUNCATE u")
 #: status variables: flags 0, SQL mode 1, the client's character set 4
 SESSION = b"\0" + bytes(4) + b"\1" + bytes(8) + b"\4" + struct.pack("<HHH", 45, 45, 45)
@@ -42,16 +43,17 @@ _PAST = (1 << 32) - 300
 
 class History:
     """Rows events differ in their extra data only where `odd`; `widened`: the table t has a third
-    column."""
+    column; `placed`: events inside a transaction say where they end, as before MariaDB 11.4."""
 
     def __init__(self, draw: st.DrawFn, flavor: Flavor, checksum: bool, odd: bool) -> None:
         self.draw, self.mariadb = draw, flavor == "mariadb"
         self.log, self.events = Log.begun(checksum=checksum)
         self.number, self.odd = 0, odd
         self.widened = False
+        self.placed = not self.mariadb or draw(st.booleans())
 
     def add(self, kind: int, body: bytes, time: int = events.TIME) -> None:
-        self.events.append(self.log.write(kind, body, time=time))
+        self.events.append(self.log.write(kind, body, time=time, placed=self.placed or kind not in INSIDE))
 
     def say(self, sql: str) -> None:
         self.add(events.QUERY, events.query(sql, status=SESSION))

@@ -142,6 +142,7 @@ class Log:
         log = cls(checksum=checksum)
         return log, [rotate("binlog.000001", checksum=checksum), format_event(checksum=checksum)]
 
-    def write(self, kind: int, body: bytes, **options: int) -> bytes:
+    def write(self, kind: int, body: bytes, *, placed: bool = True, **options: int) -> bytes:
+        """`placed`: the event says where it ends."""
         self.offset += 19 + len(body) + (4 if self.checksum else 0)
-        return event(kind, body, end=self.offset, checksum=self.checksum, **options)
+        return event(kind, body, end=self.offset if placed else 0, checksum=self.checksum, **options)

@@ -94,7 +94,7 @@ def opening(kinds: npt.NDArray[np.uint8], mariadb: bool) -> int:
 def find_plain(found: EventColumns, mariadb: bool) -> Plain:
     """The plain transactions, checksums verified."""
     roles = _TABLES[mariadb][found.kinds]
-    odd = (roles == _ODD) | ~found.whole | (np.diff(found.places, prepend=0) <= 0)
+    odd = (roles == _ODD) | ~found.whole | _misplaced(found.places, roles)
     odd |= (roles != _ENDS) & (found.ends - found.bodies < _LEAST_BODY)
     first = np.flatnonzero(roles == _OPENS)
     after = np.append(first[1:], len(roles))
@@ -111,6 +111,15 @@ def find_plain(found: EventColumns, mariadb: bool) -> Plain:
     if len(damaged):
         plain[np.searchsorted(first, damaged, "right") - 1] = False
     return Plain(roles, first[plain], after[plain])
+
+
+def _misplaced(places: Cursors, roles: npt.NDArray[np.uint8]) -> Flags:
+    """Events that do not end behind the last one that has a place. MariaDB since 11.4 gives places
+    to the first and the last event of a transaction only (`binlog_legacy_event_pos=OFF`)."""
+    placed = places > 0
+    last = places[np.maximum.accumulate(np.where(placed, np.arange(len(places)), 0))]
+    back = placed & (places <= np.append(0, last[:-1]))
+    return back | ~placed & ((roles == _OPENS) | (roles == _ENDS))
 
 
 def _sums(flags: Flags, first: Cursors) -> npt.NDArray[np.int64]:
