@@ -19,7 +19,7 @@ TYPES = ("string", "timestamp[us, tz=UTC]", "int64", "string", "string")
 class EventColumns:
     """`op`: `+I`, `-U`, `+U` or `-D`; `ts`: when the transaction was committed; `seq`: the image's
     ordinal within the table, 0 for the rows of the snapshot; `position`: where the transaction ends
-    in the binlog; `gtid`: its GTID, where the server has them."""
+    in the binlog; `gtid`: its GTID, where the server gives one."""
 
     op: str = "_cdc_op"
     ts: str = "_cdc_ts"

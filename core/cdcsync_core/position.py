@@ -92,11 +92,21 @@ Watermark = LogOffset | GtidSet | MariaDbGtidPos
 
 @dataclass(frozen=True)
 class TransactionId:
-    """A committed transaction: the end of its last event, and its GTID where the server gives them
-    (MySQL)."""
+    """A committed transaction: the end of its last event, and its GTID where the server gives one.
+
+    `gtid` is MySQL's, and decides which positions cover the transaction. `mariadb_gtid` is
+    MariaDB's (`domain-server-sequence`, else empty), which names it and orders nothing: its numbers
+    may go backwards.
+    """
 
     end: LogOffset
     gtid: Gtid | None = None
+    mariadb_gtid: str = ""
+
+    @property
+    def gtid_text(self) -> str | None:
+        """As the server writes it; None for an anonymous transaction."""
+        return str(self.gtid) if self.gtid else self.mariadb_gtid or None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.mariadb_gtid import MariaDbGtid
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_spark.binlog.batch import Transactions, read_transactions, write_transactions
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
@@ -24,7 +25,16 @@ PLACES = st.builds(
     st.one_of(st.integers(4, 9), st.just((1 << 64) - 1)),
 )
 GTIDS = st.builds(Gtid, st.sampled_from(SOURCES), st.one_of(st.integers(1, 9), st.just((1 << 63) - 1)))
-IDS = st.lists(st.builds(TransactionId, PLACES, st.one_of(st.none(), GTIDS)), max_size=6)
+GROUPS = st.tuples(st.sampled_from([0, 1, (1 << 32) - 1]), st.sampled_from([1, (1 << 32) - 1]))
+SEQUENCES = st.sampled_from([0, 7, (1 << 63) - 1, (1 << 64) - 1])
+MARIADB = st.builds(lambda group, sequence: str(MariaDbGtid(*group, sequence)), GROUPS, SEQUENCES)
+IDS = st.lists(
+    st.one_of(
+        st.builds(TransactionId, PLACES, st.one_of(st.none(), GTIDS)),
+        st.builds(TransactionId, PLACES, st.none(), MARIADB),
+    ),
+    max_size=6,
+)
 POSITIONS: st.SearchStrategy[Position] = st.one_of(
     st.builds(FilePosition, PLACES),
     st.lists(GTIDS, max_size=5).map(lambda gtids: GtidPosition(GtidSet().with_gtids(gtids))),
@@ -61,3 +71,16 @@ def test_many_are_added_as_one_by_one(numbers: list[int], source: str | None) ->
     columns.extend("binlog.000001", values + np.uint64(4), source, values)
     single = [TransactionId(LogOffset("binlog.000001", n + 4), Gtid(source, n) if source else None) for n in numbers]
     assert columns == single
+
+
+@given(gtids=st.lists(st.tuples(GROUPS, st.integers(0, (1 << 63) - 1)), max_size=6))
+def test_many_of_mariadb_are_added_as_one_by_one(gtids: list[tuple[tuple[int, int], int]]) -> None:
+    columns = TransactionIds()
+    offsets = np.arange(4, 4 + len(gtids), dtype=np.uint64)
+    domains, servers = (np.array([group[i] for group, _ in gtids], np.uint32) for i in (0, 1))
+    numbers = np.array([number for _, number in gtids], np.uint64)
+    columns.extend_mariadb("binlog.000001", offsets, domains, servers, numbers)
+    assert columns == [
+        TransactionId(LogOffset("binlog.000001", 4 + i), None, str(MariaDbGtid(*group, number)))
+        for i, (group, number) in enumerate(gtids)
+    ]

@@ -16,6 +16,7 @@ from cdcsync_operator.cli.main import cli
 from support.compare import compare, source_rows
 from support.event_consumer import CheckingConsumer, Event, Row
 from support.fixtures import FreshDatabase, usually_on
+from support.gtids import run_with_gtids
 from support.servers import Server
 from support.sync_process import Gate, Sync
 from support.workload import Pace, Workload
@@ -145,7 +146,8 @@ def test_a_history_shows_what_happened(any_server: Server, fresh_database: Fresh
     name = f"{database}.orders"
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
         sync.run_to_completion()
-        any_server.run(
+        gtids = run_with_gtids(
+            any_server,
             "INSERT INTO orders VALUES (3, 30)",
             "UPDATE orders SET total = 11 WHERE id = 1",
             "UPDATE orders SET id = 4 WHERE id = 2",
@@ -167,6 +169,8 @@ def test_a_history_shows_what_happened(any_server: Server, fresh_database: Fresh
             (5, "+U", 4, 20),
             (6, "-D", 3, 30),
         ]
+        named = sync.target(name).sort_by("_cdc_seq")["_cdc_gtid"].to_pylist()
+        assert named == [None, None, *(gtids[n] for n in (0, 1, 1, 2, 2, 3))]
         found = json.loads(_shown(sync, "check", ExitCode.DONE).stdout)
         assert [c["name"] for c in found["tables"][0]["columns"]] == ["id", "total", *METADATA]
         planned = json.loads(_shown(sync, "plan", ExitCode.DONE).stdout)

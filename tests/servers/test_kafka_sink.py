@@ -17,6 +17,7 @@ from contract.sinkcase import ORDERS
 from contract.test_event_sinks import END, LOW, NAME, Source, applier, read_snapshot
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase, usually_on
+from support.gtids import run_with_gtids
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
 from support.servers import Server
@@ -64,7 +65,8 @@ def test_a_topic_shows_what_happened(
             (1, "r", "10.00"),
             (2, "r", "20.00"),
         ]
-        any_server.run(
+        gtids = run_with_gtids(
+            any_server,
             "INSERT INTO orders VALUES (3, 30)",
             "UPDATE orders SET total = 11 WHERE id = 1",
             "UPDATE orders SET id = 4 WHERE id = 2",
@@ -82,6 +84,8 @@ def test_a_topic_shows_what_happened(
             (3, "d"),
             (3, None),
         ]
+        named = [v and v["source"]["gtid"] for _, v in later]
+        assert named == [gtids[0], gtids[1], gtids[2], None, gtids[2], gtids[3], None]
         consumer = CheckingConsumer(("id",)).take(debezium_events(records(kafka, topic)))
         assert consumer.faults == []
         (table,) = sync.status()["tableStatus"]

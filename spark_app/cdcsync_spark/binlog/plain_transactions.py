@@ -80,9 +80,13 @@ class PlainTransactions:
         """Appends the `changing` transactions; how many these are."""
         changing = self.changing
         ends, numbers = self.stretch.ends.astype(np.uint64), self.stretch.numbers.astype(np.uint64)
-        for source, low, high in self.runs():
-            mine = changing[np.searchsorted(changing, low) : np.searchsorted(changing, high)]
-            ids.extend(self.file, ends[mine], source, numbers[mine])
+        domains, servers = self.stretch.domains, self.stretch.servers
+        if domains is not None and servers is not None:
+            ids.extend_mariadb(self.file, ends[changing], domains[changing], servers[changing], numbers[changing])
+        else:
+            for source, low, high in self.runs():
+                mine = changing[np.searchsorted(changing, low) : np.searchsorted(changing, high)]
+                ids.extend(self.file, ends[mine], source, numbers[mine])
         committed_at.extend(self.stretch.times[changing].tolist())
         return len(changing)
 

@@ -64,13 +64,14 @@ class SchemaStep(NamedTuple):
     committed_at: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        session, (end, gtid) = self.statement.session, (self.transaction.end, self.transaction.gtid)
+        session, done = self.statement.session, self.transaction
         return {
             "database": self.statement.database,
             "sql": self.statement.sql,
             "session": [session.sql_mode, session.charset, session.mariadb, session.version, list(session.started)],
-            "end": str(end),
-            "gtid": str(gtid) if gtid else None,
+            "end": str(done.end),
+            "gtid": str(done.gtid) if done.gtid else None,
+            "mariadbGtid": done.mariadb_gtid,
             "committedAt": self.committed_at,
         }
 
@@ -81,7 +82,7 @@ class SchemaStep(NamedTuple):
         gtid = Gtid.parse(data["gtid"]) if data["gtid"] else None
         return cls(
             Statement(data["database"], data["sql"], session),
-            TransactionId(LogOffset.parse(data["end"]), gtid),
+            TransactionId(LogOffset.parse(data["end"]), gtid, data["mariadbGtid"]),
             data["committedAt"],
         )
 

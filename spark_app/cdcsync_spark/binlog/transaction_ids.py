@@ -3,7 +3,8 @@
 Why it exists: a batch of transactions of one row has as many of them as changes, and an object for
 each costs more than its row. Why it is right: it is a sequence of `TransactionId`, to which
 `covered` answers for all what `Position.covers` answers for one
-(`tests/property/test_transaction_ids.py`).
+(`tests/property/test_transaction_ids.py`). A GTID is a number of a source (MySQL) or of a group,
+`domain-server` (MariaDB), which `covered` does not ask for.
 """
 
 from __future__ import annotations
@@ -28,26 +29,48 @@ class TransactionIds(Sequence[TransactionId]):
     def __init__(self, ids: Iterable[TransactionId] = ()) -> None:
         self._names: dict[str, int] = {}
         self._files, self._offsets = array("i"), array("Q")
-        self._sources, self._numbers = array("i"), array("Q")
+        self._sources, self._groups, self._numbers = array("i"), array("i"), array("Q")
         for transaction in ids:
             self.append(transaction)
 
     def append(self, transaction: TransactionId) -> None:
         gtid = transaction.gtid
+        group, _, number = transaction.mariadb_gtid.rpartition("-")
         self._files.append(self._name(transaction.end.file))
         self._offsets.append(transaction.end.offset)
         self._sources.append(_NONE if gtid is None else self._name(gtid.source))
-        self._numbers.append(0 if gtid is None else gtid.number)
+        self._groups.append(self._name(group) if group else _NONE)
+        self._numbers.append(gtid.number if gtid else int(number or 0))
 
     def extend(
         self, file: str, offsets: npt.NDArray[np.uint64], source: str | None, numbers: npt.NDArray[np.uint64]
     ) -> None:
         """Transactions of one file and source; `numbers` mean nothing without a source."""
         count = len(offsets)
-        self._files.extend([self._name(file)] * count)
-        self._offsets.frombytes(offsets.tobytes())
+        self._place(file, offsets)
         self._sources.extend([_NONE if source is None else self._name(source)] * count)
+        self._groups.extend([_NONE] * count)
         self._numbers.frombytes((numbers if source is not None else np.zeros(count, np.uint64)).tobytes())
+
+    def extend_mariadb(
+        self,
+        file: str,
+        offsets: npt.NDArray[np.uint64],
+        domains: npt.NDArray[np.uint32],
+        servers: npt.NDArray[np.uint32],
+        numbers: npt.NDArray[np.uint64],
+    ) -> None:
+        """Transactions of one file with MariaDB's GTIDs, whose groups may alternate."""
+        groups, of = np.unique(domains.astype(np.uint64) << np.uint64(32) | servers, return_inverse=True)
+        names = np.array([self._name(f"{group >> 32}-{group & 0xFFFFFFFF}") for group in groups.tolist()], np.int32)
+        self._place(file, offsets)
+        self._sources.extend([_NONE] * len(offsets))
+        self._groups.frombytes(names[of].tobytes())
+        self._numbers.frombytes(numbers.tobytes())
+
+    def _place(self, file: str, offsets: npt.NDArray[np.uint64]) -> None:
+        self._files.extend([self._name(file)] * len(offsets))
+        self._offsets.frombytes(offsets.tobytes())
 
     def _name(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
@@ -62,15 +85,13 @@ class TransactionIds(Sequence[TransactionId]):
     def __getitem__(self, index: int | slice) -> TransactionId | list[TransactionId]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        names, source = list(self._names), self._sources[index]
-        gtid = None if source == _NONE else Gtid(names[source], self._numbers[index])
-        return TransactionId(LogOffset(names[self._files[index]], self._offsets[index]), gtid)
+        columns = (self._files, self._offsets, self._sources, self._groups, self._numbers)
+        return _transaction(list(self._names), *(column[index] for column in columns))
 
     def __iter__(self) -> Iterator[TransactionId]:
         names = list(self._names)
-        for file, offset, source, number in zip(self._files, self._offsets, self._sources, self._numbers, strict=True):
-            gtid = None if source == _NONE else Gtid(names[source], number)
-            yield TransactionId(LogOffset(names[file], offset), gtid)
+        for row in zip(self._files, self._offsets, self._sources, self._groups, self._numbers, strict=True):
+            yield _transaction(names, *row)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -107,21 +128,32 @@ class TransactionIds(Sequence[TransactionId]):
     def to_columns(self) -> dict[str, pa.Array]:
         """The inverse of `of_columns`."""
         names = pa.array(list(self._names), pa.string())
-        sources = np.array(self._sources, np.int32)
         return {
             "file": pa.DictionaryArray.from_arrays(pa.array(np.array(self._files, np.int32)), names),
             "offset": pa.array(np.array(self._offsets, np.uint64)),
-            "source": pa.DictionaryArray.from_arrays(pa.array(sources, mask=sources == _NONE), names),
+            "source": _named(self._sources, names),
+            "group": _named(self._groups, names),
             "number": pa.array(np.array(self._numbers, np.uint64)),
         }
 
     @classmethod
     def of_columns(cls, table: pa.Table) -> TransactionIds:
         found = cls()
-        files, sources = (table[name].combine_chunks() for name in ("file", "source"))
+        files, sources, groups = (table[name].combine_chunks() for name in ("file", "source", "group"))
         found._names = {name: i for i, name in enumerate(files.dictionary.to_pylist())}
         found._files = array("i", files.indices.to_numpy().tobytes())
         found._sources = array("i", sources.indices.fill_null(_NONE).to_numpy().tobytes())
+        found._groups = array("i", groups.indices.fill_null(_NONE).to_numpy().tobytes())
         found._offsets = array("Q", table["offset"].to_numpy().tobytes())
         found._numbers = array("Q", table["number"].to_numpy().tobytes())
         return found
+
+
+def _transaction(names: Sequence[str], file: int, offset: int, source: int, group: int, number: int) -> TransactionId:
+    gtid = None if source == _NONE else Gtid(names[source], number)
+    return TransactionId(LogOffset(names[file], offset), gtid, "" if group == _NONE else f"{names[group]}-{number}")
+
+
+def _named(places: array[int], names: pa.Array) -> pa.DictionaryArray:
+    found = np.array(places, np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(found, mask=found == _NONE), names)

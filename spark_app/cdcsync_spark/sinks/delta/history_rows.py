@@ -65,7 +65,7 @@ def event_rows(events: Events, columns: EventColumns) -> pa.Table:
         events.of_transactions([_microseconds(t) for t in events.committed_at], instant),
         pa.array(range(events.first, events.first + events.num_rows), pa.int64()),
         events.of_transactions([str(t.end) for t in events.transactions], text),
-        events.of_transactions([str(t.gtid) if t.gtid else None for t in events.transactions], text),
+        events.of_transactions([t.gtid_text for t in events.transactions], text),
     ]
     return _extended(events.images.drop_columns([KIND, TRANSACTION]), columns, added)
 

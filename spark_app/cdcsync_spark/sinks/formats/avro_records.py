@@ -121,7 +121,7 @@ def _source_rows(changes: Events, origin: Origin) -> Sequence[tuple[Any, ...]]:
     if origin.snapshot:
         return [_source_row(origin, origin.sent * 1000, None, None, None)]
     return [
-        _source_row(origin, microseconds(at), str(t.gtid) if t.gtid else None, t.end.file, t.end.offset)
+        _source_row(origin, microseconds(at), t.gtid_text, t.end.file, t.end.offset)
         for t, at in zip(changes.transactions, changes.committed_at, strict=True)
     ]
 

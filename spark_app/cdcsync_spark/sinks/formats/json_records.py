@@ -181,9 +181,9 @@ def _debezium_sources(changes: Events, origin: Origin) -> Sequence[str]:
 def _debezium_source(origin: Origin, transaction: TransactionId | None, committed: int) -> str:
     """`pos` is where the transaction ends, not where the row's event begins; `committed` is in
     microseconds."""
-    gtid = transaction.gtid if transaction else None
+    gtid = transaction.gtid_text if transaction else None
     place = (
-        f'"gtid":{quoted(str(gtid)) if gtid else "null"},'
+        f'"gtid":{quoted(gtid) if gtid else "null"},'
         f'"file":{quoted(transaction.end.file)},"pos":{transaction.end.offset}'
         if transaction
         else '"gtid":null,"file":null,"pos":null'

@@ -237,7 +237,7 @@ class EventParser:
             self._domains[self._own_domain] = self._own_gtid
         timestamp = self._committed / 1e6 if self._committed else float(header.timestamp)
         kind = TransactionRollback if rolled_back else TransactionEnd
-        return [kind(TransactionId(self._here(), self._gtid), timestamp, self._gtid_pos())]
+        return [kind(TransactionId(self._here(), self._gtid, self._own_gtid), timestamp, self._gtid_pos())]
 
     def _gtid_pos(self) -> str:
         return ",".join(self._domains[d] for d in sorted(self._domains)) if self._domains else ""

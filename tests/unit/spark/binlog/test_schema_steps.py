@@ -141,7 +141,7 @@ def test_what_may_be_done_twice_to_a_row(sql: str, again: bool) -> None:
     assert repeatable(step(sql)) is again
 
 
-@pytest.mark.parametrize("gtid", [None, Gtid("3e11fa47-71ca-11e1-9e33-c80aa9429562", 7)])
-def test_a_step_comes_back_from_its_line(gtid: Gtid | None) -> None:
-    made = SchemaStep(statement("ALTER TABLE t ADD c INT"), TransactionId(LogOffset("b.000001", 99), gtid), 5.5)
+@pytest.mark.parametrize("gtid", [(None, ""), (Gtid("3e11fa47-71ca-11e1-9e33-c80aa9429562", 7), ""), (None, "0-1-7")])
+def test_a_step_comes_back_from_its_line(gtid: tuple[Gtid | None, str]) -> None:
+    made = SchemaStep(statement("ALTER TABLE t ADD c INT"), TransactionId(LogOffset("b.000001", 99), *gtid), 5.5)
     assert SchemaStep.from_dict(json.loads(json.dumps(made.to_dict()))) == made
