@@ -19,14 +19,23 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from support.compare import Difference, compare, diagnose_walk, source_rows
-from support.crash_points import CRASH_POINTS, PASSED_ELSEWHERE, PLANS, STEP_PLANS, Phase, Plan
+from support.crash_points import (
+    CRASH_POINTS,
+    PASSED_ELSEWHERE,
+    PLANS,
+    STEP_PLANS,
+    TOPIC_PLANS,
+    TOPIC_POINTS,
+    Phase,
+    Plan,
+)
 from support.evidence import history
 from support.kills import PARTS, Aftermath, Fault, Injector
 from support.servers import VARIANTS, Server
@@ -53,11 +62,13 @@ def test_every_crash_point_is_in_a_plan() -> None:
         if file.parent.name != "cluster"  # those: tests/kube/test_crashes.py
         for name in re.findall(r'\bgate\("([a-z-]+)"\)', file.read_text(encoding="utf-8"))
     }
-    plans = (*PLANS.values(), *STEP_PLANS.values())
-    planned = {fault.gate for plan in plans for faults in plan.values() for fault in faults if fault.gate}
+    assert named - PASSED_ELSEWHERE == {*CRASH_POINTS, *TOPIC_POINTS}
+    assert _planned(*PLANS.values(), *STEP_PLANS.values()) == set(CRASH_POINTS)
+    assert _planned(*TOPIC_PLANS.values()) == set(TOPIC_POINTS)
 
-    assert named - PASSED_ELSEWHERE == set(CRASH_POINTS)
-    assert planned == set(CRASH_POINTS)
+
+def _planned(*plans: Plan) -> set[str]:
+    return {fault.gate for plan in plans for faults in plan.values() for fault in faults if fault.gate}
 
 
 @pytest.mark.spark
@@ -67,7 +78,7 @@ def test_the_copy_is_right_after_any_crash(variant: str, request: pytest.Fixture
     """`Round.run` compares source and target at its end."""
     server: Server = request.getfixturevalue(variant)
     deadline = time.monotonic() + SECONDS
-    for number, plan in enumerate(_plans(variant)):
+    for number, plan in enumerate(plans(variant, PLANS[variant], CRASH_POINTS)):
         began = time.monotonic()
         database = server.create_database()
         Round(server, database, plan, SEED + number, tmp_path / str(number)).run()
@@ -77,22 +88,22 @@ def test_the_copy_is_right_after_any_crash(variant: str, request: pytest.Fixture
             return
 
 
-def _plans(variant: str) -> Iterator[Plan]:
-    """The variant's own plan, then random ones."""
+def plans(variant: str, own: Plan, points: Mapping[str, Sequence[Phase]]) -> Iterator[Plan]:
+    """The variant's own plan, then random ones of `points`."""
     if SEED == 1:
-        yield PLANS[variant]
+        yield own
     random = Random(f"{variant}/{SEED}")
     while True:
-        yield {phase: tuple(_random_fault(random, phase) for _ in range(random.randrange(3))) for phase in _PHASES}
+        yield {p: tuple(_random_fault(random, p, points) for _ in range(random.randrange(3))) for p in _PHASES}
 
 
 _PHASES: tuple[Phase, ...] = ("snapshot", "stream", "again", "end")
 
 
-def _random_fault(random: Random, phase: Phase) -> Fault:
+def _random_fault(random: Random, phase: Phase, points: Mapping[str, Sequence[Phase]]) -> Fault:
     then: Aftermath = random.choice(("power-cut", "controller", "recovers"))
     forget = random.random() < 0.2
-    gates = [name for name, phases in CRASH_POINTS.items() if phase in phases]
+    gates = [name for name, phases in points.items() if phase in phases]
     if phase != "end" and random.random() < 0.4:
         return Fault(part=random.choice(PARTS), then=then, forget=forget)
     several = phase in ("snapshot", "stream")
@@ -100,13 +111,24 @@ def _random_fault(random: Random, phase: Phase) -> Fault:
 
 
 class Round:
-    """One round in `database` of `server`, whose files are in `folder`."""
+    """One round in `database` of `server`, whose files are in `folder`, for at least `seconds`."""
 
-    def __init__(self, server: Server, database: str, plan: Plan, seed: int, folder: Path) -> None:
+    name, spec = "stress", SPEC
+
+    def __init__(
+        self,
+        server: Server,
+        database: str,
+        plan: Plan,
+        seed: int,
+        folder: Path,
+        pace: Pace = PACE,
+        seconds: float = SECONDS,
+    ) -> None:
         self.server, self.database, self.plan, self.folder = server, database, plan, folder
-        self.random = Random(seed)
-        self.workload = Workload(server, database, seed, PACE)
-        self.sync = Sync(server, [rf"{database}\..*"], folder, name="stress", spec=SPEC)
+        self.random, self.seconds = Random(seed), seconds
+        self.workload = Workload(server, database, seed, pace)
+        self.sync = Sync(server, [rf"{database}\..*"], folder, name=self.name, spec=self.spec)
         self.injector = Injector(self.sync, self.random)
         print(f"\n{server.variant}, seed {seed}: {database} in {folder}")
 
@@ -118,7 +140,7 @@ class Round:
                 self._inject_all("snapshot")
                 self._inject_all("stream")
                 self._resnapshot()
-                self.workload.wait(SECONDS - (time.monotonic() - began))
+                self.workload.wait(self.seconds - (time.monotonic() - began))
             self._inject_all("end", until="caught-up")
             self.sync.run_to_completion()
             fired = ", ".join(f"{fault} {n}" for fault, n in self.injector.kills.items())
@@ -146,10 +168,12 @@ class Round:
     def _check(self) -> None:
         wrong = [difference for table in self.workload.tables if (difference := self._compare(table))]
         target = self.sync.target(f"{self.database}.{WALK}")
-        counters = dict(zip(target["id"].to_pylist(), target["counter"].to_pylist(), strict=True))
-        walks = diagnose_walk(self.workload.walked(), counters)
+        walks = self._walks(dict(zip(target["id"].to_pylist(), target["counter"].to_pylist(), strict=True)))
         assert not wrong, "\n".join(["the copy differs", *map(str, wrong), *walks[:20], *self._evidence(wrong)])
         assert not walks, "\n".join(["source and target agree, but not with what was committed", *walks[:20]])
+
+    def _walks(self, counters: dict[int, int]) -> list[str]:
+        return diagnose_walk(self.workload.walked(), counters)
 
     def _compare(self, table: str) -> Difference:
         target = self.sync.target(f"{self.database}.{table}")

@@ -100,8 +100,61 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
 }
 #: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source
 #: crashed: tests/servers/test_source_crash.py; where the catalog confirms a change:
-#: tests/servers/test_followed_by_runs.py; into Kafka: tests/servers/test_kafka_crashes.py
-PASSED_ELSEWHERE = {
-    *("spark-written", "crash-tail-read", "crash-repaired", "definitions-read"),
-    *("kafka-opened", "kafka-begun", "kafka-sent", "kafka-committed", "part-sent"),
+#: tests/servers/test_followed_by_runs.py
+PASSED_ELSEWHERE = {"spark-written", "crash-tail-read", "crash-repaired", "definitions-read"}
+
+#: into Kafka topics (tests/stress/test_topic_stress.py): a run opens its producer; a staged copy
+#: and what is folded into it; its rows as parts of a publication; a transaction with its states
+TOPIC_PLANS: dict[str, Plan] = {
+    "mariadb1011": {
+        "snapshot": (
+            Fault("table-created", 3),
+            Fault("kafka-opened", then="controller"),
+            Fault("staged", 3),
+            Fault("wave-staged", 2, then="controller"),
+            Fault("wave-committed", 2),
+            Fault("data-written", 2, then="recovers"),
+            Fault("kafka-sent", 3),
+            Fault("part-sent", 2, then="controller"),
+        ),
+        "stream": (Fault("kafka-begun", 3, then="recovers"), Fault("kafka-sent", 4), Fault("table-applied", 5)),
+        "again": (Fault("before-publish"), Fault("kafka-committed", 2, then="controller")),
+        "end": (Fault("before-stamp"),),
+    },
+    "mysql97_gtid": {
+        "snapshot": (
+            Fault("run-recorded"),
+            Fault("table-prepared", 4, then="recovers"),
+            Fault("low-taken", 2),
+            Fault("split-read", 4),
+            Fault("wave-read", 2, then="controller"),
+            Fault("before-commit", 2),
+            Fault("entry-written", 3, then="recovers"),
+            Fault("committed", 4, forget=True),
+            Fault("vectors-written"),
+            Fault("published", 2),
+        ),
+        "stream": (
+            Fault("batch-read", 2, then="controller"),
+            Fault("kafka-committed", 4),
+            Fault("batch-applied", 2, then="recovers"),
+            Fault(part="reader"),
+        ),
+        "again": (Fault("kafka-begun", 2), Fault("part-sent"), Fault("published", then="controller")),
+    },
+}
+
+#: what every run of the tests takes
+SHORT_TOPIC_PLAN: Plan = {"snapshot": (Fault("kafka-committed", 12),), "stream": (Fault("kafka-sent", 3),)}
+
+_COPIED: tuple[Phase, ...] = ("snapshot",)
+_SENT: tuple[Phase, ...] = ("stream", "again", "end")
+TOPIC_POINTS: dict[str, tuple[Phase, ...]] = {
+    **dict.fromkeys(("table-created", "table-prepared", "low-taken", "split-read", "wave-read"), _COPIED),
+    **dict.fromkeys(("staged", "wave-staged", "wave-committed", "data-written", "vectors-written"), _COPIED),
+    **dict.fromkeys(("before-commit", "entry-written", "committed"), _COPIED),
+    **dict.fromkeys(("before-publish", "part-sent", "published"), ("again",)),
+    **dict.fromkeys(("kafka-opened", "kafka-begun", "kafka-sent", "kafka-committed"), _SENT),
+    **dict.fromkeys(("run-recorded", "batch-read", "table-applied", "batch-applied"), ("stream",)),
+    "before-stamp": ("end",),
 }
