@@ -138,6 +138,7 @@ class Round:
         with self.sync:
             with self.workload:
                 self._inject_all("snapshot")
+                self._begin_stream()
                 self._inject_all("stream")
                 self._resnapshot()
                 self.workload.wait(self.seconds - (time.monotonic() - began))
@@ -146,6 +147,9 @@ class Round:
             fired = ", ".join(f"{fault} {n}" for fault, n in self.injector.kills.items())
             print(f"  {time.monotonic() - began:.0f} s; kills: {fired}; {dict(self.workload.counts())}")
             self._check()
+
+    def _begin_stream(self) -> None:
+        """What the faults of the stream need."""
 
     # -- faults
 

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.timeout(1800)
 def test_a_short_round_on_one_server(mariadb1011: Server, kafka: KafkaBroker, tmp_path: Path) -> None:
-    """Two kills: what every run of the tests can afford."""
+    """One kill within a transaction of changes: what every run of the tests can afford."""
     database = mariadb1011.create_database()
     TopicRound(mariadb1011, database, SHORT_TOPIC_PLAN, tmp_path, kafka, SEED, SHORT_PACE, 0).run()
     mariadb1011.drop_database(database)
@@ -81,6 +81,12 @@ class TopicRound(Round):
     ) -> None:
         self.kafka, self.name, self.spec = kafka, new_name(), kafka_spec(kafka)
         super().__init__(server, database, plan, seed, folder, pace, seconds)
+
+    def _begin_stream(self) -> None:
+        """All snapshots are sent, so that the faults hit transactions of changes."""
+        self.sync.start("forever")
+        self.sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(self.workload.tables))
+        self.sync.kill_all()
 
     def _check(self) -> None:
         generations = self._generations()
