@@ -10,7 +10,7 @@ executor)
     options=(-XX:TieredStopAtLevel=1 "${given[@]}")
     # the drivers' class archive; it is taken where the class path begins as theirs does, else left
     archive=$(compgen -G '/opt/cdcsync/share/cdcsync/*.jsa' | head -1 || true)
-    options+=(${archive:+"-XX:SharedArchiveFile=$archive"})
+    options+=(${archive:+"-XX:SharedArchiveFile=$archive" -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0})
     # The secret by which it knows its driver. Spark's own reading of the file needs spark.master, which an executor learns from its driver;
     # a driver takes the file's bytes in base64.
     secret=/etc/cdcsync/auth/secret

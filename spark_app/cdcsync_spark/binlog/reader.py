@@ -123,9 +123,15 @@ class BinlogReader:
             client.close()
 
     def next_batch(self) -> BinlogBatch | None:
-        """The next batch: a full one at once, or what is complete when the interval since the last
-        call is over; None where the binlog has not moved. A batch with `fatal` is the last one.
-        """
+        """The next batch: a full one at once, or what is complete when an interval is over; None
+        where the binlog has not moved for a while. A batch with `fatal` is the last one."""
+        idle_until = self._clock() + self._settings.idle_seconds
+        while (batch := self._next()) is None and self._clock() < idle_until and not self._has_ended():
+            pass
+        return batch
+
+    def _next(self) -> BinlogBatch | None:
+        """When the interval since the last call is over."""
         self._early.wait(max(0.0, self._due - self._clock()))
         self._due = self._clock() + self._settings.interval_seconds
         self._asked = True

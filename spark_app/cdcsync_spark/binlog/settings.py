@@ -31,7 +31,8 @@ class ReaderSettings:
 
     `ahead` holds the positions of tables that are beyond `start`; a batch is full when it takes
     `max_batch_bytes` of memory (`TransactionAssembler.size`); `interval_seconds` is the time from
-    one batch to the next where none is full before. Without `befores`, before images that a fold by
+    one batch to the next where none is full before, `idle_seconds` the longest wait for a binlog
+    that does not move. Without `befores`, before images that a fold by
     key does not need are left out. `spare_ids` are used where a dump with `replica_id` does not
     begin within `begin_seconds` (see `binlog.replica_ids`; the reader sets that). `received` is the
     file for what has been received (see `received`); None: none. With `patterns`, batches count
@@ -51,6 +52,7 @@ class ReaderSettings:
     folder: Path
     decoder: Decoder = Decoder.VECTORIZED
     interval_seconds: float = 0.0
+    idle_seconds: float = 0.0
     befores: bool = True
     spare_ids: tuple[int, ...] = ()
     begin_seconds: float | None = None

@@ -51,8 +51,12 @@ QUERY_OPTIONS = {
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
-#: and would wait for them forever: it ends.
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
+#: and would wait for them forever: it ends. Nobody reads its performance counters, which a thread
+#: writes twenty times a second.
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData"
+#: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
+#: MiB, which it then shares with no other. A diagnostic option of Java 17.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: of a session without tasks in Python. The two processes that its JVM starts, to make the source,
 #: end when they have answered; without this each kind of them has a daemon that stays. Its heap
 #: begins small, and grows where it has to: a new one takes the sixty-fourth part of the machine.
@@ -112,7 +116,7 @@ def _set_environment() -> None:
 
 def _archive_option() -> str:
     path = archive_path()
-    return f"-XX:SharedArchiveFile={path}" if path is not None and path.exists() else ""
+    return f"-XX:SharedArchiveFile={path} {_IN_PLACE}" if path is not None and path.exists() else ""
 
 
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:

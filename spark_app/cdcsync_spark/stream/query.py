@@ -7,6 +7,7 @@ none in the middle. What a closed query does not apply is reread by the next run
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -24,6 +25,8 @@ from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
 _MOST_STARTS = 5
+#: an active query is asked for so often: each question is a call of the JVM
+_ASKED_SECONDS = 1.0
 _NOT_CONNECTED = "Python worker failed to connect back"
 
 #: what takes the batches of a micro-batch
@@ -66,6 +69,7 @@ class StreamQuery:
         self._has_read = False
         self._applying = threading.Lock()
         self._closing = False
+        self._active_at = float("-inf")
         self.error: BaseException | None = None
 
     def start(self) -> None:
@@ -79,7 +83,7 @@ class StreamQuery:
     @property
     def ended(self) -> bool:
         """By itself or by an error, and not to be started again."""
-        return self.error is not None or not (self._started.isActive or self._is_unread())
+        return self.error is not None or not (self._is_active or self._is_unread())
 
     def failure(self) -> CdcError | None:
         """Spark's own error."""
@@ -105,10 +109,18 @@ class StreamQuery:
         assert self._query is not None, "started before"
         return self._query
 
+    @property
+    def _is_active(self) -> bool:
+        """As of a moment ago."""
+        now = time.monotonic()
+        if now - self._active_at >= _ASKED_SECONDS and self._started.isActive:
+            self._active_at = now
+        return now - self._active_at < _ASKED_SECONDS
+
     def _is_unread(self) -> bool:
         """Whether the query ended because the machine was too busy to start its source, so that
         nothing was read."""
-        if self._has_read or self._starts >= _MOST_STARTS or self._started.isActive:
+        if self._has_read or self._starts >= _MOST_STARTS or self._is_active:
             return False
         return _NOT_CONNECTED in str(self._started.exception())
 

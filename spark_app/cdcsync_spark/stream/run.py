@@ -46,6 +46,9 @@ from cdcsync_spark.stream.reports import StreamReports
 #: how old an idle table's last commit may become at most; a quarter of the binlog's retention if
 #: that is less
 _IDLE_COMMIT_SECONDS = 6 * 3600.0
+#: how long the reader waits for a binlog that does not move: each answer of it costs the JVM a
+#: trigger of the query, a wait costs next to nothing
+_IDLE_SECONDS = 5.0
 
 
 def run_stream(context: RunContext) -> None:
@@ -114,6 +117,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         folder=scratch / "log",
         decoder=context.config.decoder,
         interval_seconds=spec.stream.interval,
+        idle_seconds=_IDLE_SECONDS,
         befores=takes_events(context.sink.capabilities),
         received=scratch / "received",
         patterns=spec.tables if context.config.kind is RunKind.STREAM else None,

@@ -566,3 +566,25 @@ def test_a_prepare_that_cannot_be_found_stops_the_tables(settings: ReaderSetting
     assert part.stop is not None
     assert part.stop.reason is Reason.XA_UNSUPPORTED
     assert (lost.found if lost else "no binlog file") in part.stop.found
+
+
+def test_a_binlog_that_does_not_move_is_waited_for(settings: ReaderSettings, started: Start) -> None:
+    """For `idle_seconds`; a stop ends the wait."""
+    script = Script([Connection([[Pen().begin()], [insert(1)]])])
+    reader = started(replace(settings, interval_seconds=0.01, idle_seconds=5.0), script)
+    script.wait_for(2)
+
+    def pass_seconds() -> None:
+        script.clock.now += 5
+
+    threading.Timer(0.05, pass_seconds).start()
+    begun = script.clock()
+    assert reader.next_batch() is None
+    assert script.clock() == begun + 5
+
+
+def test_a_stop_ends_the_wait_for_a_binlog_that_does_not_move(settings: ReaderSettings, started: Start) -> None:
+    script = Script([Connection([[Pen().begin()], [insert(1)]])])
+    reader = started(replace(settings, interval_seconds=0.01, idle_seconds=3600.0), script)
+    threading.Timer(0.05, reader.stop).start()
+    assert reader.next_batch() is None
