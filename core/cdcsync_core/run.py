@@ -10,7 +10,7 @@ last report, an `exit`.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -210,7 +210,8 @@ class Report:
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps({k: v for k, v in asdict(self).items() if v not in (None, [])}, ensure_ascii=False)
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps({k: v for k, v in parts.items() if v not in (None, [])}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Report:

@@ -8,6 +8,7 @@ position: a status of ten thousand tables is read in each reconciliation.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
@@ -16,6 +17,8 @@ from pydantic.alias_generators import to_camel
 from cdcsync_core.position import Position, Watermark, position_from_dict
 from cdcsync_core.timestamps import unix_time
 from cdcsync_core.watermark import watermark_from_dict
+
+_public_name = cache(to_camel)
 
 
 class StatusPart(BaseModel):
@@ -29,7 +32,7 @@ class _AsWritten(StatusPart):
 
     @model_serializer(mode="wrap")
     def _written(self, to_json: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        names = {n for field in self.model_fields_set for n in (field, to_camel(field))}
+        names = {n for field in self.model_fields_set for n in (field, _public_name(field))}
         return {name: value for name, value in to_json(self).items() if name in names}
 
 

@@ -177,7 +177,7 @@ class KubeTableShards:
     def write(self, status: Status) -> Status:
         """The status to be written: as it is, or with the worst tables only, all of them being in
         shards."""
-        shown, shards = packed(status)
+        shown, shards = packed(status, {})
         for number, text in enumerate(shards):
             self._write(f"{self._name}-tables-{number}", text)
         for name in [n for n in self._written if int(n.rpartition("-")[2]) >= len(shards)]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Status, TableStatus
@@ -36,17 +37,22 @@ _WORST = (
 )
 
 
+#: by the name of a table: its entry, and the entry's text
+Texts: TypeAlias = "dict[str, tuple[TableStatus, str]]"
+
+
 class TableShards:
     """Shards in `folder`; unchanged ones are not written again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: dict[Path, str] = {}
+        self._texts: Texts = {}
 
     def write(self, status: Status) -> Status:
         """The status to be written: as it is, or with the worst tables only, all of them being in
         shards."""
-        shown, shards = packed(status)
+        shown, shards = packed(status, self._texts)
         for number, text in enumerate(shards):
             self._write(self._path(number), text)
         for path in self._found()[len(shards) :]:
@@ -76,10 +82,10 @@ class TableShards:
         return sorted(self._folder.glob("*.json")) if self._folder.exists() else []
 
 
-def packed(status: Status) -> tuple[Status, list[str]]:
+def packed(status: Status, texts: Texts) -> tuple[Status, list[str]]:
     """The status to be written, and the texts of its shards: none where it has all its tables
-    itself."""
-    entries = {t.name: _text(t) for t in status.table_status}
+    itself. `texts` is what was made before, and is brought up to date."""
+    entries = {t.name: _text(t, texts) for t in status.table_status}
     if len(entries) <= SHOWN and _fits(entries.values()):
         return status, []
     return status.with_(table_status=_worst(status.table_status, entries)), _cut(list(entries.values()))
@@ -107,8 +113,13 @@ def _fits(entries: Iterable[str]) -> bool:
     return sum(len(text.encode()) + 2 for text in entries) <= BYTES
 
 
-def _text(table: TableStatus) -> str:
-    return json.dumps(table.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
+def _text(table: TableStatus, texts: Texts) -> str:
+    """An entry that is not changed is the same object."""
+    known, text = texts.get(table.name, (None, ""))
+    if known is not table:
+        text = json.dumps(table.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
+        texts[table.name] = (table, text)
+    return text
 
 
 def _entries(path: Path) -> list[dict[str, object]]:

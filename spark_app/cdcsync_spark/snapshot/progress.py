@@ -4,7 +4,7 @@ after its commits."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -40,8 +40,9 @@ class SnapshotProgress:
         """While a wave runs: `counts` are not committed yet."""
         self.reporter.report(tables=self._entries(counts, only=set(counts)), snapshot=self._total(counts))
 
-    def committed(self) -> None:
-        self.reporter.report(tables=self._entries({}), snapshot=self._total({}), done=self._done())
+    def committed(self, tables: Collection[int]) -> None:
+        """A wave of these: the others are as they were."""
+        self.reporter.report(tables=self._entries({}, only=set(tables)), snapshot=self._total({}), done=self._done())
 
     def finished(self) -> None:
         total = self._total({})

@@ -184,7 +184,7 @@ class SnapshotRun:
             mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
             self._commit(table, mine, low, high)
             gate("wave-committed")
-        self.progress.committed()
+        self.progress.committed(tables)
 
     def _running(self, counts: Counts) -> None:
         self.progress.running(counts)
