@@ -51,7 +51,8 @@ def test_product_many_small_tables(mariadb1011: Server, fresh_database: FreshDat
             f"CREATE TABLE t{n} (id INT PRIMARY KEY, v VARCHAR(40)) {numbers.replace('seq,', 'seq AS id,')}",
             db=database,
         )
-    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync")
+    defaults = {"snapshot": {"chunkSize": 50_000, "parallelism": 8}}
+    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec=defaults)
     first = _run("500 tables, to caught up", sync, "caught-up", _TABLES * _SMALL)
     again = _run("500 tables, nothing to do", sync, "caught-up", _TABLES * _SMALL)
     show(table(f"whole program, {server.variant}, {_TABLES} tables of {_SMALL} rows", [first, again], first.name))
