@@ -78,7 +78,8 @@ class KafkaSession:
     lock: threading.RLock = field(default_factory=threading.RLock)
     _producer: Producer | None = None
     _writer: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _offsets: list[int] = field(default_factory=list)
+    #: of the records that the open transaction has in the state topic, by table
+    _own: dict[str, int] = field(default_factory=dict)
     _failed: KafkaError | None = None
     #: of records, whose topic is told where it fails; a transaction tells of them as a whole
     _on_delivery: Callable[[KafkaError | None, Message], None] | None = None
@@ -158,9 +159,9 @@ class KafkaSession:
 
     def _write(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
         """False where another writer was first."""
-        first = self._send_states(records)
+        self._send_states(records)
         gate("kafka-begun")
-        if self._states.overtaken(records.keys(), self._writer, first):
+        if self._states.overtaken(self._own, self._writer):
             return False
         for piece in pieces:
             self._send(piece)
@@ -176,27 +177,26 @@ class KafkaSession:
                 self._check_topics(records)  # the client waits for one that is gone
         self._check_topics(records)
 
-    def _send_states(self, records: Mapping[str, TableRecord]) -> int:
-        """The offset of the first one."""
-        self._offsets, self._failed, self._failed_topic = [], None, None
+    def _send_states(self, records: Mapping[str, TableRecord]) -> None:
+        """Until their places in the state topic are known."""
+        self._own, self._failed, self._failed_topic = {}, None, None
         for table, record in records.items():
             with _faults_of(table):
                 self._produce(self._states.name, record.to_json(self._writer), table.encode(), 0)
         until = time.monotonic() + self.settings.timeout
-        while len(self._offsets) < len(records):
+        while len(self._own) < len(records):
             if self._failed is not None:
                 raise KafkaException(self._failed)
             if time.monotonic() > until:
                 raise self.brokers.timeout("writing the state")
             self._live.poll(0.1)
-        return min(self._offsets)
 
     def _acknowledged(self, error: KafkaError | None, message: Message) -> None:
-        offset = message.offset()
+        offset, key = message.offset(), message.key()
         if error is not None or offset is None:
             self._failed = error
-        elif message.topic() == self._states.name:
-            self._offsets.append(offset)
+        elif message.topic() == self._states.name and key is not None:
+            self._own[key if isinstance(key, str) else key.decode()] = offset
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and not (self._failed and is_too_large(KafkaException(self._failed))):

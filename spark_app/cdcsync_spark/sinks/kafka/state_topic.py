@@ -2,10 +2,11 @@
 
 It is compacted and has one partition, so its offsets are one order for all who write to it: runs of
 different kinds have a transactional id each, and the broker's fencing does not order them. A writer
-therefore puts its records there first, in its open transaction, and then reads what is before them:
-if another writer's record of the same table came in between, open or not, it aborts, reads the
-committed state again and decides on that. Of two writers at most one passes, whatever either of
-them knew or how long it slept.
+therefore puts its records there first, in its open transaction, and then reads what is before each
+of them: if another writer's record of the same table came since the committed state was read, open
+or not, it aborts, reads that state again and decides on it. A record of another table is remembered
+until then, because a later transaction may be of that table. Of two writers of a table at most one
+passes, whatever either of them knew or how long it slept.
 
 Why `refresh` reads to the end that is asked for with read_uncommitted: a read_committed reader's
 own end is held back by any open transaction, so it would miss what was committed behind one.
@@ -14,7 +15,7 @@ own end is held back by any open transaction, so it would miss what was committe
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -40,6 +41,8 @@ class StateTopic:
     #: behind what each of them has read
     _at: int = 0
     _seen: int = 0
+    #: by table, the offset of the first record of another writer since the last `refresh`
+    _foreign: dict[str, int] = field(default_factory=dict)
 
     def refresh(self) -> None:
         """Reads what was committed up to now."""
@@ -57,6 +60,7 @@ class StateTopic:
         elif end > self._seen:
             self._all.seek(TopicPartition(self.name, 0, end))
         self._seen = max(self._seen, end)
+        self._foreign = {}
 
     def _take(self, message: Message | None) -> None:
         if message is None:
@@ -93,21 +97,22 @@ class StateTopic:
                 table=table,
             ) from None
 
-    def overtaken(self, tables: Collection[str], writer: str, first: int) -> bool:
-        """Whether another writer's record of one of `tables` is before offset `first`, behind what
-        was known when the decision was made."""
-        return self._others(tables, writer, first, first + 1)
+    def overtaken(self, own: Mapping[str, int], writer: str) -> bool:
+        """Whether another writer's record of a table is before its own one, whose offset `own` has,
+        and behind what was known when the decision was made."""
+        self._read_to(max(own.values()) + 1, writer)
+        return any(table in self._foreign and self._foreign[table] < at for table, at in own.items())
 
     def followed(self, tables: Collection[str], writer: str) -> bool:
-        """The same, up to the end."""
-        end = self.topics.end(self.name)
-        return self._others(tables, writer, end, end)
+        """The same of `tables`, up to the end."""
+        self._read_to(self.topics.end(self.name), writer)
+        return not self._foreign.keys().isdisjoint(tables)
 
-    def _others(self, tables: Collection[str], writer: str, before: int, upto: int) -> bool:
-        """Reads to offset `upto`."""
+    def _read_to(self, end: int, writer: str) -> None:
+        """Notes the records of other writers up to offset `end`."""
         assert self._all is not None, "refreshed before"
-        until, found = time.monotonic() + self.brokers.settings.timeout, False
-        while self._seen < upto:
+        until = time.monotonic() + self.brokers.settings.timeout
+        while self._seen < end:
             if time.monotonic() > until:
                 raise self.brokers.timeout(f"reading the state topic {self.name} to its own record")
             message = self._all.poll(_POLL)
@@ -124,9 +129,8 @@ class StateTopic:
             assert at is not None
             self._seen = at + 1
             key, value = message.key(), message.value()
-            if at < before and key is not None and _text(key) in tables:
-                found = found or writer_of(None if value is None else _bytes(value)) != writer
-        return found
+            if key is not None and writer_of(None if value is None else _bytes(value)) != writer:
+                self._foreign.setdefault(_text(key), at)
 
     def _consumer(self, isolation: str, offset: int) -> Consumer:
         consumer = self.brokers.consumer(isolation)

@@ -196,7 +196,8 @@ class KafkaTarget:
         if record.published:
             return record.state
         copy = self.copy(record.state.generation)
-        if record.publication is not None and copy.last_commit() is None:
+        begun = record.publication is not None or record.state.position is not None
+        if begun and copy.last_commit() is None:
             raise lost_copy(self.name)
         return copy.prepare(record.state)
 
@@ -213,7 +214,9 @@ class KafkaTarget:
         return found
 
     def last_commit(self) -> TableState | None:
-        return self.writer().last_commit()
+        """Where the copy of a resnapshot is gone, what that was begun with: another resnapshot goes
+        on from it, and nothing else (`prepare`, `Writer.last_commit`)."""
+        return self.writer().newest()[0]
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         """In tasks of Spark, which do not ask the brokers."""

@@ -79,18 +79,23 @@ class KafkaWriter:
         return found
 
     def last_commit(self) -> TableState | None:
+        state, lost = self.newest()
+        if lost:
+            raise lost_copy(self.name)
+        return state
+
+    def newest(self) -> tuple[TableState | None, bool]:
+        """The table's state; and whether it is that of a resnapshot whose copy is gone."""
         self.session.refresh()
         if self.session.record(self.name) is None:
-            return None
+            return None, False
         record = self.record
         if record.published:
-            return record.state
+            return record.state, False
         copy = self._copy(record).last_commit()
         if copy is None:
-            if record.state.position is not None:
-                raise lost_copy(self.name)
-            return record.state
-        return replace(copy, epoch=max(record.state.epoch, copy.epoch))
+            return record.state, record.state.position is not None
+        return replace(copy, epoch=max(record.state.epoch, copy.epoch)), False
 
     def _copy(self, record: TableRecord) -> DeltaWriter:
         generation = record.state.generation

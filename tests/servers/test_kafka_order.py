@@ -1,0 +1,142 @@
+"""The order of writers of one sync's topics: a run never passes over what another run has written
+of a table, whatever it wrote itself meanwhile. On a real broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.kafka.session import KafkaSession
+from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from contract.sinkcase import ORDERS, content, first_state
+from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from servers.test_kafka_transactions import Case
+from support.event_consumer import CheckingConsumer, Event
+from support.kafka import KafkaBroker
+from support.kafka_stream import kafka_sink
+
+pytestmark = pytest.mark.timeout(300)
+BESIDE = "shop.b"
+
+
+@pytest.fixture
+def case(kafka: KafkaBroker) -> Case:
+    return Case(kafka, f"t{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Its name is in those of the topics."""
+    made = tmp_path / f"t{random.getrandbits(48)}"
+    made.mkdir()
+    return made
+
+
+def beside(session: KafkaSession, topic: str) -> dict[str, TableRecord]:
+    """The record of another table."""
+    session.topics.make(topic, 1, 1, {})
+    made = session.topics.made(topic)
+    return {BESIDE: TableRecord(first_state(epoch=1), made.name, made.id, made.partitions)}
+
+
+def later(record: TableRecord) -> TableRecord:
+    return replace(record, state=replace(record.state, epoch=2))
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_another_runs_record_is_remembered_over_transactions_of_other_tables(case: Case, exactly_once: bool) -> None:
+    stream, other = (case.session(role, exactly_once=exactly_once) for role in ("stream", "catch-up"))
+    record = case.record(stream)
+    another = beside(stream, f"{case.name}.b")
+    while not stream.transact({NAME: record}, [case.piece(b"1")]):
+        pass
+    other.refresh()
+    assert other.transact({NAME: later(record)}, [case.piece(b"2")])
+    assert stream.transact(another, [])  # reads past the other run's record
+    assert not stream.transact({NAME: record}, [case.piece(b"late")])
+    assert case.seen() == [b"1", b"2"]
+
+
+class Interrupted(KafkaSession):
+    """Calls `before_state`, once, when the state of `NAME` is to be sent and those before it have
+    been."""
+
+    before_state: Callable[[], None] | None = None
+
+    def _produce(self, topic: str, value: bytes | None, key: bytes, partition: int = -1) -> None:
+        if self.before_state is not None and topic == self.state and key == NAME.encode():
+            call, self.before_state = self.before_state, None
+            self._live.flush(10)
+            call()
+        super()._produce(topic, value, key, partition)
+
+
+def test_of_two_writers_whose_records_interleave_at_most_one_passes(case: Case) -> None:
+    plain, other = case.session("stream"), case.session("catch-up")
+    one = Interrupted(plain.settings, plain.sync, "stream", 1, plain.state)
+    record = case.record(one)
+    both = {**beside(one, f"{case.name}.b"), NAME: record}
+    while not one.transact(both, [case.piece(b"1")]):
+        pass
+    other.refresh()
+    passed: list[bool] = []
+    one.before_state = lambda: passed.append(other.transact({NAME: later(record)}, [case.piece(b"2")]))
+    passed.append(one.transact(both, [case.piece(b"late")]))
+    assert passed == [True, False]
+    assert case.seen() == [b"1", b"2"]
+
+
+def test_a_stream_never_sends_behind_a_resnapshot_that_another_run_sent(
+    kafka: KafkaBroker, folder: Path, tmp_path: Path
+) -> None:
+    """It had a batch of another table meanwhile."""
+    source = Source(random.Random(3))
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
+    sink = kafka_sink(kafka.bootstrap, folder, "stream")
+    follow(sink, source, tmp_path, end=HIGH)
+    run = applier(sink, tmp_path)
+    run.apply(source.batch(HIGH, HIGH + 500, tmp_path))
+    name = sink.target(ORDERS.id).topic  # type: ignore[union-attr]
+    another = beside(sink.session, f"{name}.b")
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot(), nonce=1)
+    follow(kafka_sink(kafka.bootstrap, folder, "catch-up"), source, tmp_path, end=END - 500)
+    assert sink.session.transact(another, ())
+    run.apply(source.batch(HIGH + 500, END, tmp_path))
+    assert run.tables[NAME].handed_over
+    fresh = kafka_sink(kafka.bootstrap, folder, "stream")
+    follow(fresh, source, tmp_path)
+    record = fresh.session.record(NAME)
+    assert record is not None
+    behind = [r for r in kafka.read(name) if r.offset >= record.begins[r.partition]]
+    events = [Event(v["op"], v["data"], 0) for v in (json.loads(r.value or b"") for r in behind)]
+    consumer = CheckingConsumer(("id",)).take(iter(events))
+    assert consumer.faults == []
+    assert {key: row["note"] for (key,), row in consumer.rows.items()} == source.at[END]
+
+
+def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(
+    kafka: KafkaBroker, folder: Path, tmp_path: Path
+) -> None:
+    """As the error says; the same one again does not begin an empty copy."""
+    source = Source(random.Random(3))
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
+    follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path)
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot(), nonce=1)
+    shutil.rmtree(folder / "lake")
+    with pytest.raises(CdcError) as streaming:
+        kafka_sink(kafka.bootstrap, folder, "stream").target(ORDERS.id).writer(tmp_path).last_commit()
+    with pytest.raises(CdcError) as again:
+        read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot(), nonce=1)
+    assert {streaming.value.reason, again.value.reason} == {Reason.SINK_CONFLICT}
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot(), nonce=2)
+    sink = kafka_sink(kafka.bootstrap, folder, "stream")
+    follow(sink, source, tmp_path)
+    assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
