@@ -41,11 +41,13 @@ _SETTINGS = {
 }
 #: of a streaming query whose checkpoint nobody reads. Spark writes it before and after each
 #: micro-batch, by Hadoop's local file system, which forks a chmod for each file; with progress that
-#: is tracked asynchronously it writes once a day. Spark offers that for sinks that deliver at least
-#: once, because it forgets what was applied since; here only the targets know that.
+#: is tracked asynchronously it writes every few seconds. Rarely is no good: the source's process
+#: keeps what it has handed over until then, and walks through it for each micro-batch. Spark offers
+#: this for sinks that deliver at least once, because it forgets what was applied since; here only
+#: the targets know that.
 QUERY_OPTIONS = {
     "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": "86400000",
+    "asyncProgressTrackingCheckpointIntervalMs": "5000",
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -110,7 +112,8 @@ def _set_environment() -> None:
     # there is none to be asked for data sources that are installed: ours are registered
     os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
     os.environ["SPARK_LAUNCHER_OPTS"] = _JVM
-    if (spark_home() / "jars").exists():
+    # a home may be of a PySpark that is gone
+    if any(jar.exists() for jar in (spark_home() / "jars").glob("spark-core_*")):
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
@@ -122,7 +125,8 @@ def _archive_option() -> str:
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:
     """Delta's jars beside the user's, where the home does not have them: classes that are loaded
     only if a table asks for Spark (`sinks.delta.delta_spark`)."""
-    missing = [jar for jar in delta_jars.installed() if not (spark_home() / "jars" / jar.name).exists()]
+    present = Path(os.environ.get("SPARK_HOME", "")) / "jars"
+    missing = [jar for jar in delta_jars.installed() if not (present / jar.name).exists()]
     jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, missing)]
     return {"spark.jars": ",".join(jars)} if jars else {}
 
