@@ -37,10 +37,12 @@ class Record(NamedTuple):
 
 
 class KafkaBroker:
-    """A broker on a data folder; may be killed and started again on the same port."""
+    """A broker on a data folder; may be killed and started again on the same port. At `address`,
+    one of this machine's, it listens for clients that do not reach loopback."""
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None, address: str = "") -> None:
         self.folder, self._settings = folder, settings or {}
+        self.outside = f"{address}:{free_port()}" if address else ""
         shutil.copytree(BROKER / "formatted", folder / "data")
         self._controller = free_port()
         self._process = ServerProcess(self._command, folder / "broker.log", _serves)
@@ -87,13 +89,18 @@ class KafkaBroker:
         options = ("-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         return [*java, *options, "-cp", f"{BROKER / 'jars'}/*", "kafka.Kafka", str(settings)]
 
+    def _outside(self) -> str:
+        return f",OUTSIDE://{self.outside}" if self.outside else ""
+
     def _server_settings(self, port: int) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{LOOPBACK}:{self._controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{self._controller}",
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{self._controller}" + self._outside(),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.folder / "data"),
             "auto.create.topics.enable": "false",
             # one node holds everything once, and few partitions of the broker's own topics
