@@ -59,7 +59,7 @@ def test_every_change_is_a_record_once(node: Node, source: Server, store: str, b
     node.kill(NAME, driver["metadata"]["name"])
     change(source, database, 2)
     rows = {(k,): {"id": k, "n": n} for k, n in source.query("SELECT id, n FROM t", db=database)}
-    topic = f"{NAME}.t"
+    topic = f"{NAME}.{database}.t"
     wait_until(lambda: consumed(broker, topic).rows == rows, 300, "the topic has all changes", described)
     assert consumed(broker, topic).faults == []
     node.api.delete(PATH)
@@ -91,7 +91,7 @@ def _spec(node: Node, source: Server, store: str, broker: KafkaBroker, database:
             "kafka": {
                 "bootstrapServers": broker.outside,
                 "tls": {"mode": "disabled"},
-                "topic": "{name}.{table}",
+                "topic": "{name}.{database}.{table}",
                 "staging": staging,
             }
         },
