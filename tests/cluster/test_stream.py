@@ -169,16 +169,16 @@ def test_a_schedule_holds_no_pod_between_its_times(shop: NodeSync) -> None:
     """It ends the stream once that has caught up; what is written then is copied at its time, by a
     pod that ends; without it the stream flows again."""
     shop.change(stream={"schedule": {"cron": "0 0 29 2 *"}})
-    shop.until(lambda s: s.phase == "Waiting" and not shop.left(), 240, "nothing of a run is left")
+    shop.until(lambda s: s.phase == "Waiting" and not shop.left(kept=False), 240, "nothing of a run is left")
     shop.arrives()
     shop.server.run(f"INSERT INTO {JOURNAL} (writer) VALUES (1)", db=shop.database)
     at = datetime.fromtimestamp((time.time() // 60 + 2) * 60, UTC)
     shop.change(stream={"schedule": {"cron": f"{at.minute} {at.hour} {at.day} {at.month} *"}})
     status = shop.until(lambda s: s.schedule and s.schedule.next_time == utc(at.timestamp()), 90, "the time is known")
-    assert (status.phase, status.condition("Ready").status, shop.left()) == ("Waiting", "True", [])
+    assert (status.phase, status.condition("Ready").status, shop.left(kept=False)) == ("Waiting", "True", [])
     assert next(shop.differences(), None), "nothing is copied before the time"
     shop.until(lambda s: s.phase != "Waiting" and shop.pods(DRIVER), 240, "a pod at the time")
-    shop.until(lambda s: s.phase == "Waiting" and not shop.left(), 240, "nothing of a run is left")
+    shop.until(lambda s: s.phase == "Waiting" and not shop.left(kept=False), 240, "nothing of a run is left")
     assert not next(shop.differences(), None), "the copy is equal"
     shop.change(stream={"schedule": None})
     shop.flows()

@@ -141,14 +141,17 @@ class NodeSync:
             lambda: "\n".join(self.differences()) + self.describe(),
         )
 
-    def left(self) -> list[str]:
-        """Names of all that the sync made, its tables aside."""
+    def left(self, *, kept: bool = True) -> list[str]:
+        """Names of all that the sync made, its tables aside; `kept`: with the pod of the last
+        driver that failed, which is kept for its log."""
+        made = "app.kubernetes.io/name=cdcsync"
+        selector = made if kept else f"{made},cdcsync.io/part!=kept-driver"
         base, rbac = f"/api/v1/namespaces/{self.name}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.name}"
         paths = [f"{base}/{k}" for k in ("pods", "configmaps", "serviceaccounts")]
         return [
             o["metadata"]["name"]
             for path in (*paths, f"{rbac}/roles", f"{rbac}/rolebindings")
-            for o in self.node.api.items(path, labelSelector="app.kubernetes.io/name=cdcsync")
+            for o in self.node.api.items(path, labelSelector=selector)
         ]
 
 
