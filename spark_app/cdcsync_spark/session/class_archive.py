@@ -99,8 +99,8 @@ def main() -> int:
 
 
 def _make_home() -> None:
-    """Anew, beside the one that is there, then in its place: it may lead to an environment that is
-    gone."""
+    """Makes a new home and renames it into place: the links of the previous one may lead to an
+    environment that is gone."""
     home, found = spark_home(), Path(pyspark.__file__).parent
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix="home-") as folder:

@@ -39,7 +39,7 @@ _SETTINGS = {
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
 }
-#: of a streaming query whose checkpoint nobody reads. Spark writes it before and after each
+#: of a streaming query whose checkpoint is never read. Spark writes it before and after each
 #: micro-batch, by Hadoop's local file system, which forks a chmod for each file; with progress that
 #: is tracked asynchronously it writes every few seconds. Rarely is no good: the source's process
 #: keeps what it has handed over until then, and walks through it for each micro-batch. Spark offers
@@ -53,8 +53,8 @@ QUERY_OPTIONS = {
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
-#: and would wait for them forever: it ends. Nobody reads its performance counters, which a thread
-#: writes twenty times a second.
+#: and would wait for them forever: it ends. Its performance counters, which a thread writes
+#: twenty times a second, are not used.
 _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData"
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.

@@ -60,8 +60,9 @@ class BatchStreamReader(SimpleDataSourceStreamReader):
         batch = self._running().next_batch()
         if self._collector is not None:
             self._collector.between_batches()
-        if batch is None or self._handover is None:
+        if batch is None:
             return iter([]), start
+        assert self._handover is not None, "made with the reader"
         number = self._handover.put(batch)
         return iter([(number,)]), {"v": 1, "batch": number}
 

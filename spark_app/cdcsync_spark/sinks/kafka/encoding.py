@@ -39,7 +39,7 @@ def snapshot_records(form: Form, prefix: str, state: TableState, rows: pa.Table)
 
 
 def origin_of(prefix: str, state: TableState, *, snapshot: bool) -> Origin:
-    """What is said of each record's table."""
+    """The metadata of the table that its records carry."""
     flavour, _, server = state.identity.lineage.newest.partition(":")
     number = int(server) if server.isdecimal() else 0
     sent = time.time_ns() // 1_000_000

@@ -56,10 +56,10 @@ class _Question:
 
 @dataclass(frozen=True)
 class Registry:
-    """The registry at `url`; `account` has the files `username` and `password`, None for one that
-    asks nobody; `ca` is the file of the authority of its certificate, None: those that the machine
-    knows. `seconds` bounds one attempt; `pause` seconds are between the first two, and twice as
-    many before the third."""
+    """The registry at `url`; `account` has the files `username` and `password`, None for one
+    without logins; `ca` is the file of the authority of its certificate, None: those that the
+    machine knows. `seconds` bounds one attempt; `pause` seconds are between the first two, and
+    twice as many before the third."""
 
     url: str
     account: tuple[Path, Path] | None = None

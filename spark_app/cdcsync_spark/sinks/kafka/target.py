@@ -14,7 +14,7 @@ files are fixed, and a number of them says where to go on.
 With early delivery (`TableState.early`) a first snapshot is sent wave by wave. The copy is its
 journal: a wave is a commit of the copy, then its rows are sent, each part with the place up to
 which the copy is sent (`staged_rows`). A run that dies in between is followed by one that goes on
-at that place in the rows that were staged, so none is read anew, and none is there twice. When the
+at that place in the rows that were staged, so no row is reread, and none is sent twice. When the
 copy is complete and sent, the last transaction has the state "from LOW on", LOW being the meet of
 all. No event of the table is sent before that one, whichever run commits: until then the topic is
 not published, so a commit sends what is left of the copy first. No row is sent after it: the run
