@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.kafka.session import KafkaSession
+from cdcsync_spark.sinks.kafka.session import KafkaSession, OnDelivery
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
@@ -71,12 +71,14 @@ class Interrupted(KafkaSession):
 
     before_state: Callable[[], None] | None = None
 
-    def _produce(self, topic: str, value: bytes | None, key: bytes, partition: int = -1) -> None:
+    def _produce(
+        self, topic: str, value: bytes | None, key: bytes, on_delivery: OnDelivery | None, partition: int = -1
+    ) -> None:
         if self.before_state is not None and topic == self.state and key == NAME.encode():
             call, self.before_state = self.before_state, None
             self._live.flush(10)
             call()
-        super()._produce(topic, value, key, partition)
+        super()._produce(topic, value, key, on_delivery, partition)
 
 
 def test_of_two_writers_whose_records_interleave_at_most_one_passes(case: Case) -> None:

@@ -11,9 +11,10 @@ survives a change of server, where the names of binlog files begin again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdcsync_core.position import TransactionId
 from cdcsync_spark.wire.columns.change import TRANSACTION
@@ -33,6 +34,21 @@ class Events:
     @property
     def num_rows(self) -> int:
         return int(self.images.num_rows)
+
+    def slice(self, begin: int, end: int) -> Events:
+        """The images from `begin` up to `end` with their transactions; at least one image."""
+        images = self.images.slice(begin, end - begin)
+        numbers = images[TRANSACTION]
+        first, last = pc.min_max(numbers).as_py().values()
+        at = images.column_names.index(TRANSACTION)
+        counted = pc.subtract(numbers, pa.scalar(first, numbers.type))
+        return replace(
+            self,
+            images=images.set_column(at, images.schema.field(at), counted),
+            transactions=self.transactions[first : last + 1],
+            committed_at=self.committed_at[first : last + 1],
+            first=self.first + begin,
+        )
 
     def of_transactions(self, values: Sequence[object], kind: pa.DataType) -> pa.ChunkedArray:
         """For each image the one of `values`, a row a transaction, that is its transaction's."""

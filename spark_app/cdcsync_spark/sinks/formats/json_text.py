@@ -15,18 +15,25 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SHORT = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
-_QUOTE, _BACKSLASH, _FIRST_PRINTABLE = 34, 92, 32
+from cdcsync_spark.sinks.formats.text_join import Part, Pick, join
 
-#: one side of a join: a text for all rows, or one for each
-Part: TypeAlias = "str | pa.Array"
+_SHORT = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_QUOTE, _BACKSLASH, _FIRST_PRINTABLE = 34, 92, 32
+#: up to which Arrow prints no decimal with an exponent
+_PLAIN_SCALE = 6
+#: of `2024-02-29`
+_DATE_LENGTH = 10
+
+
+#: texts, NULL where the value is, between what is before and behind each that is not
+Quoted: TypeAlias = "tuple[str, pa.Array, str]"
 
 
 @dataclass(frozen=True)
@@ -43,34 +50,50 @@ class Style:
 
 def json_rows(rows: pa.Table, style: Style) -> pa.Array:
     """A JSON object a row, of all columns in their order; NULL is `null`. A string array."""
-    parts: list[Part] = []
+    return join(rows.num_rows, *json_parts(rows, style))
+
+
+def json_parts(rows: pa.Table, style: Style) -> list[Part]:
+    """What the texts of `json_rows` are joined of, for a join with more."""
+    parts, end = list[Part](), _End("{")
     for i, name in enumerate(rows.column_names):
-        parts += ["," if i else "{", _member(name), value_texts(rows[name], style)]
-    return join(rows.num_rows, *parts, "}" if parts else "{}")
+        begin, texts, close = _quoted_texts(rows[name], style)
+        found = pc.cast(texts.is_valid(), pa.int32()) if texts.null_count else None
+        parts += [_between(end, f"{',' if i else ''}{quoted(name)}:", begin, found), texts]
+        end = _End(close, found if close else None)
+    return [*parts, _between(end, "}", "", None)]
 
 
-def join(count: int, *parts: Part) -> pa.Array:
-    """The parts of each of `count` rows behind each other; a NULL part makes the row NULL."""
-    glued: list[pa.Scalar | pa.Array] = []
-    for is_text, run in groupby(parts, lambda part: isinstance(part, str)):
-        same_kind = list(run)
-        glued += [pa.scalar("".join(same_kind))] if is_text else same_kind
-    if all(isinstance(part, pa.Scalar) for part in glued):
-        return pa.array(["".join(part.as_py() for part in glued)] * count, pa.string())
-    return pc.binary_join_element_wise(*glued, "")
+class _End(NamedTuple):
+    """What is behind a column's values: `text`, but nothing where `found` is zero."""
+
+    text: str
+    found: pa.Array | None = None
+
+
+def _between(end: _End, member: str, begin: str, found: pa.Array | None) -> Part:
+    """What is between the values of two columns, or `null` instead of the second one. One text a
+    row, where quotation marks depend on two columns."""
+    ends = [end.text] if end.found is None else ["", end.text]
+    begins = [begin] if found is None else ["null", begin]
+    texts = pa.array([e + member + b for e in ends for b in begins])
+    chosen = found
+    if end.found is not None:
+        chosen = end.found if found is None else pc.add(pc.multiply(end.found, pa.scalar(2, pa.int32())), found)
+    return texts[0].as_py() if chosen is None else Pick([texts], chosen)
 
 
 def quoted(text: str) -> str:
     """A text as JSON, in UTF-8 as it is."""
-    return json.dumps(text, ensure_ascii=False)
+    return _encode(text)
 
 
-def value_texts(column: pa.ChunkedArray | pa.Array, style: Style) -> pa.Array:
-    """The JSON text of each value of a column as the batches have it (`arrow_schema`)."""
+def _quoted_texts(column: pa.ChunkedArray | pa.Array, style: Style) -> Quoted:
+    """Of the values of a column as the batches have it (`arrow_schema`)."""
     values = single(column)
     for is_type, texts in _TEXTS:
         if is_type(values.type):
-            return pc.fill_null(texts(values, style), "null")
+            return texts(values, style)
     raise TypeError(f"no JSON form of {values.type}")
 
 
@@ -79,17 +102,9 @@ def single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _member(name: str) -> str:
-    return quoted(name) + ":"
-
-
-def _in_quotes(texts: pa.Array, end: str = '"') -> pa.Array:
-    return join(len(texts), '"', texts, end)
-
-
 def _escaped(texts: pa.Array) -> pa.Array:
-    """Only the escapes that occur cost a pass: a histogram of the bytes says which. All of them are
-    single bytes below 128, which are no part of another character in UTF-8."""
+    """Only the escapes that occur cost a pass. All of them are single bytes below 128, which are no
+    part of another character in UTF-8."""
     for byte in _bytes_to_escape(texts):
         texts = pc.replace_substring(texts, chr(byte), _SHORT.get(byte, f"\\u{byte:04x}"))
     return texts
@@ -101,50 +116,53 @@ def _bytes_to_escape(texts: pa.Array) -> list[int]:
     if data is None or not len(texts):
         return []
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    present = np.bincount(np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], minlength=256)
-    special = [*range(_FIRST_PRINTABLE), _QUOTE]
-    return [b for b in (_BACKSLASH, *special) if present[b]]
+    found = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    special = found[(found < _FIRST_PRINTABLE) | (found == _QUOTE) | (found == _BACKSLASH)]
+    return sorted(set(special.tolist()), key=lambda byte: (byte != _BACKSLASH, byte))
 
 
-def _text(values: pa.Array, _: Style) -> pa.Array:
-    return _in_quotes(_escaped(values))
+def _text(values: pa.Array, _: Style) -> Quoted:
+    return '"', _escaped(values), '"'
 
 
-def _number(values: pa.Array, _: Style) -> pa.Array:
-    return pc.cast(values, pa.string())
+def _number(values: pa.Array, _: Style) -> Quoted:
+    return "", pc.cast(values, pa.string()), ""
 
 
-def _decimal(values: pa.Array, style: Style) -> pa.Array:
+def _decimal(values: pa.Array, style: Style) -> Quoted:
     texts = pc.cast(values, pa.string())
-    exponents = pc.fill_null(pc.match_substring(texts, "E"), False)
-    if pc.any(exponents).as_py():
+    exponents = pc.fill_null(pc.match_substring(texts, "E"), False) if values.type.scale > _PLAIN_SCALE else None
+    if exponents is not None and pc.any(exponents).as_py():
         plain = [format(v, "f") for v in values.filter(exponents).to_pylist()]
         texts = pc.replace_with_mask(texts, exponents, pa.array(plain, pa.string()))
-    return _in_quotes(texts) if style.decimals_as_text else texts
+    quote = '"' if style.decimals_as_text else ""
+    return quote, texts, quote
 
 
-def _date(values: pa.Array, _: Style) -> pa.Array:
-    return _in_quotes(pc.cast(values, pa.string()))
+def _date(values: pa.Array, _: Style) -> Quoted:
+    return '"', pc.cast(values, pa.string()), '"'
 
 
-def _timestamp(values: pa.Array, style: Style) -> pa.Array:
+def _timestamp(values: pa.Array, style: Style) -> Quoted:
     """With six digits of the second; instants in UTC end with Z."""
     texts = pc.cast(pc.cast(values, pa.timestamp("us")), pa.string())
     if style.separator != " ":
-        texts = pc.replace_substring(texts, " ", style.separator)
-    return _in_quotes(texts, '"' if values.type.tz is None else 'Z"')
+        texts = pc.binary_replace_slice(texts, _DATE_LENGTH, _DATE_LENGTH + 1, style.separator)
+    return '"', texts, '"' if values.type.tz is None else 'Z"'
 
 
-def _binary(values: pa.Array, _: Style) -> pa.Array:
+def _binary(values: pa.Array, _: Style) -> Quoted:
     """Base64, which Arrow does not compute."""
-    texts = [None if v is None else f'"{base64.b64encode(v).decode()}"' for v in values.to_pylist()]
-    return pa.array(texts, pa.string())
+    texts = [None if v is None else base64.b64encode(v).decode() for v in values.to_pylist()]
+    return '"', pa.array(texts, pa.string()), '"'
 
 
-def _vector(values: pa.Array, style: Style) -> pa.Array:
+def _vector(values: pa.Array, style: Style) -> Quoted:
     """An array of numbers."""
-    numbers = pa.ListArray.from_arrays(_offsets(values), value_texts(values.flatten(), style), mask=values.is_null())
-    return join(len(values), "[", pc.binary_join(numbers, ","), "]")
+    _, texts, _ = _quoted_texts(values.flatten(), style)
+    texts = pc.fill_null(texts, "null")
+    numbers = pa.ListArray.from_arrays(_offsets(values), texts, mask=values.is_null())
+    return "[", pc.binary_join(numbers, ","), "]"
 
 
 def _offsets(values: pa.Array) -> pa.Array:
@@ -153,7 +171,7 @@ def _offsets(values: pa.Array) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
 
 
-_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, Style], pa.Array]], ...] = (
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, Style], Quoted]], ...] = (
     (pa.types.is_string, _text),
     (lambda t: pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t), _number),
     (pa.types.is_decimal, _decimal),

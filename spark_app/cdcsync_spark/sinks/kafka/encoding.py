@@ -13,7 +13,7 @@ from cdcsync_spark.sinks.formats.json_records import Form, Origin, Records, slic
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
 
 #: of images that are made records at once
-_SLICE_BYTES = 10 << 20
+_SLICE_BYTES = 2 << 20
 
 
 def event_records(form: Form, prefix: str, state: TableState, events: Events) -> Iterator[Records]:

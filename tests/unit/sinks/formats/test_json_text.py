@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.formats.json_text import Style, json_rows, value_texts
+from cdcsync_spark.sinks.formats.json_text import Style, json_rows
 
 EXACT = Style()
 FLINK = Style(decimals_as_text=False, separator=" ")
@@ -57,16 +58,20 @@ def read_back(text: str, kind: pa.DataType) -> Any:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_every_value_is_read_back_equal(name: str) -> None:
-    """Also of a slice in the middle of an array; floats of 32 bits as the nearest such number."""
+    """Also of a slice in the middle of an array, and beside a column of text with NULLs elsewhere;
+    floats of 32 bits as the nearest such number."""
     kind, values = VALUES[name]
 
     @settings(max_examples=40)
     @given(st.lists(st.none() | values, min_size=2))
     def check(wanted: list[Any]) -> None:
         column = pa.array(wanted, kind)
-        texts = value_texts(column, EXACT).to_pylist()
-        assert pa.array([read_back(t, kind) for t in texts], kind).equals(column)
-        assert value_texts(column.slice(1), EXACT).to_pylist() == texts[1:]
+        rows = pa.table({"a": column, "b": ["x" if i % 3 else None for i in range(len(wanted))], "c": column})
+        texts = json_rows(rows, EXACT).to_pylist()
+        values = [re.fullmatch(r'\{"a":(.*),"b":("x"|null),"c":\1\}', text, re.DOTALL) for text in texts]
+        assert pa.array([read_back(v[1], kind) for v in values if v], kind).equals(column)
+        assert [v[2] for v in values if v] == ['"x"' if i % 3 else "null" for i in range(len(wanted))]
+        assert json_rows(rows.slice(1), EXACT).to_pylist() == texts[1:]
 
     check()
 
@@ -100,4 +105,4 @@ def test_no_rows_are_no_texts() -> None:
 
 def test_a_type_without_a_form_is_an_error_of_ours() -> None:
     with pytest.raises(TypeError, match="no JSON form of struct"):
-        value_texts(pa.array([{"a": 1}]), EXACT)
+        json_rows(pa.table({"a": [{"a": 1}]}), EXACT)
