@@ -33,8 +33,11 @@ from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, T
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
-#: seconds between two reconciliations when nothing wakes the controller
+#: seconds between two reconciliations while something is under way, and after which a signal or a
+#: changed manifest is seen
 TICK = 0.5
+#: seconds between two reconciliations when nothing is; every report of a run makes one as well
+_AT_REST = 5.0
 DRIVER = (sys.executable, "-m", "cdcsync_spark")
 
 
@@ -80,6 +83,7 @@ class LocalController:
             if self._interrupts == 1 and not self._announced:
                 self._announced = True
                 note("draining; interrupt again to end at once (what is not committed is done again next time)")
+            interrupts = self._interrupts
             decision = self.reconciler.reconcile(closing=self.closing)
             resource, _ = self.store.load()
             show(resource, decision.status)
@@ -88,8 +92,20 @@ class LocalController:
                 break
             if self._interrupts > 1:
                 self.drivers.kill()
-            self.woken.wait(min(TICK, decision.requeue_after))
-            self.woken.clear()
+            self._wait(self._pause(decision), interrupts)
+
+    def _pause(self, decision: Decision) -> float:
+        steady = decision.status.condition("Reconciling").status == "False" and not self.closing
+        return min(decision.requeue_after, _AT_REST if steady else TICK)
+
+    def _wait(self, seconds: float, interrupts: int) -> None:
+        """At most so long: until a run or the source has news, the manifest changes, or a signal
+        comes beyond `interrupts`."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self.woken.wait(min(TICK, left)) or self._interrupts > interrupts or self.store.changed():
+                break
+        self.woken.clear()
 
     def _lost_folder(self, error: OSError) -> CdcError | None:
         """What a failure of the state folder means; None for a failure of something else."""

@@ -93,8 +93,12 @@ class LocalStore:
         self._status = _reset_for_new_run(manifest.resource.spec, self._status)
         self._adopt(manifest)
 
+    def changed(self) -> bool:
+        """Whether `load` would read the manifest again."""
+        return self._files.changed()
+
     def load(self) -> tuple[CdcSync, Status]:
-        if self._files.changed():
+        if self.changed():
             self._reload()
         return self._resource, self._status
 
