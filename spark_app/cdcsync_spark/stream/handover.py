@@ -1,55 +1,113 @@
-"""How the source's process hands batches to the driver: one file each, by number, in a folder of
-the query.
+"""How the source's process hands batches to the driver: by a socket in a folder of the query, when
+the driver asks.
 
 Why it exists: if Spark carried the descriptions, each micro-batch would run a job to collect one
-row, which costs more than half of the JVM's time in a stream that gets a few changes a second.
+row. And a micro-batch takes 20 CPU ms of the JVM however little it carries; so while one lasts, the
+driver asks the source for the batches of several intervals.
 
-Why it is right: Spark asks the source for a batch, which is in the folder by then, calls the driver
-for it, and asks for the next one when the driver has returned. So what the driver finds are the
-batches of its micro-batch. Numbers follow each other; a gap is an error, never passed over.
+Why it is right: Spark asks the source only while the driver is not called, and the driver only
+while it is, so they take turns. A batch that was read for Spark is kept until the driver asks, and
+is the first one that it gets. So each batch is given once, in the order of the binlog; one that is
+lost with a side ends the query, and the next run goes on from the targets' positions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cdcsync_core.errors import Reason, fail
 from cdcsync_spark.binlog.batch import BinlogBatch
 
+_SOCKET = "batches"
+_ASK = b"\n"
+#: after how many seconds a driver that waits for an answer sees that it is to end
+_POLL_SECONDS = 0.2
 
-@dataclass
-class Handover:
-    """Of one query; each side has its own."""
 
-    folder: Path
-    #: how many were put, or taken
-    count: int = 0
+class BatchSource:
+    """The source's side; `next_batch` waits for a while and gives None where the binlog has not
+    moved."""
 
-    def put(self, batch: BinlogBatch) -> int:
-        """Its number, from 1."""
-        self.count += 1
-        beside = self.folder / f"{self.count}.new"
-        beside.write_text(batch.to_json(), encoding="utf-8")
-        beside.rename(self._file(self.count))
-        return self.count
+    def __init__(self, folder: Path, next_batch: Callable[[], BinlogBatch | None]) -> None:
+        self._next_batch = next_batch
+        self._kept: BinlogBatch | None = None
+        self._count = 0
+        self._turn = threading.Lock()
+        self._listener = socket.socket(socket.AF_UNIX)
+        with _short(folder) as short:
+            self._listener.bind(f"{short}/{_SOCKET}")
+        self._listener.listen(1)
+        threading.Thread(target=self._serve, name="handover", daemon=True).start()
 
-    def take(self) -> list[BinlogBatch]:
-        """Those that are there, in their order. Raises InternalError where one is missing."""
-        found = sorted(int(path.stem) for path in self.folder.glob("*.json"))
-        if found != list(range(self.count + 1, self.count + 1 + len(found))):
-            raise fail(
-                Reason.INTERNAL_ERROR,
-                f"the binlog's source handed over the batches {found} after {self.count} others",
-                needed="each batch once, in order",
-                remedy="none: the next run goes on from the targets' positions",
-            )
-        batches = []
-        for number in found:
-            batches.append(BinlogBatch.from_json(self._file(number).read_text(encoding="utf-8")))
-            self._file(number).unlink()
-        self.count += len(batches)
-        return batches
+    def read(self) -> int:
+        """How many batches Spark has been told of; one more where one waits for the driver."""
+        with self._turn:
+            if self._kept is None:
+                self._kept = self._next_batch()
+                self._count += self._kept is not None
+            return self._count
 
-    def _file(self, number: int) -> Path:
-        return self.folder / f"{number}.json"
+    def _serve(self) -> None:
+        """As long as the driver asks."""
+        connection, _ = self._listener.accept()
+        with suppress(ConnectionError), connection, connection.makefile("rwb") as channel:
+            while channel.readline():
+                batch = self._take()
+                channel.write((batch.to_json() if batch else "").encode() + b"\n")
+                channel.flush()
+
+    def _take(self) -> BinlogBatch | None:
+        with self._turn:
+            batch, self._kept = self._kept, None
+            return batch or self._next_batch()
+
+
+class BatchChannel:
+    """The driver's side."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._socket: socket.socket | None = None
+        self._received = bytearray()
+        self._asked = False
+
+    def next(self, ending: Callable[[], bool]) -> BinlogBatch | None:
+        """The next batch; None where the binlog has not moved, and where it is `ending`. Raises
+        EOFError where the source has ended."""
+        connection = self._connected()
+        if not self._asked:
+            connection.sendall(_ASK)
+            self._asked = True
+        while b"\n" not in self._received:
+            if ending():
+                return None
+            if select.select([connection], [], [], _POLL_SECONDS)[0]:
+                part = connection.recv(1 << 20)
+                if not part:
+                    raise EOFError("the binlog's source has ended")
+                self._received += part
+        line, _, rest = self._received.partition(b"\n")
+        self._received, self._asked = rest, False
+        return BinlogBatch.from_json(line.decode()) if line else None
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX)
+            with _short(self._folder) as short:
+                self._socket.connect(f"{short}/{_SOCKET}")
+        return self._socket
+
+
+@contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A path of the folder within the 108 bytes that a socket's may have."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

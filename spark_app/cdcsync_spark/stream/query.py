@@ -1,7 +1,11 @@
 """The stream's query in Spark: starts it, hands its batches over, and ends it between two of them.
 
-Why it is right: batches are applied under a lock that `close` takes as well, so Spark interrupts
-none in the middle. What a closed query does not apply is reread by the next run (R5).
+A micro-batch carries the batches of several intervals, one commit after the other: what is done is
+what the targets have, and Spark's checkpoint is never read.
+
+Why it is right: batches are applied under a lock that `close` takes as well, and a query is stopped
+when its call of the driver has returned, so Spark interrupts none in the middle. What a closed
+query does not apply is reread by the next run (R5).
 """
 
 from __future__ import annotations
@@ -20,18 +24,20 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.session.start import QUERY_OPTIONS
 from cdcsync_spark.sinks.base import Closed
-from cdcsync_spark.stream.handover import Handover
+from cdcsync_spark.stream.handover import BatchChannel
 from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
 _MOST_STARTS = 5
 #: an active query is asked for so often: each question is a call of the JVM
 _ASKED_SECONDS = 1.0
+#: how long a micro-batch asks for further batches
+_MICRO_BATCH_SECONDS = 60.0
 _NOT_CONNECTED = "Python worker failed to connect back"
 
-#: what takes the batches of a micro-batch
-Take: TypeAlias = "Callable[[], list[BinlogBatch]]"
-OnBatch: TypeAlias = "Callable[[Take], None]"
+#: gives the next batch, see `BatchChannel.next`
+Next: TypeAlias = "Callable[[Callable[[], bool]], BinlogBatch | None]"
+OnBatch: TypeAlias = "Callable[[Next], None]"
 #: starts the query for the nth time
 Begin: TypeAlias = "Callable[[OnBatch, int], StreamingQuery]"
 
@@ -42,13 +48,14 @@ def begin_in_spark(spark: SparkSession, scratch: Path, settings: ReaderSettings)
     def begin(on_batch: OnBatch, number: int) -> StreamingQuery:
         settings.folder.mkdir(exist_ok=True)
         save_settings(settings, scratch / "reader.pickle")
-        batches = Handover(scratch / f"batches-{number}")
-        batches.folder.mkdir()
+        folder = scratch / f"batches-{number}"
+        folder.mkdir()
+        batches = BatchChannel(folder)
         spark.dataSource.register(BinlogSource)
         source = spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle"))
-        rows = source.option("batches", str(batches.folder)).load()
+        rows = source.option("batches", str(folder)).load()
         return (
-            rows.writeStream.foreachBatch(lambda _, __: on_batch(batches.take))
+            rows.writeStream.foreachBatch(lambda _, __: on_batch(batches.next))
             .options(**QUERY_OPTIONS)
             .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))
             .trigger(processingTime="0 seconds")  # the reader keeps the interval
@@ -61,13 +68,14 @@ def begin_in_spark(spark: SparkSession, scratch: Path, settings: ReaderSettings)
 class StreamQuery:
     """`apply` is called in Spark's stream thread; its first error ends the query and is `error`."""
 
-    def __init__(self, begin: Begin, apply: Callable[[list[BinlogBatch]], None]) -> None:
+    def __init__(self, begin: Begin, apply: Callable[[BinlogBatch], None]) -> None:
         self._begin = begin
         self._apply = apply
         self._query: StreamingQuery | None = None
         self._starts = 0
         self._has_read = False
         self._applying = threading.Lock()
+        self._called = threading.Lock()
         self._closing = False
         self._active_at = float("-inf")
         self.error: BaseException | None = None
@@ -102,6 +110,8 @@ class StreamQuery:
         """Waits for the batch that is being applied: Spark would interrupt it in the middle."""
         with self._applying:
             self._closing = True
+        with self._called:
+            pass
         self._started.stop()
 
     @property
@@ -124,17 +134,26 @@ class StreamQuery:
             return False
         return _NOT_CONNECTED in str(self._started.exception())
 
-    def _on_batch(self, take: Take) -> None:
+    def _on_batch(self, next_batch: Next) -> None:
         """An error is kept as it is, because Spark turns it into a text."""
-        with self._applying:
-            if self._closing:
-                return
+        with self._called:
             try:
-                batches = take()
-                self._has_read = self._has_read or bool(batches)
-                self._apply(batches)
+                self._apply_several(next_batch)
             except Closed:
                 return
+            except EOFError:
+                return  # Spark finds out why its source has ended
             except BaseException as e:
                 self.error = self.error or e
                 raise
+
+    def _apply_several(self, next_batch: Next) -> None:
+        until = time.monotonic() + _MICRO_BATCH_SECONDS
+        while not self._closing:
+            batch = next_batch(lambda: self._closing)
+            with self._applying:
+                if batch is not None and not self._closing:
+                    self._has_read = True
+                    self._apply(batch)
+            if time.monotonic() >= until:
+                return

@@ -18,7 +18,10 @@ from cdcsync_spark.sinks.base import Maintenance
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 
-_REPORT_SECONDS = 2.0
+#: between two reports; where the stream is quiet
+_REPORT_SECONDS, _QUIET_REPORT_SECONDS = 2.0, 5.0
+#: without a batch, after which the stream is quiet
+_QUIET_SECONDS = 5.0
 
 
 @dataclass
@@ -44,11 +47,14 @@ class StreamReports:
         self._appeared = 0
         self._backlog = Backlog()
         self._reported_at = float("-inf")
+        #: the last batch, or the run's beginning
+        self._applied_at = self.clock()
         self._reported: dict[str, str] = {}
 
     def note_applied(self, batch: BinlogBatch) -> None:
         """Called after each batch. The time is set before the count of changes: a report that
         counts a batch as applied has its time."""
+        self._applied_at = self.clock()
         self._appeared += batch.appeared
         self._committed = self._committed if batch.timestamp is None else batch.timestamp
         self._changes = batch.changes
@@ -60,8 +66,13 @@ class StreamReports:
             self._backlog.note(now, received.changes, self._changes)
         return received, self._backlog.waiting(now)
 
+    @property
+    def quiet(self) -> bool:
+        return self.clock() - self._applied_at >= _QUIET_SECONDS
+
     def report_if_due(self) -> None:
-        if self.clock() - self._reported_at >= _REPORT_SECONDS:
+        pause = _QUIET_REPORT_SECONDS if self.quiet else _REPORT_SECONDS
+        if self.clock() - self._reported_at >= pause:
             self.report(everything=False)
 
     def report(self, *, everything: bool) -> None:

@@ -47,8 +47,11 @@ from cdcsync_spark.stream.reports import StreamReports
 #: that is less
 _IDLE_COMMIT_SECONDS = 6 * 3600.0
 #: how long the reader waits for a binlog that does not move: each answer of it costs the JVM a
-#: trigger of the query, a wait costs next to nothing
-_IDLE_SECONDS = 5.0
+#: trigger of the query, a wait costs nothing, and a drain does not wait for it
+_IDLE_SECONDS = 60.0
+
+#: seconds between two checks of the query and the lag; where the stream is quiet
+_PAUSE, _QUIET_PAUSE = 0.2, 1.0
 
 
 def run_stream(context: RunContext) -> None:
@@ -194,7 +197,7 @@ class StreamRun:
         self.applier = Applier(
             tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events, self.commit_all
         )
-        self.query = StreamQuery(self.begin, self._apply_all)
+        self.query = StreamQuery(self.begin, self._apply)
         self.reports = StreamReports(
             self.context.reporter,
             self.context.config.kind,
@@ -214,7 +217,7 @@ class StreamRun:
         try:
             while not self._finished():
                 self.query.start_again_if_unread()
-                self.context.stopping.wait(0.2)
+                self.context.stopping.wait(_QUIET_PAUSE if self.reports.quiet else _PAUSE)
                 self.query.between_batches(self._confirm)
                 self.reports.observe()
                 self.reports.report_if_due()
@@ -240,14 +243,12 @@ class StreamRun:
         self.reports.note_applied(batch)
         _remove_files(batch)
 
-    def _apply_all(self, batches: list[BinlogBatch]) -> None:
+    def _apply(self, batch: BinlogBatch) -> None:
         """In the time that is left of the interval, or in one step where the reader lags, tables
         are maintained."""
-        begun = self.clock()
-        for batch in batches:
-            self.apply(batch)
-        self._behind = any(batch.full for batch in batches)
-        self.applier.maintain(until=begun if self._behind else begun + self.context.resource.spec.stream.interval)
+        begun, self._behind = self.clock(), batch.full
+        self.apply(batch)
+        self.applier.maintain(until=begun if batch.full else begun + self.context.resource.spec.stream.interval)
 
     def _confirm(self) -> None:
         """A reader that lags would wait long for the end that the answer is of."""

@@ -1,4 +1,4 @@
-"""The stream's source in Spark: hands over whole batches of the binlog, one row each.
+"""The stream's source in Spark: hands over whole batches of the binlog, a row where one waits.
 
 `spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a
 file of the run's scratch folder. The reader lives in Spark's one long-lived source process; what a
@@ -22,10 +22,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from cdcsync_core.errors import Reason, fail
 
 if TYPE_CHECKING:
-    from cdcsync_spark.binlog.collector import QuietCollector
-    from cdcsync_spark.binlog.reader import BinlogReader
+    from cdcsync_spark.binlog.batch import BinlogBatch
     from cdcsync_spark.binlog.settings import ReaderSettings
-    from cdcsync_spark.stream.handover import Handover
+    from cdcsync_spark.stream.handover import BatchSource
 
 FORMAT = "cdcsync_log"
 #: not as text, for which the JVM would load its parser of SQL
@@ -33,7 +32,7 @@ _SCHEMA = StructType([StructField("batch", LongType())])
 
 
 class BinlogSource(DataSource):
-    """One column `batch`: the number of a `BinlogBatch`."""
+    """One column `batch`, which counts."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,21 +48,15 @@ class BinlogSource(DataSource):
 class BatchStreamReader(SimpleDataSourceStreamReader):
     def __init__(self, settings: str, batches: str) -> None:
         self._settings, self._batches = settings, batches
-        self._handover: Handover | None = None
-        self._reader: BinlogReader | None = None
-        self._collector: QuietCollector | None = None
+        self._source: BatchSource | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {"v": 1, "batch": 0}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
-        batch = self._running().next_batch()
-        if self._collector is not None:
-            self._collector.between_batches()
-        if batch is None:
+        number = self._running().read()
+        if number == start["batch"]:
             return iter([]), start
-        assert self._handover is not None, "made with the reader"
-        number = self._handover.put(batch)
         return iter([(number,)]), {"v": 1, "batch": number}
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[int]]:
@@ -79,17 +72,22 @@ class BatchStreamReader(SimpleDataSourceStreamReader):
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to keep: the targets know what they have."""
 
-    def _running(self) -> BinlogReader:
-        if self._reader is None:
+    def _running(self) -> BatchSource:
+        if self._source is None:
             from cdcsync_spark.binlog.collector import QuietCollector
             from cdcsync_spark.binlog.reader import BinlogReader
-            from cdcsync_spark.stream.handover import Handover
+            from cdcsync_spark.stream.handover import BatchSource
 
-            self._collector = QuietCollector()
-            self._handover = Handover(Path(self._batches))
-            self._reader = BinlogReader(load_settings(self._settings))
-            self._reader.start()
-        return self._reader
+            collector, reader = QuietCollector(), BinlogReader(load_settings(self._settings))
+
+            def next_batch() -> BinlogBatch | None:
+                batch = reader.next_batch()
+                collector.between_batches()
+                return batch
+
+            self._source = BatchSource(Path(self._batches), next_batch)
+            reader.start()
+        return self._source
 
 
 def save_settings(settings: ReaderSettings, path: Path) -> None:

@@ -1,15 +1,20 @@
-"""Batches go from the source's process to the driver in order, each once, or not at all."""
+"""Batches go from the source's process to the driver in order, each once, whoever asks."""
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.stream.handover import Handover
+from cdcsync_spark.stream.handover import BatchChannel, BatchSource
+
+SECONDS = 10.0
 
 
 def batch(end: int) -> BinlogBatch:
@@ -17,28 +22,64 @@ def batch(end: int) -> BinlogBatch:
     return BinlogBatch(start, FilePosition(LogOffset.parse(f"binlog.000001:{101 + end}")), 1.5, "", ())
 
 
-def test_batches_arrive_once_and_in_order(tmp_path: Path) -> None:
-    source, driver = Handover(tmp_path), Handover(tmp_path)
-    assert driver.take() == []
-    assert [source.put(batch(n)) for n in range(1, 13)] == list(range(1, 13))
-    assert driver.take() == [batch(n) for n in range(1, 13)]
-    assert driver.take() == []
-    source.put(batch(13))
-    assert driver.take() == [batch(13)]
-    assert list(tmp_path.iterdir()) == []
+def never() -> bool:
+    return False
 
 
-def test_a_batch_that_is_being_written_is_not_there_yet(tmp_path: Path) -> None:
-    (tmp_path / "1.new").write_text('{"start":')
-    assert Handover(tmp_path).take() == []
+def batches() -> Iterator[BinlogBatch | None]:
+    """A silent binlog before every third one."""
+    for n in itertools.count(1):
+        yield batch(n)
+        if n % 2 == 0:
+            yield None
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-def test_a_missing_batch_is_never_passed_over(tmp_path: Path, lost: int) -> None:
-    source = Handover(tmp_path)
-    for n in range(1, 4):
-        source.put(batch(n))
-    (tmp_path / f"{lost}.json").unlink()
-    with pytest.raises(CdcError) as found:
-        Handover(tmp_path).take()
-    assert found.value.reason is Reason.INTERNAL_ERROR
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Its path is longer than that of a socket may be."""
+    found = tmp_path / ("long" * 30)
+    found.mkdir()
+    return found
+
+
+def test_a_batch_that_was_read_for_spark_is_the_first_that_the_driver_gets(folder: Path) -> None:
+    source, driver = BatchSource(folder, batches().__next__), BatchChannel(folder)
+    assert [source.read(), source.read()] == [1, 1], "it is read again until the driver has asked"
+    assert [driver.next(never) for _ in range(4)] == [batch(1), batch(2), None, batch(3)]
+    assert source.read() == 2
+    assert driver.next(never) == batch(4)
+    assert source.read() == 2, "the binlog has not moved"
+    assert source.read() == 3
+    assert driver.next(never) == batch(5)
+
+
+def test_a_large_batch_is_given_whole(folder: Path) -> None:
+    large = BinlogBatch(batch(1).start, batch(1).end, None, "x" * (3 << 20), ())
+    BatchSource(folder, lambda: large)
+    driver = BatchChannel(folder)
+    assert [driver.next(never), driver.next(never)] == [large, large]
+
+
+def test_a_driver_that_ends_waits_for_no_answer(folder: Path) -> None:
+    silent, asked = threading.Event(), threading.Event()
+
+    def next_batch() -> BinlogBatch | None:
+        asked.set()
+        silent.wait(SECONDS)
+        return batch(1)
+
+    BatchSource(folder, next_batch)
+    driver, begun = BatchChannel(folder), time.monotonic()
+    assert driver.next(asked.is_set) is None
+    assert time.monotonic() - begun < SECONDS / 2
+    silent.set()
+    assert driver.next(never) == batch(1), "the answer to what was asked before"
+
+
+def test_a_source_that_ends_is_no_silent_binlog(folder: Path) -> None:
+    def fails() -> BinlogBatch | None:
+        raise ConnectionError
+
+    BatchSource(folder, fails)
+    with pytest.raises(EOFError):
+        BatchChannel(folder).next(never)
