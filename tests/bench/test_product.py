@@ -1,12 +1,13 @@
 """What `cdcsync run` costs as a whole, start and controller included:
 `make bench ARGS='-k test_product'`.
 
-CDCSYNC_BENCH_ROWS sets the rows of `customer` (default 200,000). The same file run on another
-commit gives that one's figures.
+CDCSYNC_BENCH_ROWS sets the rows of `customer` (default 200,000), CDCSYNC_BENCH_TABLES the number of
+small tables (default 500). The same file run on another commit gives that one's figures.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from support.sync_process import Sync
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.spark]
 __all__ = ["jdbc_jar"]
 
-_TABLES, _SMALL = 500, 100
+_TABLES, _SMALL = int(os.environ.get("CDCSYNC_BENCH_TABLES", "500")), 100
 
 
 def _run(name: str, sync: Sync, until: str, rows: int) -> Figures:
@@ -43,7 +44,7 @@ def test_product_snapshot(mariadb1011: Server, fresh_database: FreshDatabase, tm
 
 
 def test_product_many_small_tables(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
-    """500 tables of 100 rows from nothing to caught up, then a run with nothing to do."""
+    """Many tables of 100 rows from nothing to caught up, then a run with nothing to do."""
     server, database = mariadb1011, fresh_database(mariadb1011)
     numbers = "SELECT seq, REPEAT('x', 20) FROM seq_1_to_100"
     for n in range(_TABLES):
@@ -53,8 +54,8 @@ def test_product_many_small_tables(mariadb1011: Server, fresh_database: FreshDat
         )
     defaults = {"snapshot": {"chunkSize": 50_000, "parallelism": 8}}
     sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec=defaults)
-    first = _run("500 tables, to caught up", sync, "caught-up", _TABLES * _SMALL)
-    again = _run("500 tables, nothing to do", sync, "caught-up", _TABLES * _SMALL)
+    first = _run(f"{_TABLES} tables, to caught up", sync, "caught-up", _TABLES * _SMALL)
+    again = _run(f"{_TABLES} tables, nothing to do", sync, "caught-up", _TABLES * _SMALL)
     show(table(f"whole program, {server.variant}, {_TABLES} tables of {_SMALL} rows", [first, again], first.name))
     assert sync.target(f"{database}.t{_TABLES - 1}").num_rows == _SMALL
 

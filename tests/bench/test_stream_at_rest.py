@@ -1,9 +1,10 @@
 """What a stream costs while little happens: `make bench ARGS='-k stream_at_rest'`.
 
 `cdcsync run` follows a table of one row: a minute without a change, then a minute with ten inserts
-a second (`stream.interval: 1s`). CPU seconds are those of the control group that all its processes
-are in, memory is their PSS. CDCSYNC_BENCH_SECONDS is how long each is measured, default 60; figures
-are for a minute.
+a second (`stream.interval: 1s`). CDCSYNC_BENCH_TABLES is how many tables it follows, default 1; one
+of them gets the inserts. CPU seconds are those of the control group that all its processes are in,
+memory is their PSS. CDCSYNC_BENCH_SECONDS is how long each is measured, default 60; figures are for
+a minute.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SECONDS = float(os.environ.get("CDCSYNC_BENCH_SECONDS", "60"))
 RATE = 10
+TABLES = int(os.environ.get("CDCSYNC_BENCH_TABLES", "1"))
 #: while the stream's first batches are compiled; not counted
 _WARM_UP_SECONDS = 20.0
 
@@ -48,13 +50,15 @@ def test_stream_at_rest(
     server: Server = request.getfixturevalue(variant)
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40))", db=database)
+    for n in range(1, TABLES):
+        server.run(f"CREATE TABLE t{n} LIKE t", f"INSERT INTO t{n} VALUES (1, 'a word')", db=database)
     spec = {"stream": {"interval": "1s"}, "source": {"heartbeatInterval": "30s"}}
     group = make_group()
     if group is None:
         pytest.skip("no control group can be made here")
     with Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec=spec) as sync:
         _start_within(sync, group)
-        sync.wait_for(lambda status: status.get("tables", {}).get("streaming") == 1)
+        sync.wait_for(lambda status: status.get("tables", {}).get("streaming") == TABLES, timeout=600)
         written = _insert(server, database, _WARM_UP_SECONDS)
         idle = _measured("idle", sync, group, lambda: time.sleep(SECONDS))
         trickle = _measured(f"{RATE} inserts a second", sync, group, lambda: _insert(server, database, SECONDS))
@@ -111,7 +115,7 @@ def _parts(sync: Sync) -> dict[str, float]:
 
 
 def _table(variant: str, figures: list[Rest]) -> str:
-    lines = [f"a stream at rest, {variant}, a minute", f"{'':24}{'CPU s':>8}{'PSS MiB':>10}"]
+    lines = [f"a stream at rest, {variant}, {TABLES} tables, a minute", f"{'':24}{'CPU s':>8}{'PSS MiB':>10}"]
     for f in figures:
         parts = ", ".join(f"{name} {cpu:.2f}" for name, cpu in sorted(f.by_part.items(), key=lambda p: -p[1]))
         lines.append(f"{f.name:24}{f.cpu:>8.2f}{f.memory:>10.0f}   of it {parts}")
