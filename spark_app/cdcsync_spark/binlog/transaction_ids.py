@@ -83,10 +83,12 @@ class TransactionIds(Sequence[TransactionId]):
     @overload
     def __getitem__(self, index: slice) -> list[TransactionId]: ...
     def __getitem__(self, index: int | slice) -> TransactionId | list[TransactionId]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+        names = list(self._names)
         columns = (self._files, self._offsets, self._sources, self._groups, self._numbers)
-        return _transaction(list(self._names), *(column[index] for column in columns))
+        if isinstance(index, slice):
+            rows = zip(*(column[index] for column in columns), strict=True)
+            return [_transaction(names, *row) for row in rows]
+        return _transaction(names, *(column[index] for column in columns))
 
     def __iter__(self) -> Iterator[TransactionId]:
         names = list(self._names)

@@ -7,18 +7,18 @@ driver asks the source for the batches of several intervals.
 
 Why it is right: Spark asks the source only while the driver is not called, and the driver only
 while it is, so they take turns. A batch that was read for Spark is kept until the driver asks, and
-is the first one that it gets. So each batch is given once, in the order of the binlog; one that is
-lost with a side ends the query, and the next run goes on from the targets' positions.
+is the first one that it gets. So each batch is given once, in the order of the binlog. A side that
+fails is noticed by the other one's next call: the driver's ends its micro-batch, and then Spark's
+ends the query. The next run goes on from the targets' positions.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from cdcsync_spark.binlog.batch import BinlogBatch
@@ -27,6 +27,10 @@ _SOCKET = "batches"
 _ASK = b"\n"
 #: after how many seconds a driver that waits for an answer sees that it is to end
 _POLL_SECONDS = 0.2
+
+
+class SourceEnded(Exception):
+    """The source's process answers no more."""
 
 
 class BatchSource:
@@ -38,6 +42,7 @@ class BatchSource:
         self._kept: BinlogBatch | None = None
         self._count = 0
         self._turn = threading.Lock()
+        self._failed: BaseException | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         with _short(folder) as short:
             self._listener.bind(f"{short}/{_SOCKET}")
@@ -45,21 +50,27 @@ class BatchSource:
         threading.Thread(target=self._serve, name="handover", daemon=True).start()
 
     def read(self) -> int:
-        """How many batches Spark has been told of; one more where one waits for the driver."""
+        """How many batches Spark has been told of; one more where one waits for the driver. Raises
+        what has ended the other side's calls."""
         with self._turn:
+            if self._failed is not None:
+                raise self._failed
             if self._kept is None:
                 self._kept = self._next_batch()
                 self._count += self._kept is not None
             return self._count
 
     def _serve(self) -> None:
-        """As long as the driver asks."""
-        connection, _ = self._listener.accept()
-        with suppress(ConnectionError), connection, connection.makefile("rwb") as channel:
-            while channel.readline():
-                batch = self._take()
-                channel.write((batch.to_json() if batch else "").encode() + b"\n")
-                channel.flush()
+        try:
+            connection, _ = self._listener.accept()
+            with connection, connection.makefile("rwb") as channel:
+                while channel.readline():
+                    batch = self._take()
+                    channel.write((batch.to_json() if batch else "").encode() + b"\n")
+                    channel.flush()
+            self._failed = SourceEnded("the driver asks no more")
+        except BaseException as error:  # noqa: BLE001 (Spark gets it with its next call)
+            self._failed = error
 
     def _take(self) -> BinlogBatch | None:
         with self._turn:
@@ -78,28 +89,39 @@ class BatchChannel:
 
     def next(self, ending: Callable[[], bool]) -> BinlogBatch | None:
         """The next batch; None where the binlog has not moved, and where it is `ending`. Raises
-        EOFError where the source has ended."""
+        SourceEnded."""
+        try:
+            line = self._answer(ending)
+        except OSError as error:
+            raise SourceEnded(str(error)) from error
+        return BinlogBatch.from_json(line.decode()) if line else None
+
+    def _answer(self, ending: Callable[[], bool]) -> bytes:
         connection = self._connected()
         if not self._asked:
             connection.sendall(_ASK)
             self._asked = True
         while b"\n" not in self._received:
             if ending():
-                return None
-            if select.select([connection], [], [], _POLL_SECONDS)[0]:
+                return b""
+            try:
                 part = connection.recv(1 << 20)
-                if not part:
-                    raise EOFError("the binlog's source has ended")
-                self._received += part
+            except TimeoutError:
+                continue
+            if not part:
+                raise ConnectionError("closed")
+            self._received += part
         line, _, rest = self._received.partition(b"\n")
         self._received, self._asked = rest, False
-        return BinlogBatch.from_json(line.decode()) if line else None
+        return bytes(line)
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX)
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(_POLL_SECONDS)
             with _short(self._folder) as short:
-                self._socket.connect(f"{short}/{_SOCKET}")
+                connection.connect(f"{short}/{_SOCKET}")
+            self._socket = connection
         return self._socket
 
 

@@ -3,9 +3,9 @@
 A micro-batch carries the batches of several intervals, one commit after the other: what is done is
 what the targets have, and Spark's checkpoint is never read.
 
-Why it is right: batches are applied under a lock that `close` takes as well, and a query is stopped
-when its call of the driver has returned, so Spark interrupts none in the middle. What a closed
-query does not apply is reread by the next run (R5).
+Why it is right: a query is stopped when its call of the driver has returned, so Spark interrupts no
+batch in the middle, and a call that comes later applies nothing. What a closed query does not apply
+is reread by the next run (R5).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.session.start import QUERY_OPTIONS
 from cdcsync_spark.sinks.base import Closed
-from cdcsync_spark.stream.handover import BatchChannel
+from cdcsync_spark.stream.handover import BatchChannel, SourceEnded
 from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
@@ -108,8 +108,7 @@ class StreamQuery:
 
     def close(self) -> None:
         """Waits for the batch that is being applied: Spark would interrupt it in the middle."""
-        with self._applying:
-            self._closing = True
+        self._closing = True
         with self._called:
             pass
         self._started.stop()
@@ -141,8 +140,6 @@ class StreamQuery:
                 self._apply_several(next_batch)
             except Closed:
                 return
-            except EOFError:
-                return  # Spark finds out why its source has ended
             except BaseException as e:
                 self.error = self.error or e
                 raise
@@ -150,7 +147,10 @@ class StreamQuery:
     def _apply_several(self, next_batch: Next) -> None:
         until = time.monotonic() + _MICRO_BATCH_SECONDS
         while not self._closing:
-            batch = next_batch(lambda: self._closing)
+            try:
+                batch = next_batch(lambda: self._closing)
+            except SourceEnded:
+                return  # Spark asks it next, and gets the reason
             with self._applying:
                 if batch is not None and not self._closing:
                     self._has_read = True

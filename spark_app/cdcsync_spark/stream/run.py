@@ -249,6 +249,7 @@ class StreamRun:
         begun, self._behind = self.clock(), batch.full
         self.apply(batch)
         self.applier.maintain(until=begun if batch.full else begun + self.context.resource.spec.stream.interval)
+        self._confirm()  # a busy stream leaves `run` no time for it
 
     def _confirm(self) -> None:
         """A reader that lags would wait long for the end that the answer is of."""

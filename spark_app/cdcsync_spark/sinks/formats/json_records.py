@@ -11,8 +11,8 @@ beginning of the new one, in every form. Each record's key is that of its own im
 depends on the time or on earlier calls but `sent`, so a batch that is made again after a crash is
 the same records.
 
-The text of each image is made once (`json_text`); a form is an envelope around it, joined column by
-column. The records are Arrow arrays, in the order of the binlog.
+The texts of all values are made once, column by column (`json_text`); a form joins them and its own
+members row by row (`text_join`). The records are Arrow arrays, in the order of the binlog.
 """
 
 from __future__ import annotations

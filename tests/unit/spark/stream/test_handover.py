@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.stream.handover import BatchChannel, BatchSource
+from cdcsync_spark.stream.handover import BatchChannel, BatchSource, SourceEnded
+from cdcsync_spark.stream.query import StreamQuery
 
 SECONDS = 10.0
 
@@ -76,10 +78,42 @@ def test_a_driver_that_ends_waits_for_no_answer(folder: Path) -> None:
     assert driver.next(never) == batch(1), "the answer to what was asked before"
 
 
-def test_a_source_that_ends_is_no_silent_binlog(folder: Path) -> None:
+def test_a_source_that_fails_ends_both_calls(folder: Path) -> None:
     def fails() -> BinlogBatch | None:
-        raise ConnectionError
+        raise ConnectionError("lost")
 
-    BatchSource(folder, fails)
+    source, driver = BatchSource(folder, fails), BatchChannel(folder)
+    for _ in range(2):
+        with pytest.raises(SourceEnded):
+            driver.next(never)
+    with pytest.raises(ConnectionError, match="lost"):
+        source.read()
+
+
+def test_a_source_that_is_not_there_has_ended(folder: Path) -> None:
+    driver = BatchChannel(folder)
+    for _ in range(2):
+        with pytest.raises(SourceEnded):
+            driver.next(never)
+
+
+def test_a_query_whose_source_has_ended_leaves_the_error_to_spark() -> None:
+    """One of the targets is never taken for it."""
+    found: list[Any] = []
+
+    def begin(on_batch: Any, _: int) -> Any:
+        found.append(on_batch)
+
+    def ended(_: object) -> BinlogBatch | None:
+        raise SourceEnded
+
+    def apply(_: BinlogBatch) -> None:
+        raise EOFError
+
+    query = StreamQuery(begin, apply)
+    query.start()
+    found[0](ended)
+    assert query.error is None
     with pytest.raises(EOFError):
-        BatchChannel(folder).next(never)
+        found[0](lambda _: batch(1))
+    assert isinstance(query.error, EOFError)
