@@ -50,8 +50,8 @@ class BatchSource:
         threading.Thread(target=self._serve, name="handover", daemon=True).start()
 
     def read(self) -> int:
-        """How many batches Spark has been told of; one more where one waits for the driver. Raises
-        what has ended the other side's calls."""
+        """The number of batches so far, with the one that waits for the driver. Raises what has
+        ended the answers to the driver."""
         with self._turn:
             if self._failed is not None:
                 raise self._failed

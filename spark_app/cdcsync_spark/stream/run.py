@@ -49,7 +49,6 @@ _IDLE_COMMIT_SECONDS = 6 * 3600.0
 #: how long the reader waits for a binlog that does not move: each answer of it costs the JVM a
 #: trigger of the query, a wait costs nothing, and a drain does not wait for it
 _IDLE_SECONDS = 60.0
-
 #: seconds between two checks of the query and the lag; where the stream is quiet
 _PAUSE, _QUIET_PAUSE = 0.2, 1.0
 
@@ -249,7 +248,7 @@ class StreamRun:
         begun, self._behind = self.clock(), batch.full
         self.apply(batch)
         self.applier.maintain(until=begun if batch.full else begun + self.context.resource.spec.stream.interval)
-        self._confirm()  # a busy stream leaves `run` no time for it
+        self._confirm()  # `run` does it only between two batches, and a busy stream has no pause
 
     def _confirm(self) -> None:
         """A reader that lags would wait long for the end that the answer is of."""
