@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 
 
 class SourceEnded(Exception):
-    """The source's process answers no more."""
+    """The source's process does not answer."""
 
 
 class BatchSource:
@@ -68,7 +68,7 @@ class BatchSource:
                     batch = self._take()
                     channel.write((batch.to_json() if batch else "").encode() + b"\n")
                     channel.flush()
-            self._failed = SourceEnded("the driver asks no more")
+            self._failed = SourceEnded("the driver has closed its socket")
         except BaseException as error:  # noqa: BLE001 (Spark gets it with its next call)
             self._failed = error
 

@@ -1,4 +1,4 @@
-"""The stream's source in Spark: hands over whole batches of the binlog, a row where one waits.
+"""The stream's source in Spark: whole batches of the binlog, which the driver receives by a socket.
 
 `spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a
 file of the run's scratch folder. The reader lives in Spark's one long-lived source process; what a
@@ -32,7 +32,7 @@ _SCHEMA = StructType([StructField("batch", LongType())])
 
 
 class BinlogSource(DataSource):
-    """One column `batch`, which counts."""
+    """One column `batch`, the number of batches so far."""
 
     @classmethod
     def name(cls) -> str:

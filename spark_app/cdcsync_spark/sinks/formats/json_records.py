@@ -43,6 +43,7 @@ from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 _EXACT = Style()
 _FLINK = Style(decimals_as_text=False, separator=" ")
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
+#: keys and values that are Python objects at a time
 _PAIRS = 256
 _AFTER = ChangeKind.UPDATE_AFTER
 

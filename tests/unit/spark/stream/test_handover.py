@@ -1,4 +1,4 @@
-"""Batches go from the source's process to the driver in order, each once, whoever asks."""
+"""The driver receives the batches of the source's process in order, exactly once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_batch_that_was_read_for_spark_is_the_first_that_the_driver_gets(folder: Path) -> None:
     source, driver = BatchSource(folder, batches().__next__), BatchChannel(folder)
-    assert [source.read(), source.read()] == [1, 1], "it is read again until the driver has asked"
+    assert [source.read(), source.read()] == [1, 1], "the batch is kept until the driver has received it"
     assert [driver.next(never) for _ in range(4)] == [batch(1), batch(2), None, batch(3)]
     assert source.read() == 2
     assert driver.next(never) == batch(4)
@@ -98,7 +98,7 @@ def test_a_source_that_is_not_there_has_ended(folder: Path) -> None:
 
 
 def test_a_query_whose_source_has_ended_leaves_the_error_to_spark() -> None:
-    """One of the targets is never taken for it."""
+    """An error of a target is not mistaken for it."""
     found: list[Any] = []
 
     def begin(on_batch: Any, _: int) -> Any:

@@ -205,6 +205,23 @@ def test_the_first_batch_checkpoints_idle_tables_also_on_a_machine_that_has_just
     assert stream.tables[0].state.position == at(200)
 
 
+def test_a_quiet_stream_reports_every_five_seconds() -> None:
+    stream = Reported([stream_table("a")])
+
+    def reported(seconds: int) -> int:
+        before = len(stream.reports)
+        for _ in range(seconds):
+            stream.now += 1
+            stream.run.reports.report_if_due()
+        return len(stream.reports) - before
+
+    stream.report(everything=True)
+    assert reported(4) == 2
+    assert reported(20) == 4, "nothing was applied"
+    stream.apply(100, 200, 998.0)
+    assert reported(4) == 2
+
+
 def test_a_clock_that_is_set_back_stops_no_report_and_no_checkpoint() -> None:
     """A node's clock was an hour ahead: what is due is due after the seconds that passed."""
     stream = Reported([stream_table("a")])
