@@ -59,6 +59,8 @@ def test_no_row_is_false_whatever_is_written_and_killed(
             _kill_at(sync, kills[0])
             sync.start("forever")
             sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(workload.tables))
+            names = [f"{database}.{table}" for table in workload.tables]
+            sync.wait_until(lambda: all(_changes(sync.target(n)).num_rows for n in names), "a change of each table")
             sync.kill_all()
             _kill_at(sync, kills[1])
         sync.run_to_completion()
@@ -75,12 +77,17 @@ def _kill_at(sync: Sync, gates: tuple[Gate, ...]) -> None:
         sync.kill_all()
 
 
+def _changes(history: pa.Table) -> pa.Table:
+    """The rows that are not the snapshot's."""
+    return history.filter(pa.compute.greater(history["_cdc_seq"], 0))
+
+
 def _check(sync: Sync, server: Server, database: str, table: str) -> None:
     history = sync.target(f"{database}.{table}")
     consumer = CheckingConsumer(KEYS[table]).take(events_of(history))
     assert consumer.faults == [], (table, consumer.faults[:3])
     _check_rows(consumer.rows.values(), history.schema, server, database, table)
-    changes = history.filter(pa.compute.greater(history["_cdc_seq"], 0))
+    changes = _changes(history)
     assert changes.num_rows, "changes came after the snapshot"
     assert changes["_cdc_ts"].null_count == changes["_cdc_position"].null_count == 0
     snapshot = history.filter(pa.compute.equal(history["_cdc_seq"], 0))

@@ -155,6 +155,8 @@ def test_no_record_is_false_while_the_source_is_written(
         with workload:
             sync.start("forever")
             sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(workload.tables))
+            topics = [f"{name}.{database}.{table}" for table in workload.tables]
+            sync.wait_until(lambda: all(_changes(records(kafka, t)) for t in topics), "a change of each table")
         sync.terminate()
         sync.run_to_completion()
         for table in workload.tables:
@@ -227,11 +229,16 @@ def _check_early(found: list[tuple[Any, Any]], server: Server, database: str, ta
     return any(of_key[-1] != "r" for of_key in ops.values())
 
 
+def _changes(found: list[tuple[Any, Any]]) -> int:
+    """How many of the records are not the snapshot's rows."""
+    return sum(bool(value) and value["op"] != "r" for _, value in found)
+
+
 def check_topic(kafka: KafkaBroker, name: str, server: Server, database: str, table: str) -> None:
     """Every record is checked, and the keys that are left are the source's."""
     found = records(kafka, f"{name}.{database}.{table}")
     consumer = CheckingConsumer(KEYS[table]).take(debezium_events(found))
     assert consumer.faults == [], (table, consumer.faults[:3])
-    assert any(value and value["op"] != "r" for _, value in found), "changes came after the snapshot"
+    assert _changes(found), "changes came after the snapshot"
     (rows,) = server.query(f"SELECT COUNT(*) FROM `{database}`.`{table}`")
     assert len(consumer.rows) == rows[0], table
