@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import Tables
+from cdcsync_core.table_selection import TableSelection
 from cdcsync_spark.wire.sql.text import Statement
 
 #: names of tables without interest that are kept; with more of them some are matched again
@@ -37,7 +37,7 @@ _WORDS = frozenset({"TABLE", "TABLES", "TO", "AS", "COLUMN", "INDEX", "KEY", "US
 class NewTables:
     """Counts appearances of tables other than the `known` ones; none without `patterns`."""
 
-    def __init__(self, known: Collection[TableId], patterns: Tables | None) -> None:
+    def __init__(self, known: Collection[TableId], patterns: TableSelection | None) -> None:
         self._known, self._patterns = frozenset(known), patterns
         self._met: set[TableId] = set()
         self._count = 0
@@ -62,7 +62,7 @@ class NewTables:
         return count
 
     def _is_new(self, table: TableId) -> bool:
-        return self._patterns is not None and table not in self._known and self._patterns.selection.captures(str(table))
+        return self._patterns is not None and table not in self._known and self._patterns.captures(str(table))
 
 
 def made_by(sql: str, default_database: str) -> Iterator[TableId]:

@@ -11,7 +11,7 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import Tables
+from cdcsync_core.table_selection import TableSelection
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.schema_steps import Policy
 
@@ -57,7 +57,7 @@ class ReaderSettings:
     spare_ids: tuple[int, ...] = ()
     begin_seconds: float | None = None
     received: Path | None = None
-    patterns: Tables | None = None
+    patterns: TableSelection | None = None
     reconnect: Reconnect = Reconnect()
     policies: Mapping[TableId, Policy] = field(default_factory=dict)
     unproved: frozenset[TableId] = frozenset()

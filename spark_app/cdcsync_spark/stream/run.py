@@ -122,7 +122,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         idle_seconds=_IDLE_SECONDS,
         befores=takes_events(context.sink.capabilities),
         received=scratch / "received",
-        patterns=spec.tables if context.config.kind is RunKind.STREAM else None,
+        patterns=spec.tables.selection if context.config.kind is RunKind.STREAM else None,
         policies={t.state.capture.id: replace(t.policy, replacing=spec.tables.replaces_invalid) for t in tables},
         unproved=unproved_tables(t.state for t in tables),
         unconfirmed=unconfirmed_tables(t.state for t in tables),

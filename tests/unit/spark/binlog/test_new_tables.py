@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import Tables
+from cdcsync_core.table_selection import TableSelection
 from cdcsync_spark.binlog.new_tables import NewTables, made_by
 from cdcsync_spark.wire.sql.text import Statement
 
-_PATTERNS = Tables(include=(r"shop\..*", r"other\.one"), exclude=(r"shop\.tmp_.*",))
+_PATTERNS = TableSelection(include=(r"shop\..*", r"other\.one"), exclude=(r"shop\.tmp_.*",))
 
 
 @pytest.mark.parametrize(
