@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from pyspark.sql import SparkSession
@@ -13,14 +13,6 @@ from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_spark.app.jvm_exit import END_SECONDS, jvm_error
 from cdcsync_spark.run.context import Draining, RunContext, open_context
 from cdcsync_spark.run.progress import ControllerGone, Reports
-from cdcsync_spark.snapshot.run import run_snapshot
-from cdcsync_spark.stream.run import run_stream
-
-_APPLICATIONS: Mapping[RunKind, Callable[[RunContext], None]] = {
-    RunKind.SNAPSHOT: run_snapshot,
-    RunKind.STREAM: run_stream,
-    RunKind.CATCH_UP: run_stream,
-}
 
 
 def run_application(
@@ -71,4 +63,12 @@ def complete(
 
 
 def _run(context: RunContext) -> None:
-    _APPLICATIONS[context.config.kind](context)
+    """Each application imports only its own parts."""
+    if context.config.kind is RunKind.SNAPSHOT:
+        from cdcsync_spark.snapshot.run import run_snapshot
+
+        run_snapshot(context)
+    else:
+        from cdcsync_spark.stream.run import run_stream
+
+        run_stream(context)

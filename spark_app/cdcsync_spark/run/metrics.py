@@ -2,7 +2,8 @@
 
 Names are an interface (docs/reference/metrics.md). Why it is right: nothing is counted here, so
 what is shown and what is reported cannot differ; a metric of which nothing was reported yet is left
-out. A page that cannot be served costs the run nothing.
+out. A page that cannot be served costs the run nothing; one that is not asked for, not even the
+import of a server.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any, Unpack
 from cdcsync_core.report import ReportParts
 from cdcsync_core.run import RunConfig, TablePhase
 from cdcsync_core.timestamps import unix_time
-from cdcsync_kube.pages import exposition, family, serve
 from cdcsync_spark.run.progress import Reports
 
 #: where to serve: a port on all addresses (in a pod), or ADDRESS:PORT; nothing is served without it
@@ -93,6 +93,8 @@ class DriverMetrics:
 
     def text(self) -> str:
         """The whole page."""
+        from cdcsync_kube.pages import exposition, family
+
         with self._lock:
             reported, phases = dict(self._reported), Counter(self._phases.values())
         families = []
@@ -122,6 +124,8 @@ def shown(config: RunConfig, reporter: Reports) -> Reports:
     address, _, port = os.environ.get(VARIABLE, "").rpartition(":")
     if not port:
         return reporter
+    from cdcsync_kube.pages import serve
+
     about = config.resource["metadata"]
     labels = {"namespace": about.get("namespace", "default"), "name": about["name"], "kind": config.kind.value}
     metrics = DriverMetrics(labels)
