@@ -11,28 +11,12 @@ Two things that its libraries do as they are imported serve nothing here and cos
 from __future__ import annotations
 
 import os
-import sys
-from importlib.abc import MetaPathFinder
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read as numpy is imported, by processes started from here, too
 
 import pyarrow as pa
 
+from cdcsync_spark.hidden import hidden
 
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname)
-
-
-def _hide_pandas() -> None:
-    """Before any thread: an import of pandas elsewhere would fail meanwhile."""
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        pa.array([0])
-    finally:
-        sys.meta_path.remove(finder)
-
-
-_hide_pandas()
+with hidden("pandas"):  # before any thread: an import of it elsewhere would fail meanwhile
+    pa.array([0])

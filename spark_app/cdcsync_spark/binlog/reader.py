@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
@@ -44,6 +42,7 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.transactions import TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, TransactionEnd
 from cdcsync_spark.wire.binlog.header import KIND
@@ -51,7 +50,7 @@ from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
 
-_log = structlog.get_logger()
+_log = get_logger()
 #: a lock is not fair: a thread with a backlog would acquire it again before the consumer wakes up
 _YIELD_SECONDS = 0.001
 #: a full batch stays in memory with the transaction that comes after it, if that is small

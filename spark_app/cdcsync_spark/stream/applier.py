@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
-import structlog
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
@@ -31,12 +30,13 @@ from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, SchemaStep
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered, unrepairable
 from cdcsync_spark.delivery.projection import folded
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import AdvancePosition, Build, Commit, CommitAll, Upsert, Writer, commit_each, rows_of
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass

@@ -23,8 +23,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from cdcsync_core.capture import Capture
 from cdcsync_core.confirmation import contradictions, other_defaults
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -38,10 +36,11 @@ from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import high, low
 from cdcsync_spark.binlog.schema_steps import contradicted
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.wire.sql.catalog_default import catalog_default
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 #: seconds a statement of the question may take
 _MAX_SECONDS = 20

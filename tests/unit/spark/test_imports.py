@@ -13,7 +13,13 @@ for module in pkgutil.walk_packages(cdcsync_spark.__path__, "cdcsync_spark."):
         importlib.import_module(module.name)
 import numpy as np, pyarrow as pa
 found = pa.table({"a": pa.array(np.array([1, 2])), "b": pa.array(["x", None])})
-print("pandas" in sys.modules, found.to_pandas()["a"].sum())
+print("pandas" in sys.modules, "rich" in sys.modules, found.to_pandas()["a"].sum())
+"""
+#: what the source of a stream imports
+_READER = """
+import sys
+import cdcsync_spark.binlog.collector, cdcsync_spark.binlog.reader, cdcsync_spark.stream.handover
+print(*(name for name in ("deltalake", "obstore", "pandas", "pydantic", "rich") if name in sys.modules))
 """
 #: threads of numpy have the name of the process, others have their own
 _THREADS = """
@@ -24,8 +30,12 @@ print(names.count(open("/proc/self/comm").read()))
 """
 
 
-def test_arrow_does_without_pandas_until_it_is_asked_for() -> None:
-    assert _output(_EVERYTHING) == ["False", "3"]
+def test_arrow_and_structlog_do_without_pandas_and_rich() -> None:
+    assert _output(_EVERYTHING) == ["False", "False", "3"]
+
+
+def test_a_reader_does_without_the_models_of_the_specification() -> None:
+    assert _output(_READER) == []
 
 
 def test_numpy_starts_no_thread() -> None:

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import (
     AdvancePosition,
     Append,
@@ -71,7 +71,7 @@ from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, TableView, entry_text, new_file
 from cdcsync_spark.sinks.lake.staging import data_files
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class DeltaWriter:

@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
-import structlog
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
@@ -38,6 +37,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import (
     AdvancePosition,
     Append,
@@ -72,7 +72,7 @@ from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import entry_text
 from cdcsync_spark.sinks.lake.store import Store
 
-_log = structlog.get_logger()
+_log = get_logger()
 #: the metadata columns' names where none are chosen
 NAMES = EventColumns()
 

@@ -36,10 +36,10 @@ from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
-import structlog
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import Maintenance, Step
 from cdcsync_spark.sinks.delta.batch import Batch
 from cdcsync_spark.sinks.delta.compaction import next_compaction, write_compaction
@@ -65,7 +65,7 @@ _MILLISECONDS = {
 }
 _OURS = re.compile(r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Failures:

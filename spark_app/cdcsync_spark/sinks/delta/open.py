@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import structlog
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
 from cdcsync_spark.sinks.delta.paths import foreign_path, inside
 from cdcsync_spark.sinks.delta.view import Action, TableView
@@ -32,7 +32,7 @@ _Checkpoint = tuple[int, list[str]]
 #: before the first entry
 _NOTHING: _Checkpoint = (-1, [])
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def open_view(log: Log) -> TableView | None:

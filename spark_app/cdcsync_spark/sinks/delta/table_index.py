@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import structlog
 from pyroaring import BitMap
 
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import Closed
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.snapshot import deleted_rows, file_batches, read_range
@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class TableIndex:

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.brokers import (
@@ -41,7 +41,7 @@ from cdcsync_spark.sinks.kafka.state_topic import StateTopic
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topics
 
-_log = structlog.get_logger()
+_log = get_logger()
 _STATE_CONFIG = {"cleanup.policy": "compact"}
 #: seconds between two checks of what is acknowledged
 _STEP = 0.5

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import structlog
 
 from cdcsync_core.errors import CdcError, PermanentError, TransientError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import (
     Build,
     Commit,
@@ -40,7 +40,7 @@ from cdcsync_spark.wire.columns.typemap import captured_schema
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.target import KafkaTarget
 
-_log = structlog.get_logger()
+_log = get_logger()
 #: of a snapshot, in one transaction
 PART_ROWS = 100_000
 
