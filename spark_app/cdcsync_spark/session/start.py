@@ -66,8 +66,9 @@ _IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: through this JVM only where a table's features ask for Spark (`sinks.delta.delta_spark`).
 _WITHOUT_TASKS = {"spark.python.use.daemon": "false"}
 _SMALL_HEAP = "-Xms32m -Xmn8m"
-#: the bytes of a socket's path at most, and of the name that Spark gives it
-_SOCKET_PATH, _SOCKET_NAME = 107, len("/.01234567-0123-0123-0123-0123456789ab.sock")
+#: of a folder of Unix sockets at most: Spark refuses a longer one
+#: (`spark.python.unix.domain.socket.dir`), whose sockets could have paths of more than 107 bytes
+_SOCKET_DIR_BYTES = 61
 
 
 def checkpoint_manager() -> str:
@@ -77,9 +78,8 @@ def checkpoint_manager() -> str:
 
 
 def _socket_dir(scratch_dir: str) -> str:
-    """The run's scratch folder, or a short one where a socket in it would have too long a path (107
-    bytes on Linux, unix(7))."""
-    if len(os.fsencode(scratch_dir)) + _SOCKET_NAME <= _SOCKET_PATH:
+    """The run's scratch folder, or a short one where that is too long."""
+    if len(os.fsencode(scratch_dir)) <= _SOCKET_DIR_BYTES:
         return scratch_dir
     folder = tempfile.mkdtemp(prefix="cdcsync-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
