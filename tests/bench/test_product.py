@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench import customers
+from bench.flink_cdc import snapshot_to_parquet
 from bench.measured import Figures, contender, measure, table
 from bench.test_throughput import JDBC_DELTA, ROWS, account, jdbc_jar, show
 from support.fixtures import FreshDatabase
@@ -32,15 +33,36 @@ def _run(name: str, sync: Sync, until: str, rows: int) -> Figures:
 def test_product_snapshot(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, jdbc_jar: str) -> None:
     """`customer` to Delta, compared with Spark's JDBC reader to Delta."""
     server, database = mariadb1011, fresh_database(mariadb1011)
-    customers.fill(server, database, ROWS)
-    spec = {"snapshot": {"chunkSize": 50_000, "parallelism": 2}}
-    sync = Sync(server, [rf"{database}\.customer"], tmp_path / "sync", spec=spec)
-    ours = _run("cdcsync run --until snapshot", sync, "snapshot", ROWS)
-    assert sync.target(f"{database}.customer").num_rows == ROWS
+    ours = _snapshot(server, database, tmp_path)
     place = (server.port, account(server, tmp_path), f"{database}.customer")
     theirs = contender(JDBC_DELTA, *place, "c_customer_sk", jdbc_jar)
     show(table(f"whole program, {server.variant}, customer to Delta", [ours, theirs], JDBC_DELTA))
     assert theirs.rows == ROWS
+
+
+def test_product_snapshot_beside_flink(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
+    """The same compared with Flink CDC to Parquet files; the column `x floor` is how many times our
+    CPU seconds a row it needs."""
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    ours = _snapshot(server, database, tmp_path)
+    folder, name = account(server, tmp_path), f"{database}.customer"
+    figures = [
+        ours,
+        snapshot_to_parquet(server, folder, name, "streaming"),
+        snapshot_to_parquet(server, folder, name, "batch"),
+    ]
+    show(table(f"whole program, {server.variant}, customer beside Flink", figures, ours.name))
+    assert [f.rows for f in figures] == [ROWS] * 3
+
+
+def _snapshot(server: Server, database: str, folder: Path) -> Figures:
+    """Fills `customer` and copies it to Delta."""
+    customers.fill(server, database, ROWS)
+    spec = {"snapshot": {"chunkSize": 50_000, "parallelism": 2}}
+    sync = Sync(server, [rf"{database}\.customer"], folder / "sync", spec=spec)
+    figures = _run("cdcsync run --until snapshot", sync, "snapshot", ROWS)
+    assert sync.target(f"{database}.customer").num_rows == ROWS
+    return figures
 
 
 def test_product_many_small_tables(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 FLINK = Path(__file__).parents[2] / ".cache" / "flink-2.0.0"
 _PROGRAM = Path(__file__).parent / "FlinkSql.java"
-#: Flink's serializers look into the JDK's own classes
 _OPENED = ("java.lang", "java.util", "java.time", "java.math", "java.nio", "java.net", "java.text")
+#: the JVM's options: Flink's serializers look into the JDK's own classes
+OPENS = [word for package in _OPENED for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
 _SECONDS = 300
 Values = tuple[str | None, ...]
 
@@ -21,8 +22,7 @@ def changelog(*statements: str) -> list[tuple[str, Values]]:
     until its source's end."""
     if not FLINK.is_dir():
         subprocess.run([str(Path(__file__).parent / "flink-jars.sh"), str(FLINK)], check=True)
-    opens = [word for package in _OPENED for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
-    command = ["java", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *opens]
+    command = ["java", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPENS]
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     found = subprocess.run(
         [*command, logging, "-cp", f"{FLINK / 'jars'}/*", str(_PROGRAM)],
