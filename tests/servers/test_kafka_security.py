@@ -13,7 +13,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
-from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks import Role, sink_from_spec
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC, first_state
 from support.secure_kafka import PASSWORD, USER, Authority, SecureBroker
@@ -63,7 +63,7 @@ class Case:
             "staging": {"path": str(self.folder / uuid.uuid4().hex)},
         }
         spec = Sink.model_validate({"kafka": section})
-        made = sink_from_spec(spec, self.folder / "secrets", f"{SYNC}{uuid.uuid4().hex[:8]}", "snapshot")
+        made = sink_from_spec(spec, self.folder / "secrets", f"{SYNC}{uuid.uuid4().hex[:8]}", Role("snapshot"))
         assert isinstance(made, KafkaSink)
         made.settings = replace(made.settings, timeout=5.0)
         return made

@@ -38,7 +38,7 @@ from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
-from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks import Role, sink_from_spec
 from cdcsync_spark.sinks.base import Append, Commit, Replace, Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
@@ -80,7 +80,7 @@ class SmallSync:
     def restart(self) -> None:
         """As a new process: what it knows is in the targets."""
         spec = self.resource.spec.sink
-        self.sink: Sink = sink_from_spec(spec, self.secrets_dir, self.resource.full_name, "stream")
+        self.sink: Sink = sink_from_spec(spec, self.secrets_dir, self.resource.full_name, Role("stream"))
         self.targets = {name: self.target(name.partition(".")[2]) for name in self.targets}
 
     def _manifest(self) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import RunConfig
+from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.run.progress import Reports, failed_entry
-from cdcsync_spark.sinks import refuse_unready, sink_from_spec
+from cdcsync_spark.sinks import Role, refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.base import Sink
 
 SILENT_SECONDS = 5.0
@@ -72,7 +72,9 @@ def open_context(
     secrets = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets)
     refuse_unready(resource.spec.sink, secrets, resource.full_name)
-    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, config.kind.value)
+    followed = config.kind is RunKind.SNAPSHOT and not resource.spec.snapshot.only
+    role = Role(config.kind.value, followed)
+    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, role)
     with connect(source) as connection:
         facts = read_facts(connection)
     return RunContext(config, resource, source, facts, sink, reporter, stopping, starting)

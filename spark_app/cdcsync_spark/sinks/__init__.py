@@ -4,6 +4,7 @@ in `_SINKS`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.base import Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink
+from cdcsync_spark.sinks.delta.policy import LEAVING_SMALL_FILES, POLICY
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store_errors import of_the_run
 from cdcsync_spark.sinks.lake.stores import store_at
@@ -25,10 +27,18 @@ if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.target import KafkaSink
 
 
-def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: str = "") -> Sink:
+@dataclass(frozen=True)
+class Role:
+    """Who uses a sink: the kind of run that writes, empty for who only reads. `followed`: a stream
+    comes after the run, and gathers the small files that it leaves."""
+
+    run: str = ""
+    followed: bool = False
+
+
+def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: Role = Role()) -> Sink:
     """The sink of a manifest's `spec.sink` for the sync `namespace/name`;
-    `<secrets_dir>/<secret>/<key>` hold its credentials. `role` is the kind of run that writes,
-    empty for who only reads.
+    `<secrets_dir>/<secret>/<key>` hold its credentials.
 
     Opens nothing; raises `SpecInvalid` for a store that is not supported.
     """
@@ -50,16 +60,19 @@ def check_topics(sink: SinkSpec, secrets_dir: Path, sync: str, tables: Sequence[
         return TopicChecks()
     from cdcsync_spark.sinks.kafka.check import BrokerCheck
 
-    found = _kafka(sink.kind, secrets_dir, sync, "")
+    found = _kafka(sink.kind, secrets_dir, sync, Role())
     return BrokerCheck(found.session, found.topics, found.registry).run(tables)
 
 
-def _delta(sink: Delta, secrets_dir: Path, sync: str, _role: str) -> Sink:
+def _delta(sink: Delta, secrets_dir: Path, sync: str, role: Role) -> Sink:
     store, columns = store_at(Location.of(sink.location(), secrets_dir)), sink.event_columns()
-    return HistorySink(store, sync, columns) if columns else DeltaSink(store, sync, sink.options.deletion_vectors)
+    policy = LEAVING_SMALL_FILES if role.followed else POLICY
+    if columns:
+        return HistorySink(store, sync, columns, policy=policy)
+    return DeltaSink(store, sync, sink.options.deletion_vectors, policy)
 
 
-def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> KafkaSink:
+def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: Role) -> KafkaSink:
     """Its client is loaded by runs that use it only."""
     from cdcsync_spark.sinks.kafka.client import KafkaSettings
     from cdcsync_spark.sinks.kafka.target import KafkaSink
@@ -74,7 +87,7 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: str) -> KafkaSink:
     config = tuple(sorted(sink.topic_config.items()))
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
     staging = store_at(Location.of(sink.location(), secrets_dir))
-    return KafkaSink(settings, topics, sink.format, sync, staging, role, registry=_registry(sink, secrets_dir))
+    return KafkaSink(settings, topics, sink.format, sync, staging, role.run, registry=_registry(sink, secrets_dir))
 
 
 def _registry(sink: Kafka, secrets_dir: Path) -> Registry | None:
@@ -107,4 +120,4 @@ def _security(sink: Kafka, secrets_dir: Path) -> Security:
     )
 
 
-_SINKS: dict[type[SinkKind], Callable[[Any, Path, str, str], Sink]] = {Delta: _delta, Kafka: _kafka}
+_SINKS: dict[type[SinkKind], Callable[[Any, Path, str, Role], Sink]] = {Delta: _delta, Kafka: _kafka}

@@ -3,7 +3,8 @@ small."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,6 @@ class Limits:
 
 #: what a sink uses unless it is given others
 POLICY, LIMITS = MaintenancePolicy(), Limits()
+#: of a snapshot that a stream follows, which has time between its commits: gathering would rewrite
+#: all rows while the snapshot runs
+LEAVING_SMALL_FILES = replace(POLICY, gathered_files=sys.maxsize)
