@@ -49,10 +49,11 @@ def test_product_snapshot_beside_flink(mariadb1011: Server, fresh_database: Fres
     figures = [
         ours,
         snapshot_to_parquet(server, folder, name, "streaming"),
+        snapshot_to_parquet(server, folder, name, "streaming", "G1"),
         snapshot_to_parquet(server, folder, name, "batch"),
     ]
     show(table(f"whole program, {server.variant}, customer beside Flink", figures, ours.name))
-    assert [f.rows for f in figures] == [ROWS] * 3
+    assert [f.rows for f in figures] == [ROWS] * 4
 
 
 def _snapshot(server: Server, database: str, folder: Path) -> Figures:
