@@ -25,7 +25,7 @@ from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
 from cdcsync_core.status import Status
-from cdcsync_operator.reconcile.files import write_atomically
+from cdcsync_operator.reconcile.files import write_whole
 
 MAX_SPLITS = 1000
 #: of a shard's bounds as text, so that long keys make more shards and none is too large for what
@@ -60,12 +60,12 @@ class PlanSink(Protocol):
 
 @dataclass(frozen=True)
 class PlanFolder:
-    """Shards as files, as a driver reads them."""
+    """Shards as files, as a driver reads them. They are not synced: a plan ends with its run."""
 
     folder: Path
 
     def write(self, table_index: int, shard: PlanShard) -> None:
-        write_atomically(self.folder / PlanShard.filename(table_index, shard.number), shard.to_json())
+        write_whole(self.folder / PlanShard.filename(table_index, shard.number), shard.to_json())
 
     def finish(self) -> None:
         """Each table's last shard says so."""
