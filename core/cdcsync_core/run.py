@@ -108,9 +108,9 @@ class RunConfig:
     spark: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        fields = asdict(self) | {"tables": [t.to_dict() for t in self.tables]}
-        fields[_STOP_AT] = fields.pop("stop_at")
-        return json.dumps(fields, ensure_ascii=False)
+        parts = vars(self) | {"tables": [t.to_dict() for t in self.tables]}
+        parts[_STOP_AT] = parts.pop("stop_at")
+        return json.dumps(parts, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:

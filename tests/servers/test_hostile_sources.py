@@ -210,27 +210,33 @@ def test_a_closed_sync_frees_its_slot(mariadb1011: Server, fresh_database: Fresh
 @pytest.mark.parametrize("way", [hostile.dripping_greeting, hostile.one_endless_value])
 def test_a_plan_ends(way: Way, account: Path) -> None:
     source = ClusterSource(bounds=SourceBounds(split_seconds=1.0))
-    with Hostile(way).listening() as port, pytest.raises(CdcError) as caught:
-        list(source.splits(_resource("evil", port), account, _TABLE, None))
+    with (
+        Hostile(way).listening() as port,
+        pytest.raises(CdcError) as caught,
+        source.planning(_resource("evil", port), account) as splits,
+    ):
+        list(splits(_TABLE, None))
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
 
 
 def test_a_plan_of_a_real_server_is_whole_and_leaves_no_connection(
     mariadb1011: Server, fresh_database: FreshDatabase, account: Path
 ) -> None:
-    """However long its shards wait between two splits; also where it is left before its end."""
+    """Of two tables on one connection; also where one is left before its end."""
     database, source = fresh_database(mariadb1011), ClusterSource()
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_900", db=database)
     mariadb1011.create_user("cdc", "pw")
     table, resource = _TABLE.named(TableId(database, "t")), _resource("one", mariadb1011.port)
     resource = resource.model_copy(update={"spec": _with_chunks(resource.spec, 100)})
-    splits = list(source.splits(resource, account, table, None))
-    assert (splits[0].start, splits[-1].end) == (None, None)
-    assert len(splits) >= 8
-    left = source.splits(resource, account, table, None)
-    next(left)
-    left.close()  # type: ignore[attr-defined]
     connections = "SELECT 1 FROM information_schema.processlist WHERE user = 'cdc'"
+    with source.planning(resource, account) as splits:
+        for _ in range(2):
+            found = list(splits(table, None))
+            assert (found[0].start, found[-1].end) == (None, None)
+            assert len(found) >= 8
+        left = splits(table, None)
+        next(left)
+        assert len(mariadb1011.query(connections)) == 1
     until(lambda: not mariadb1011.query(connections), "the end of the plans' connections")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class InProcessSync:
     def operator(self, api: Api | None = None) -> KubeController:
         """A new one, as after a restart; it reaches the server by `api` where one is given."""
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
-        calls = SourceCalls(self.preflight, self.current, self.splits)
+        calls = SourceCalls(self.preflight, self.current, lambda r, s: nullcontext(self.splits))
         controller = KubeController(api or self.api, settings, self.namespace, "shop", calls, self._now, lambda: None)
         self.controllers.append(controller)
         return controller
@@ -129,7 +130,7 @@ class InProcessSync:
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         return LogOffset("binlog.000001", 1000)
 
-    def splits(self, resource: CdcSync, secrets: Path, _: Capture, start: Bound) -> Iterator[Split]:
+    def splits(self, _: Capture, start: Bound) -> Iterator[Split]:
         for end in [(i * 10,) for i in range(1, 1500)]:
             yield Split(start, end)
             start = end

@@ -47,7 +47,7 @@ def opened_manifest(files: tuple[str, ...]) -> Iterator[tuple[CdcSync, Path]]:
 def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
     """Show how each table would be cut into splits, and when a stream with a schedule would run.
     Changes nothing."""
-    from cdcsync_operator.reconcile.source_calls import run_preflight, splits
+    from cdcsync_operator.reconcile.source_calls import planning, run_preflight
 
     with opened_manifest(files) as (resource, secrets):
         found = run_preflight(resource, secrets)
@@ -59,12 +59,13 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
         for error in refused:
             output.error(error)
         plans: dict[str, list[Split]] = {}
-        for name in (t.name for t in found.result.tables if not t.error):
-            try:
-                plans[name] = list(splits(resource, secrets, found.tables[name], None))
-            except PermanentError as error:
-                output.error(error)
-                refused.append(error)
+        with planning(resource, secrets) as splits:
+            for name in (t.name for t in found.result.tables if not t.error):
+                try:
+                    plans[name] = list(splits(found.tables[name], None))
+                except PermanentError as error:
+                    output.error(error)
+                    refused.append(error)
     tables = {name: found.tables[name] for name in plans}
     metadata = resource.spec.sink.kind.event_columns()
     added = list(metadata.names) if metadata else []

@@ -90,7 +90,7 @@ class KubeController:
             self.clock,
             self.wake,
             record.get,
-            lambda r, table, bound: self.calls.splits(r, where, table, bound),
+            lambda r: self.calls.planning(r, where),
             self.settings.network_policies,
             self.rooms.plans,
         )

@@ -18,12 +18,12 @@ Why it is right:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
 from cdcsync_core.report import TableReport, failed_table
@@ -56,7 +56,7 @@ from cdcsync_operator.cluster.runs import FoundRun, RunFinder
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.decision.runs import RUNS
-from cdcsync_operator.reconcile.planning import Planner, table_plans
+from cdcsync_operator.reconcile.planning import Planner, Splits, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 
 _JOIN_SECONDS = 2.0
@@ -101,8 +101,8 @@ class _Run:
 
 @dataclass
 class KubeDrivers:
-    """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `splits`
-    plans one (see `Planner`); `wake` is called when something has changed; `policies`: runs get a
+    """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `planning`
+    is that of a `Planner`; `wake` is called when something has changed; `policies`: runs get a
     NetworkPolicy."""
 
     api: Api
@@ -113,7 +113,7 @@ class KubeDrivers:
     clock: Callable[[], float]
     wake: Callable[[], None]
     table: Callable[[str], Capture]
-    splits: Callable[[CdcSync, Capture, Bound], Iterator[Split]]
+    planning: Callable[[CdcSync], AbstractContextManager[Splits]]
     policies: bool = False
     plan_room: Room = field(default_factory=lambda: Room(PLANS))
     most_splits: int = MOST_SPLITS
@@ -308,12 +308,7 @@ class KubeDrivers:
             lambda size: self._mark_planned(action.id, size),
             self.most_splits,
         )
-        planner = Planner(
-            action.id,
-            sink,
-            table_plans(status, tables),
-            lambda table, frontier: self.splits(resource, table, frontier),
-        )
+        planner = Planner(action.id, sink, table_plans(status, tables), lambda: self.planning(resource))
         planner.start()
         self._run(action.id).planner = planner
 

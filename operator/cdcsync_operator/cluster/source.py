@@ -2,9 +2,9 @@
 
 Why it is right: whatever a source does, a call ends within a wall clock's time, and takes no more
 than its namespace's share of memory and of what is asked at once (`question`, `room`, `shares`); a
-sync that is closed ends its calls. A plan takes a slot for each split that it finds, not while its
-shards are written, and its connection is closed with it. A sink is checked in a process of its own
-(`sink_process`), three at once.
+sync that is closed ends its calls. A plan takes a slot to connect and for each split that it finds,
+not while its shards are written, and its connection is closed with it. A sink is checked in a
+process of its own (`sink_process`), three at once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
+from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
@@ -26,6 +25,7 @@ from cdcsync_operator.cluster.room import ANSWERS, Bounds, Room
 from cdcsync_operator.cluster.shares import Shares
 from cdcsync_operator.cluster.sink_process import check_apart
 from cdcsync_operator.reconcile import source_calls
+from cdcsync_operator.reconcile.planning import Splits
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.sink_calls import check_sink_from_cluster
 
@@ -58,7 +58,7 @@ class ClusterSource:
 
     @property
     def calls(self) -> SourceCalls:
-        return SourceCalls(self.preflight, self.current, self.splits, self.give_up, self.kept_until)
+        return SourceCalls(self.preflight, self.current, self.planning, self.give_up, self.kept_until)
 
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         namespace = resource.metadata.namespace
@@ -87,17 +87,26 @@ class ClusterSource:
         ):
             return source_calls.kept_until(resource, secrets, file, question)
 
-    def splits(self, resource: CdcSync, secrets: Path, table: Capture, frontier: Bound) -> Iterator[Split]:
-        with (
-            self._question(resource, secrets) as question,
-            closing(source_calls.splits(resource, secrets, table, frontier, question)) as found,
-        ):
-            while True:
-                with self._plans.held(resource.metadata.namespace), question.within(self._bounds.split_seconds):
-                    split = next(found, None)
-                if split is None:
-                    return
-                yield split
+    @contextmanager
+    def planning(self, resource: CdcSync, secrets: Path) -> Iterator[Splits]:
+        namespace = resource.metadata.namespace
+        with self._question(resource, secrets) as question, ExitStack() as connection:
+            with self._planned(namespace, question):
+                splits = connection.enter_context(source_calls.planning(resource, secrets, question))
+            yield lambda table, frontier: self._bounded(splits(table, frontier), namespace, question)
+
+    def _bounded(self, found: Iterator[Split], namespace: str, question: Question) -> Iterator[Split]:
+        while True:
+            with self._planned(namespace, question):
+                split = next(found, None)
+            if split is None:
+                return
+            yield split
+
+    @contextmanager
+    def _planned(self, namespace: str, question: Question) -> Iterator[None]:
+        with self._plans.held(namespace), question.within(self._bounds.split_seconds):
+            yield
 
     def give_up(self, secrets: Path) -> None:
         """Ends what is asked for the sync; what waits for a slot opens no connection when it has

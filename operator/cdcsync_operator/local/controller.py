@@ -197,7 +197,7 @@ def _controller(
     )  # fmt: skip
     drivers = LocalDrivers(
         folder, where, command, clock, woken.set, record.get,
-        lambda r, table, bound: calls.splits(r, where, table, bound),
+        lambda r: calls.planning(r, where),
     )  # fmt: skip
     reconciler = Reconciler(store, drivers, source, clock, lambda: secrets.token_hex(2))
     return LocalController(store, drivers, source, reconciler, woken)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.report import failed_table
 from cdcsync_core.report_merge import merge_report
@@ -28,7 +28,7 @@ from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, Run
 from cdcsync_operator.decision.runs import RUNS
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
-from cdcsync_operator.reconcile.planning import PlanFolder, Planner, table_plans
+from cdcsync_operator.reconcile.planning import PlanFolder, Planner, Splits, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 
 #: how long a driver may drain beyond the longest split
@@ -103,7 +103,7 @@ def _exit_of(error: CdcError) -> Exit:
 
 @dataclass
 class LocalDrivers:
-    """`table(name)` gives the recorded definition of a table, `splits` plans one (see `Planner`);
+    """`table(name)` gives the recorded definition of a table, `planning` is that of a `Planner`;
     `wake` is called after changes."""
 
     folder: StateFolder
@@ -112,7 +112,7 @@ class LocalDrivers:
     clock: Callable[[], float]
     wake: Callable[[], None]
     table: Callable[[str], Capture]
-    splits: Callable[[CdcSync, Capture, Bound], Iterator[Split]]
+    planning: Callable[[CdcSync], AbstractContextManager[Splits]]
     _runs: dict[str, _Run] = field(default_factory=dict)
     _orphans: dict[str, float] = field(default_factory=dict)
 
@@ -209,9 +209,7 @@ class LocalDrivers:
         if not RUNS[action.kind].by_splits:
             return None
         plans = table_plans(status, tables)
-        planner = Planner(
-            action.id, PlanFolder(folder), plans, lambda table, frontier: self.splits(resource, table, frontier)
-        )
+        planner = Planner(action.id, PlanFolder(folder), plans, lambda: self.planning(resource))
         planner.start()
         return planner
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Intervals, Split
@@ -23,7 +25,7 @@ from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
 from cdcsync_core.status import Status
-from cdcsync_operator.reconcile.files import write_atomically
+from cdcsync_operator.reconcile.files import write_whole
 
 MAX_SPLITS = 1000
 #: of a shard's bounds as text, so that long keys make more shards and none is too large for what
@@ -33,6 +35,9 @@ _FLUSH_SECONDS = 1.0
 _MAX_FAILURES = 5
 #: a frontier that no target has, so that the driver plans by itself
 _NOWHERE: list[Any] = ["the plan could not be made"]
+
+#: the splits of a table from a frontier on, in key order
+Splits: TypeAlias = Callable[[Capture, Bound], Iterator[Split]]
 
 
 @dataclass(frozen=True)
@@ -55,33 +60,35 @@ class PlanSink(Protocol):
 
 @dataclass(frozen=True)
 class PlanFolder:
-    """Shards as files, as a driver reads them."""
+    """Shards as files, as a driver reads them. They are not synced: a plan ends with its run."""
 
     folder: Path
 
     def write(self, table_index: int, shard: PlanShard) -> None:
-        write_atomically(self.folder / PlanShard.filename(table_index, shard.number), shard.to_json())
+        write_whole(self.folder / PlanShard.filename(table_index, shard.number), shard.to_json())
 
     def finish(self) -> None:
         """Each table's last shard says so."""
 
 
 class Planner(threading.Thread):
-    """Writes the shards of one run into `sink`. `splits(table, frontier)` connects and yields
-    splits in key order."""
+    """Writes the shards of one run into `sink`. `planning` connects, and plans one table after the
+    other until a call of it has failed."""
 
     def __init__(
         self,
         name: str,
         sink: PlanSink,
         tables: tuple[TablePlan, ...],
-        splits: Callable[[Capture, Bound], Iterator[Split]],
+        planning: Callable[[], AbstractContextManager[Splits]],
     ) -> None:
         super().__init__(name=f"planner {name}", daemon=True)
-        self._sink, self._tables, self._splits = sink, tables, splits
+        self._sink, self._tables, self._planning = sink, tables, planning
         self._stopping = threading.Event()
         #: by table: the number of its next shard, and where that begins
         self._next: dict[int, tuple[int, Bound]] = {}
+        #: in a row
+        self._failures = 0
         self.error: CdcError | None = None
 
     def stop(self) -> None:
@@ -89,11 +96,9 @@ class Planner(threading.Thread):
 
     def run(self) -> None:
         try:
-            for table in self._tables:
-                self._plan_or_leave(table)
-                if self._stopping.is_set():
-                    return
-            self._sink.finish()
+            self._plan_all()
+            if not self._stopping.is_set():
+                self._sink.finish()
         except CdcError as error:
             self.error = error
         except Exception as error:  # noqa: BLE001 (a driver would wait for the rest forever)
@@ -102,31 +107,38 @@ class Planner(threading.Thread):
                     Reason.INTERNAL_ERROR, f"the chunk plan failed: {type(error).__name__}: {quoted(str(error))}"
                 )
 
-    def _plan_or_leave(self, table: TablePlan) -> None:
-        try:
-            self._plan(table)
-        except CdcError:
-            if not self._stopping.is_set():
-                self._write(table, self._left(table))
-
-    def _plan(self, table: TablePlan) -> None:
+    def _plan_all(self) -> None:
         """A lost connection is made again; the plan goes on where it stood."""
-        failures = 0
-        while True:
+        waiting = deque(self._tables)
+        while waiting and not self._stopping.is_set():
             try:
-                number, at = self._next.get(table.index, (0, table.frontier))
-                for shard in self._shards(table, at, number):
-                    self._write(table, shard)
-                    failures = 0
-                return
-            except TransientError:
-                failures += 1
-                if failures > _MAX_FAILURES or self._stopping.wait(failures):
-                    raise
+                with self._planning() as splits:
+                    self._plan_connected(waiting, splits)
+            except CdcError as error:
+                if not self._tries_again(error):
+                    self._leave(waiting.popleft())
 
-    def _shards(self, table: TablePlan, start: Bound, number: int) -> Iterator[PlanShard]:
+    def _plan_connected(self, waiting: deque[TablePlan], splits: Splits) -> None:
+        """Takes the tables off that are planned."""
+        while waiting:
+            table = waiting[0]
+            number, at = self._next.get(table.index, (0, table.frontier))
+            for shard in self._shards(table, at, number, splits):
+                self._write(table, shard)
+            if self._stopping.is_set():
+                return
+            waiting.popleft()
+
+    def _tries_again(self, error: CdcError) -> bool:
+        """After a pause."""
+        if not isinstance(error, TransientError):
+            return False
+        self._failures += 1
+        return self._failures <= _MAX_FAILURES and not self._stopping.wait(self._failures)
+
+    def _shards(self, table: TablePlan, start: Bound, number: int, planned: Splits) -> Iterator[PlanShard]:
         frontier, splits, since, text = start, list[Split](), time.monotonic(), 0
-        for split in self._splits(table.table, start):
+        for split in planned(table.table, start):
             if self._stopping.is_set():
                 return
             splits.append(split)
@@ -140,12 +152,15 @@ class Planner(threading.Thread):
         self._sink.write(table.index, shard)
         end = shard.splits[-1].end if shard.splits else None
         self._next[table.index] = (shard.number + 1, end)
+        self._failures = 0
 
-    def _left(self, table: TablePlan) -> PlanShard:
-        """The end of a plan that breaks off."""
+    def _leave(self, table: TablePlan) -> None:
+        """Ends a plan that breaks off."""
+        if self._stopping.is_set():
+            return
         number, at = self._next.get(table.index, (0, None))
         frontier = _listed(at) if number else _NOWHERE
-        return PlanShard(str(table.table.id), number, frontier, (), last=True)
+        self._write(table, PlanShard(str(table.table.id), number, frontier, (), last=True))
 
 
 def _shard(table: TablePlan, number: int, frontier: Bound, splits: list[Split]) -> PlanShard:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
@@ -24,6 +24,7 @@ from cdcsync_core.source_table import memory_of
 from cdcsync_core.spec import CdcSync
 from cdcsync_operator.decision.observed import PreflightResult, RunPreflight
 from cdcsync_operator.reconcile.files import write_atomically
+from cdcsync_operator.reconcile.planning import Splits
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,13 @@ class PreflightOutcome:
 
 @dataclass(frozen=True)
 class SourceCalls:
-    """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `give_up`
-    ends what is asked for a sync. `kept_until` says until when a file of the binlog is kept, as
-    `PreflightResult.kept` has it."""
+    """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `planning`
+    is that of a `Planner`. `give_up` ends what is asked for a sync. `kept_until` says until when a
+    file of the binlog is kept, as `PreflightResult.kept` has it."""
 
     preflight: Callable[[CdcSync, Path, frozenset[str] | None], PreflightOutcome]
     current: Callable[[CdcSync, Path], LogOffset]
-    splits: Callable[[CdcSync, Path, Capture, Bound], Iterator[Split]]
+    planning: Callable[[CdcSync, Path], AbstractContextManager[Splits]]
     give_up: Callable[[Path], None] = lambda _: None
     kept_until: Callable[[CdcSync, Path, str], float | None] = lambda _, __, ___: None
 

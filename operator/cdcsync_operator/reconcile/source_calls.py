@@ -8,12 +8,11 @@ the next call.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync, replica_id
@@ -25,6 +24,7 @@ from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_mysql.server import read_facts
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.reconcile.planning import Splits
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.sink_calls import check_sink
 
@@ -95,16 +95,16 @@ def kept_until(resource: CdcSync, secrets: Path, file: str, question: Question |
     return retention.kept_until(_source(resource, secrets, question), file)
 
 
-def splits(
-    resource: CdcSync, secrets: Path, table: Capture, frontier: Bound, question: Question | None = None
-) -> Generator[Split, None, None]:
-    """The chunk plan of a table from `frontier` on; the connection lives as the iterator does."""
+@contextmanager
+def planning(resource: CdcSync, secrets: Path, question: Question | None = None) -> Iterator[Splits]:
+    """The chunk plans of tables, one after the other on one connection."""
     with connect(_source(resource, secrets, question)) as connection:
-        yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
+        chunk_size = resource.spec.snapshot.chunk_size
+        yield lambda table, frontier: plan(connection, table, chunk_size, frontier)
 
 
 def _source(resource: CdcSync, secrets: Path, question: Question | None) -> Source:
     return replace(source_from_spec(resource.spec.source, secrets), question=question)
 
 
-CALLS = SourceCalls(preflight=run_preflight, current=current, splits=splits, kept_until=kept_until)
+CALLS = SourceCalls(preflight=run_preflight, current=current, planning=planning, kept_until=kept_until)

@@ -60,6 +60,10 @@ class TableShards:
             path.unlink()
         return shown
 
+    def text(self, table: TableStatus) -> str:
+        """An entry as JSON; one that was written is not made again."""
+        return _text(table, self._texts)
+
     def read(self, status: Status) -> Status:
         """A written status with all its tables; with none where the shards are not its own."""
         counts = status.tables

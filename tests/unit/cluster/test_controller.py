@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ class Cluster:
         calls = SourceCalls(
             self._look,
             lambda r, s: LogOffset("b.000001", 1),
-            lambda r, s, t, start: self.splits(start),
+            lambda r, s: nullcontext(lambda t, start: self.splits(start)),
             self.given_up.append,
         )
         settings = OperatorSettings(Image("x"), self.policy)

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.pod_size import SPLITS_IN_DRIVER
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.driver_pod import EXECUTOR_TEMPLATE, Image
@@ -30,7 +30,7 @@ POD = f"{BASE}/pods/{RUN}-driver"
 NOW = 1_800_000_000.0
 
 
-def _splits(resource: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
+def _splits(table: Capture, start: Bound) -> Iterator[Split]:
     yield Split(start, None)
 
 
@@ -53,7 +53,15 @@ class Pods:
 
     def operator(self) -> KubeDrivers:
         return KubeDrivers(
-            self.api, "lake", "shop", lambda: "u", Image("x"), lambda: self.now, lambda: None, _table, _splits
+            self.api,
+            "lake",
+            "shop",
+            lambda: "u",
+            Image("x"),
+            lambda: self.now,
+            lambda: None,
+            _table,
+            lambda r: nullcontext(_splits),
         )
 
     def start(self, kind: RunKind, executors: int | None = None) -> None:

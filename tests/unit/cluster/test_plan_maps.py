@@ -9,13 +9,13 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard, RunKind
-from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
@@ -29,14 +29,14 @@ from unit.controller.harness import resource
 
 RUN = "shop-ab12-1"
 _MAP = 2**20
-Invented = Callable[[CdcSync, Capture, Bound], Iterator[Split]]
+Invented = Callable[[Capture, Bound], Iterator[Split]]
 
 
 def endless_keys(size: int) -> Invented:
     """Random ones, as hexadecimal digits of `size` bytes."""
     chance = random.Random(size)
 
-    def splits(_: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
+    def splits(_: Capture, start: Bound) -> Iterator[Split]:
         while True:
             end = (chance.randbytes(size).hex(),)
             yield Split(start, end)
@@ -45,7 +45,7 @@ def endless_keys(size: int) -> Invented:
     return splits
 
 
-def a_row_a_split(_: CdcSync, table: Capture, start: Bound) -> Iterator[Split]:
+def a_row_a_split(_: Capture, start: Bound) -> Iterator[Split]:
     for number in itertools.count(1):
         yield Split(start, (number,))
         start = (number,)
@@ -67,7 +67,8 @@ class Cluster:
     def operator(self, splits: Invented) -> KubeDrivers:
         namespace = self.about.metadata.namespace
         return KubeDrivers(
-            self.api, namespace, "shop", lambda: "u", Image("x"), lambda: 0.0, lambda: None, _table, splits,
+            self.api, namespace, "shop", lambda: "u", Image("x"), lambda: 0.0, lambda: None, _table,
+            lambda _: nullcontext(splits),
             plan_room=self.room, most_splits=self.most_splits,
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ fewer than all of them (R7)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def controller(api: FakeApi) -> Iterator[KubeController]:
     first = store(api)
     first.load()
     first.save(many())
-    calls = SourceCalls(_look, lambda r, s: LogOffset("b.000001", 1), lambda r, s, t, b: iter(()))
+    calls = SourceCalls(_look, lambda r, s: LogOffset("b.000001", 1), lambda r, s: nullcontext(lambda t, b: iter(())))
     made = KubeController(api, OperatorSettings(Image("x"), Policy()), "lake", "shop", calls, lambda: 0.0, lambda: None)
     made.reconcile()
     yield made

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import PlanShard
-from cdcsync_operator.reconcile.planning import MAX_SPLITS, PlanFolder, Planner, TablePlan
+from cdcsync_operator.reconcile.planning import MAX_SPLITS, PlanFolder, Planner, Splits, TablePlan
 from unit.local.harness import table
 
 
@@ -27,8 +28,8 @@ def shards(folder: Path) -> list[PlanShard]:
     return [PlanShard.from_json(p.read_text()) for p in sorted(folder.glob("*.json"))]
 
 
-def planned(folder: Path, *plans: TablePlan, make: object = None) -> Planner:
-    planner = Planner("run", PlanFolder(folder), plans, make or (lambda _, start: splits(2500, start)))  # type: ignore[arg-type]
+def planned(folder: Path, *plans: TablePlan, make: Splits = lambda _, start: splits(2500, start)) -> Planner:
+    planner = Planner("run", PlanFolder(folder), plans, lambda: nullcontext(make))
     planner.run()
     return planner
 
@@ -61,11 +62,67 @@ def test_a_lost_connection_is_made_again_where_the_plan_stood(tmp_path: Path, mo
                 raise fail(Reason.SOURCE_UNREACHABLE, "gone")
             yield split
 
-    planner = Planner("run", PlanFolder(tmp_path), (TablePlan(0, table("s.a"), None),), unreliable)
+    planner = Planner("run", PlanFolder(tmp_path), (TablePlan(0, table("s.a"), None),), lambda: nullcontext(unreliable))
     monkeypatch.setattr(planner._stopping, "wait", lambda _: False)
     planner.run()
     assert starts == [None, (1000,)]
     assert [s for shard in shards(tmp_path) for s in shard.splits] == list(splits(2500))
+    assert planner.error is None
+
+
+def test_one_connection_plans_all_tables_until_it_fails(tmp_path: Path) -> None:
+    """A table that cannot be planned may have cost the connection, so the next one gets another."""
+    connections: list[list[str]] = []
+
+    def make(table: Capture, start: Bound) -> Iterator[Split]:
+        connections[-1].append(table.id.name)
+        if table.id.name == "c":
+            raise fail(Reason.NO_SUCH_TABLE, "gone")
+        return splits(3, start)
+
+    @contextmanager
+    def connect() -> Iterator[Splits]:
+        connections.append([])
+        yield make
+        connections[-1].append("closed")
+
+    tables = tuple(TablePlan(i, table(f"s.{name}"), None) for i, name in enumerate("abcd"))
+    planner = Planner("run", PlanFolder(tmp_path), tables, connect)
+    planner.run()
+    assert connections == [["a", "b", "c"], ["d", "closed"]]
+    assert [(s.table, len(s.splits)) for s in shards(tmp_path)] == [("s.a", 3), ("s.b", 3), ("s.c", 0), ("s.d", 3)]
+    assert planner.error is None
+
+
+def test_a_source_that_stays_away_is_given_up_for_one_table_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is tried as often as any other, with pauses that grow."""
+    pauses: list[float] = []
+
+    @contextmanager
+    def connect() -> Iterator[Splits]:
+        raise fail(Reason.SOURCE_UNREACHABLE, "gone")
+        yield
+
+    tables = (TablePlan(0, table("s.a"), None), TablePlan(1, table("s.b"), None))
+    planner = Planner("run", PlanFolder(tmp_path), tables, connect)
+    monkeypatch.setattr(planner._stopping, "wait", pauses.append)
+    planner.run()
+    assert pauses == [1, 2, 3, 4, 5] * 2
+    assert [(s.table, s.splits, s.last) for s in shards(tmp_path)] == [("s.a", (), True), ("s.b", (), True)]
+    assert planner.error is None
+
+
+def test_a_planner_that_is_stopped_writes_nothing_more(tmp_path: Path) -> None:
+    def lost(_: Capture, __: Bound) -> Iterator[Split]:
+        planner.stop()
+        raise fail(Reason.SOURCE_UNREACHABLE, "gone")
+
+    tables = (TablePlan(0, table("s.a"), None), TablePlan(1, table("s.b"), None))
+    planner = Planner("run", PlanFolder(tmp_path), tables, lambda: nullcontext(lost))
+    planner.run()
+    assert shards(tmp_path) == []
     assert planner.error is None
 
 

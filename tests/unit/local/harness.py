@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from cdcsync_core.capture import Capture
@@ -94,7 +95,7 @@ class LocalHarness:
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
         return LogOffset("binlog.000001", int((self.world / "log-end").read_text()))
 
-    def splits(self, resource: CdcSync, secrets: Path, _: Capture, start: Bound) -> Iterator[Split]:
+    def splits(self, _: Capture, start: Bound) -> Iterator[Split]:
         for end in [(i * 10,) for i in range(1, 2500)]:
             yield Split(start, end)
             start = end
@@ -104,7 +105,7 @@ class LocalHarness:
 
     def run(self, until: Until = Until.CAUGHT_UP, begin: Callable[[LocalController], None] | None = None) -> ExitCode:
         files = ManifestFiles([str(self.manifest)], continuous=until is not Until.FOREVER)
-        calls = SourceCalls(self.preflight, self.current, self.splits)
+        calls = SourceCalls(self.preflight, self.current, lambda r, s: nullcontext(self.splits))
         manifest = files.load()
         with open_local(files, manifest, self.folder / "state", calls, self.faults.append, DRIVER) as controller:
             self.controller = controller

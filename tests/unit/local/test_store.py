@@ -49,6 +49,14 @@ def test_a_status_is_read_as_it_was_written_as_yaml_too(store: tuple[LocalStore,
     assert yaml.safe_load(folder.state_file.read_text())["status"] == status.to_dict()
 
 
+def test_people_find_each_table_in_a_line_of_its_own(store: tuple[LocalStore, StateFolder]) -> None:
+    local, folder = store
+    local.save(with_tables(Status(), [TableStatus(name="shop.b", message="x\ny"), TableStatus(name="shop.a", rows=7)]))
+    lines = folder.state_file.read_text().splitlines()
+    shown = [yaml.safe_load(line.removesuffix(",")) for line in lines if line.startswith('{"name"')]
+    assert [(t["name"], t["rows"], t["message"]) for t in shown] == [("shop.a", 7, ""), ("shop.b", 0, "x\ny")]
+
+
 def test_a_state_file_of_an_earlier_version_is_read(store: tuple[LocalStore, StateFolder]) -> None:
     local, folder = store
     status = with_tables(Status(), [TableStatus(name="shop.orders")])
