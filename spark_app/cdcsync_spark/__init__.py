@@ -5,7 +5,7 @@ Three things that its libraries do as they are imported serve nothing here and c
   0.2 CPU seconds, 36 MiB. Arrow is made to look while pandas cannot be found. What asks for it by
   name (`to_pandas`, PySpark's `createDataFrame`) imports it still.
 - Arrow's own allocator (mimalloc) gives memory back to the kernel as soon as it is free, and the
-  kernel clears it for the next batch: a twelfth of the CPU seconds of a snapshot. The C library's
+  kernel clears it for the next batch: a twentieth of a snapshot's CPU seconds. The C library's
   keeps what it will need again, and less of what it will not.
 - numpy's OpenBLAS starts a thread for each core, which spins until there is nothing to do for it:
   0.1 CPU seconds. Nothing here multiplies matrices.

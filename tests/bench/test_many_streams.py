@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.accounted import Group, make_group
-from bench.test_stream_at_rest import _start_within
+from bench.test_stream_at_rest import start_within
 from bench.test_throughput import show
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -40,7 +40,7 @@ def test_many_streams(mariadb1011: Server, fresh_database: FreshDatabase, tmp_pa
         started = time.monotonic()
         for first in range(0, STREAMS, _STARTING):
             for sync in syncs[first : first + _STARTING]:
-                _start_within(sync, group)
+                start_within(sync, group)
             for sync in syncs[first : first + _STARTING]:
                 sync.wait_for(lambda status: status.get("tables", {}).get("streaming") == 1, timeout=600)
         lines = [

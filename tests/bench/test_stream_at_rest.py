@@ -57,7 +57,7 @@ def test_stream_at_rest(
     if group is None:
         pytest.skip("no control group can be made here")
     with Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec=spec) as sync:
-        _start_within(sync, group)
+        start_within(sync, group)
         sync.wait_for(lambda status: status.get("tables", {}).get("streaming") == TABLES, timeout=600)
         written = _insert(server, database, _WARM_UP_SECONDS)
         idle = _measured("idle", sync, group, lambda: time.sleep(SECONDS))
@@ -68,7 +68,7 @@ def test_stream_at_rest(
     show(_table(server.variant, [idle, trickle]))
 
 
-def _start_within(sync: Sync, group: Group) -> None:
+def start_within(sync: Sync, group: Group) -> None:
     """As `sync.start` does, in the control group."""
     with sync.output(1).open("wb") as output:
         sync._process = subprocess.Popen(
