@@ -12,6 +12,7 @@ conditions, exit messages and the documentation.
 
 from __future__ import annotations
 
+import copyreg
 import json
 import re
 from enum import StrEnum
@@ -127,6 +128,10 @@ class CdcError(Exception):
         if self.remedy:
             parts.append(f"remedy: {_fenced(self.remedy)}")
         return "; ".join(parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To a process of the same program: the parts as they are."""
+        return copyreg.__newobj__, (type(self), self.message), self.__dict__  # type: ignore[attr-defined]
 
     def to_json(self) -> str:
         """The form in which a driver's exit and a stopped table travel between processes."""

@@ -15,15 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdcsync_core.run import Decoder, RunConfig
+from cdcsync_spark.app.forking import begin_forks
 from cdcsync_spark.app.program import run
-from cdcsync_spark.app.stop_signal import on_stop_signal
+from cdcsync_spark.app.stop_signal import StopSignal
 from cdcsync_spark.run.progress import Reporter
 
 
 def main(arguments: list[str]) -> int:
-    config = _config(arguments)
-    stopping = threading.Event()
-    on_stop_signal(stopping.set)
+    config, signals, stopping = _config(arguments), StopSignal(), threading.Event()
+    begin_forks(config)
+    signals.call(stopping.set)
     return run(config, Reporter(config.id, config.report_fd), stopping)
 
 

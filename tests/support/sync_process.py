@@ -33,10 +33,11 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable
 
+from cdcsync_spark.forks.server import CALLS, SERVER, SOURCE
 from support.lake import rows_of
 from support.servers import Server
 
-Part = Literal["controller", "driver", "jvm", "worker", "daemon", "reader"]
+Part = Literal["controller", "driver", "jvm", "worker", "daemon", "reader", "forks", "calls"]
 Until = Literal["snapshot", "caught-up", "forever"]
 Action = Literal["kill", "stop"]
 
@@ -352,6 +353,8 @@ class Sync:
 
 _PROGRAM = (str(Path(sys.executable).with_name("cdcsync")),)
 _DAEMON = "cdcsync_spark.app.worker_preload"
+#: forked processes, by the names that they take
+_FORKS: dict[str, Part] = {SOURCE: "reader", SERVER: "forks", CALLS: "calls"}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -360,6 +363,8 @@ def _part_of(process: psutil.Process) -> Part | None:
         name, words = process.name(), process.cmdline()
         if name == "java":
             return "jvm"
+        if name in _FORKS:
+            return _FORKS[name]
         if "cdcsync_spark" in words:
             return "driver"
         if any(word.endswith("/cdcsync") for word in words[:2]):

@@ -2,7 +2,8 @@
 
 Why it exists: a signal's handler runs between any two steps of the main thread, which may hold the
 very lock that the handler wants, and would then wait for itself. So the handler only puts a word
-into a queue (`SimpleQueue.put` is reentrant), and a thread does the rest. Source:
+into a queue (`SimpleQueue.put` is reentrant), and a thread does the rest, which is started later
+where a process forks before it has threads. Source:
 https://docs.python.org/3/library/queue.html#queue.SimpleQueue.put
 """
 
@@ -14,15 +15,21 @@ import threading
 from collections.abc import Callable
 
 
-def on_stop_signal(action: Callable[[], object]) -> None:
-    """Calls `action` for each SIGTERM and SIGINT, in a thread. To be called by the main thread."""
-    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.put(None))
+class StopSignal:
+    """Keeps each SIGTERM and SIGINT from when it is made, by the main thread; `call` starts the
+    thread that acts on them."""
 
-    def act() -> None:
-        while True:
-            asked.get()
-            action()
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._asked.put(None))
 
-    threading.Thread(target=act, name="stop signal", daemon=True).start()
+    def call(self, action: Callable[[], object]) -> None:
+        """Calls `action` for each, in a thread."""
+
+        def act() -> None:
+            while True:
+                self._asked.get()
+                action()
+
+        threading.Thread(target=act, name="stop signal", daemon=True).start()

@@ -10,6 +10,7 @@ costs a driver, so a session that has some waits until the source has answered.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync
+from cdcsync_spark.forks import client
 from cdcsync_spark.session.start import start_session
 
 Reach = Callable[[CdcSync, RunConfig], None]
@@ -57,6 +59,7 @@ def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]
         extra=resource.spec.spark_conf,
         cluster=config.spark,
         tasks=reads_splits,
+        python=sys.executable if reads_splits else client.python(),
     )
 
 

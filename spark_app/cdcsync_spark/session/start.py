@@ -108,9 +108,9 @@ def spark_home() -> Path:
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"
 
 
-def _set_environment() -> None:
+def _set_environment(python: str) -> None:
     """What Spark's launcher and its JVM read there."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python
     # there is none to be asked for data sources that are installed: ours are registered
     os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
     os.environ["SPARK_LAUNCHER_OPTS"] = _JVM
@@ -143,13 +143,14 @@ def start_session(
     cluster: Mapping[str, str] | None = None,
     jvm_options: str = "",
     tasks: bool = True,
+    python: str = sys.executable,
 ) -> SparkSession:
     """A `local[cores]` session, or one with executors where `cluster` has their settings.
 
     `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what
-    makes the cluster. `tasks`: Python workers are used.
+    makes the cluster. `tasks`: Python workers are used. `python` is what Spark starts as Python.
     """
-    _set_environment()
+    _set_environment(python)
     heap = "" if tasks else _SMALL_HEAP
     java_options = (_JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option())
     settings = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdcsync_spark.app.stop_signal import on_stop_signal
+from cdcsync_spark.app.stop_signal import StopSignal
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,15 @@ def handlers() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_event_is_set_also_while_its_lock_is_held(number: signal.Signals) -> None:
     stopping = threading.Event()
-    on_stop_signal(stopping.set)
+    StopSignal().call(stopping.set)
     with stopping._cond:
         os.kill(os.getpid(), number)
         assert not stopping.is_set()
+    assert stopping.wait(30)
+
+
+def test_a_signal_before_the_thread_is_acted_on_once_that_is_there() -> None:
+    stopping, signals = threading.Event(), StopSignal()
+    os.kill(os.getpid(), signal.SIGTERM)
+    signals.call(stopping.set)
     assert stopping.wait(30)
