@@ -36,7 +36,6 @@ from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError
 from cdcsync_spark.logs import get_logger
@@ -152,6 +151,8 @@ def checkpoint_due(view: TableView, policy: MaintenancePolicy) -> bool:
 
 def checkpoint(table_path: TablePath, view: TableView) -> None:
     """A staged copy keeps its Delta log whole: its files are published from it."""
+    from deltalake import DeltaTable
+
     handle = DeltaTable(table_path.store.uri, storage_options=table_path.lake.storage_options())
     if not table_path.staged:
         handle.cleanup_metadata()
