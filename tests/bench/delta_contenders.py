@@ -15,6 +15,7 @@ from pyspark.sql.functions import broadcast
 
 from bench.delta_tables import TABLE, target_in
 from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.delta.delta_rs import opened
 from cdcsync_spark.sinks.delta.merge import merge
 from contract.sinkcase import batch, first_state
 
@@ -57,7 +58,7 @@ class DeltaRs:
         self._path = target_in(folder).path
 
     def commit(self, number: int, change: Upsert) -> None:
-        handle = self._path.handle()
+        handle = opened(self._path)
         assert handle
         hooks = PostCommitHookProperties(create_checkpoint=False)
         merge(handle, first_state(TABLE), change, CommitProperties(), hooks)

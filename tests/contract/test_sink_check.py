@@ -12,8 +12,9 @@ import obstore
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_lake.check import PROBES, check_lake
+from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
+from cdcsync_lake.probe import PROBES
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, GuardedServer, S3Server, guarded_server
 
 ALL = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject")

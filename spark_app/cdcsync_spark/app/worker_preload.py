@@ -23,7 +23,8 @@ import importlib
 from pyspark import daemon
 
 import cdcsync_spark.sinks.delta.sink
-import cdcsync_spark.snapshot.wave_job  # noqa: F401 (both for the forks)
+import cdcsync_spark.sinks.lake.object_store
+import cdcsync_spark.snapshot.wave_job  # noqa: F401 (all for the forks)
 
 
 def prepare_forks() -> None:

@@ -1,4 +1,4 @@
-"""What every process of the Spark application imports."""
+"""What the processes import, and what of it most of them do not need."""
 
 from __future__ import annotations
 
@@ -21,6 +21,28 @@ import sys
 import cdcsync_spark.binlog.collector, cdcsync_spark.binlog.reader, cdcsync_spark.stream.handover
 print(*(name for name in ("deltalake", "obstore", "pandas", "pydantic", "rich") if name in sys.modules))
 """
+#: the drivers of a stream and of a snapshot, until something is done that few of them do
+_DRIVER = """
+import sys
+import cdcsync_spark.app.program, cdcsync_spark.app.driver, cdcsync_spark.stream.run, cdcsync_spark.snapshot.run
+from pyspark.sql.types import NumpyArrayConverter
+NumpyArrayConverter().can_convert("what each call of the JVM asks")
+print(*(name for name in ("deltalake", "obstore", "pandas", "pyarrow._s3fs") if name in sys.modules))
+"""
+#: a user's program
+_SOURCES = """
+import cdcsync_spark.datasource
+from pyarrow.fs import S3FileSystem
+"""
+_HIDDEN = """
+import cdcsync_spark.app.program
+import pyarrow._s3fs, pandas
+"""
+_CONTROLLER = """
+import sys
+import cdcsync_operator.cli.main, cdcsync_operator.reconcile.source_calls
+print(*(name for name in ("obstore", "pyarrow", "pyspark") if name in sys.modules))
+"""
 #: threads of numpy have the name of the process, others have their own
 _THREADS = """
 import os
@@ -36,6 +58,22 @@ def test_arrow_and_structlog_do_without_pandas_and_rich() -> None:
 
 def test_a_reader_does_without_the_models_of_the_specification() -> None:
     assert _output(_READER) == []
+
+
+def test_a_driver_does_without_delta_rs_and_the_clients_of_object_stores() -> None:
+    assert _output(_DRIVER) == []
+
+
+def test_what_is_kept_out_can_be_imported_by_name() -> None:
+    assert _output(_HIDDEN) == []
+
+
+def test_a_program_that_reads_our_sources_has_all_file_systems() -> None:
+    assert _output(_SOURCES) == []
+
+
+def test_a_local_controller_does_without_the_client_of_object_stores() -> None:
+    assert _output(_CONTROLLER) == []
 
 
 def test_numpy_starts_no_thread() -> None:

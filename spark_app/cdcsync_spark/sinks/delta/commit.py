@@ -44,7 +44,7 @@ from cdcsync_spark.sinks.base import (
     check_successor,
     refuse_superseded,
 )
-from cdcsync_spark.sinks.delta import delta_rs, delta_spark, refusals
+from cdcsync_spark.sinks.delta import delta_spark, refusals
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta.batch import Batch, write_batch
 from cdcsync_spark.sinks.delta.evolution import not_native, write_emptied, write_evolution
@@ -310,6 +310,8 @@ class DeltaWriter:
         if chosen is CommitStrategy.SPARK:
             self._commit_by_spark(view, commit)
         else:
+            from cdcsync_spark.sinks.delta import delta_rs
+
             delta_rs.publish(self._path, view, commit)
 
     def _commit_by_spark(self, view: TableView, commit: Commit) -> None:

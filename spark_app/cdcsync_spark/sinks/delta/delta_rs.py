@@ -3,6 +3,9 @@
 delta-rs refuses a write if any commit since its handle was opened carries the same application id,
 whether it appends, merges or only advances the position. A MERGE rewrites every file that it
 touches.
+
+It is a library of 15 MiB, which is loaded by commits and checkpoints that need it: this module is
+imported where it is used.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import re
 import time
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, TableFeatures, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from cdcsync_core.state import TableState
@@ -21,6 +24,7 @@ from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.log import STATE_KEY, LostRace, entry_name, written
+from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.shadow import new_paths
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView, actions_of
@@ -37,7 +41,7 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 def publish(table_path: TablePath, view: TableView, commit: Commit) -> None:
     """Rows and state on top of `view`, durable; raises LostRace where another commit came first,
     and `SinkConflict` for what the table's rules forbid: a retry would meet them again."""
-    handle = table_path.handle()
+    handle = opened(table_path)
     if handle is None or handle.version() != view.version:
         raise LostRace
     try:
@@ -52,6 +56,14 @@ def publish(table_path: TablePath, view: TableView, commit: Commit) -> None:
     _make_durable(table_path, view)
 
 
+def opened(table_path: TablePath) -> DeltaTable | None:
+    """None where there is no table."""
+    try:
+        return DeltaTable(table_path.store.uri, storage_options=table_path.lake.storage_options())
+    except TableNotFoundError:
+        return None
+
+
 def _make_durable(table_path: TablePath, view: TableView) -> None:
     """delta-rs leaves that to the operating system: a machine that lost its power would keep the
     entries of ours that come next, and not what they build on."""
@@ -62,7 +74,7 @@ def _make_durable(table_path: TablePath, view: TableView) -> None:
 
 
 def _lost_or_refused(table_path: TablePath, view: TableView, failed: CommitFailedError) -> Exception:
-    now = table_path.handle()
+    now = opened(table_path)
     if now is None or now.version() != view.version or _TRIED_IN_VAIN.search(str(failed)):
         return LostRace(str(failed))
     return refusals.delta_rs_error(str(table_path.table), table_path.store.uri, " ".join(str(failed).split())[:500])
@@ -84,12 +96,24 @@ def _write(table_path: TablePath, view: TableView, handle: DeltaTable, commit: C
             # state must follow even so
             _append(table_path, handle, (), properties)
     elif isinstance(change, Replace):
-        if delta_properties.adapt(handle, schema):
+        if _adapt(handle, schema):
             _make_durable(table_path, view)
             raise LostRace("the target was given what its new columns need")
         _replace(table_path, handle, schema, change, properties)
     else:
         _append(table_path, handle, data_files(change), properties)
+
+
+def _adapt(handle: DeltaTable, schema: TargetSchema) -> bool:
+    """Gives an existing target what the new columns of `schema` need, by a commit without rows;
+    False: it had everything."""
+    if "timestamp_ntz" in delta_schema(schema) and "timestampNtz" not in (handle.protocol().writer_features or ()):
+        handle.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+        return True
+    missing = delta_properties.adapted(handle.metadata().configuration, schema)
+    if missing:
+        handle.alter.set_table_properties(missing)
+    return bool(missing)
 
 
 def _append(

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import Schema
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.event_columns import EventColumns
@@ -35,6 +34,7 @@ from cdcsync_spark.sinks.delta.history_rows import HISTORY, event_rows, history_
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.maintenance import milliseconds
 from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.delta.schema import schema_json
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, new_file
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
@@ -132,7 +132,7 @@ def columns_of(path: TablePath) -> EventColumns:
 
 
 def delta_history_schema(table: TargetSchema, columns: EventColumns) -> str:
-    return str(Schema.from_arrow(history_schema(table, columns)).to_json())
+    return schema_json(history_schema(table, columns))
 
 
 def history_metadata(table: TargetSchema, columns: EventColumns) -> dict[str, str]:

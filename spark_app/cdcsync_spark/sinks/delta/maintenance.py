@@ -36,7 +36,6 @@ from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError
 from cdcsync_spark.forks.client import apart
@@ -159,6 +158,8 @@ def checkpoint(table_path: TablePath, view: TableView) -> None:
 def _write_checkpoint(table_path: TablePath) -> int:
     """The version that it is of. A staged copy keeps its Delta log whole: its files are published
     from it."""
+    from deltalake import DeltaTable
+
     with table_path.translating_errors("maintenance"):
         handle = DeltaTable(table_path.store.uri, storage_options=table_path.lake.storage_options())
         if not table_path.staged:

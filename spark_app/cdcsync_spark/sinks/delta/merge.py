@@ -17,11 +17,10 @@ driver's memory: the batch, plus about a row group per touched file and core.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
@@ -32,11 +31,16 @@ from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.lake.file_changes import checked
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+
 
 def merge(
     handle: DeltaTable, state: TableState, change: Upsert, properties: CommitProperties, hooks: PostCommitHookProperties
 ) -> None:
     """Commits `change` on `handle`, rows and `properties` together."""
+    from deltalake import WriterProperties
+
     marker = unused_name(state.schema.names)
     source = merge_source(change, state.schema, marker)
     columns = {_quoted(name): f"s.{_quoted(name)}" for name in state.schema.names}

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, TableFeatures
 
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.merge import unused_name
@@ -44,19 +43,6 @@ _BASE = {
 def new_table(schema: TargetSchema) -> dict[str, str]:
     """The properties with which a table is made."""
     return _BASE | (_listed(schema) if _needs_list(schema) else {})
-
-
-def adapt(handle: DeltaTable, schema: TargetSchema) -> bool:
-    """Gives an existing target what the new columns of `schema` need, by a commit without rows;
-    False: it had everything."""
-    needed = Schema.from_arrow(arrow_schema(schema)).to_json()
-    if "timestamp_ntz" in needed and "timestampNtz" not in (handle.protocol().writer_features or ()):
-        handle.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
-        return True
-    missing = adapted(handle.metadata().configuration, schema)
-    if missing:
-        handle.alter.set_table_properties(missing)
-    return bool(missing)
 
 
 def adapted(has: Mapping[str, str], schema: TargetSchema) -> dict[str, str]:

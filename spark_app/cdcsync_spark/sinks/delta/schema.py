@@ -1,4 +1,5 @@
-"""A table's schema in Delta's JSON."""
+"""A table's schema in Delta's JSON, as delta-rs writes it, without loading delta-rs: most runs use
+nothing else of it."""
 
 from __future__ import annotations
 
@@ -6,15 +7,45 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from deltalake import Schema
+import pyarrow as pa
 
 from cdcsync_core.schema_change import Kept, Origin
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
+#: the Delta protocol, "Primitive Types"
+_PRIMITIVE = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
 
 def delta_schema(schema: TargetSchema) -> str:
-    return Schema.from_arrow(arrow_schema(schema)).to_json()
+    return schema_json(arrow_schema(schema))
+
+
+def schema_json(schema: pa.Schema) -> str:
+    fields = [{"name": f.name, "type": _delta_type(f.type), "nullable": f.nullable, "metadata": {}} for f in schema]
+    return _json({"type": "struct", "fields": fields})
+
+
+def _delta_type(kind: pa.DataType) -> str | dict[str, Any]:
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        element = _delta_type(kind.value_type)
+        return {"type": "array", "elementType": element, "containsNull": kind.value_field.nullable}
+    return _PRIMITIVE[kind]
 
 
 def evolved_schema(
@@ -30,4 +61,8 @@ def evolved_schema(
         {**found[o.source], "name": f["name"], "type": f["type"]} if isinstance(o, Kept) else f
         for f, o in zip(wanted["fields"], origins, strict=True)
     ]
-    return json.dumps({**wanted, "fields": [*fields, *theirs]}, ensure_ascii=False, separators=(",", ":"))
+    return _json({**wanted, "fields": [*fields, *theirs]})
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

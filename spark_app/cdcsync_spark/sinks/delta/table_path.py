@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
@@ -90,13 +88,6 @@ class TablePath:
             raise self.foreign_table_error()
         files = tuple((file.path, file.vector) for file in view.files.values())
         return DeltaSnapshot(self.store, view.version, view.state, files)
-
-    def handle(self) -> DeltaTable | None:
-        """The table as delta-rs opens it."""
-        try:
-            return DeltaTable(self.store.uri, storage_options=self.lake.storage_options())
-        except TableNotFoundError:
-            return None
 
     # -- what is refused
 

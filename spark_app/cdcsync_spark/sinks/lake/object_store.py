@@ -21,12 +21,11 @@ from pathlib import Path
 
 import obstore
 import pyarrow.fs as pafs
-from deltalake.fs import DeltaStorageHandler
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_lake.check import PROBES
+from cdcsync_lake.probe import PROBES
 from cdcsync_spark.sinks.lake.store import LocatedStore
 
 #: files beyond this are sent in parts of it
@@ -174,6 +173,8 @@ def _client(bucket: str, options: tuple[tuple[str, str], ...]) -> S3Store:
 
 @lru_cache(maxsize=_CLIENTS)
 def _file_system(uri: str, options: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
+    from deltalake.fs import DeltaStorageHandler
+
     return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
 
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Protocol, Self
 
 import pyarrow.fs as pafs
-from deltalake.exceptions import DeltaError
 
 from cdcsync_core.errors import CdcError
 from cdcsync_lake.location import Location
-from cdcsync_spark.sinks.lake.store_errors import sink_error
+from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
 
 
 class Store(Protocol):
@@ -128,7 +127,7 @@ class LocatedStore:
             yield
         except CdcError:
             raise
-        except (OSError, DeltaError) as error:
+        except client_errors() as error:
             raise self.error(error, table, doing) from None
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:

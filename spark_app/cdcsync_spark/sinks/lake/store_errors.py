@@ -2,22 +2,43 @@
 
 A table that is not what it was stops; the rest is for `cdcsync_lake.failures`. A missing bucket is
 no fault of any table: the run ends and is tried again, and the preflight before that says what is
-permanent.
+permanent. delta-rs is not loaded for its errors: as long as it is not, nothing raises one.
 """
 
 from __future__ import annotations
 
-from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
+import sys
+from types import ModuleType
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_lake.failures import brief, store_error
 
 
+def client_errors() -> tuple[type[Exception], ...]:
+    """What the clients of stores raise, and the operating system."""
+    found = _of_delta_rs()
+    return (OSError, found.DeltaError) if found else (OSError,)
+
+
+def _changed_errors() -> tuple[type[Exception], ...]:
+    """What delta-rs raises for a table that is not what it was."""
+    found = _of_delta_rs()
+    return (found.DeltaProtocolError, found.SchemaMismatchError) if found else ()
+
+
+def _of_delta_rs() -> ModuleType | None:
+    if "deltalake" not in sys.modules:
+        return None
+    from deltalake import exceptions
+
+    return exceptions
+
+
 def sink_error(error: Exception, text: str, doing: str, table: str) -> CdcError:
     """`text` is what `error` says without secrets; `doing` what failed, and where."""
     known = store_error(error, text, doing, table)
-    if isinstance(error, DeltaProtocolError | SchemaMismatchError) and known.reason.retried:
+    if isinstance(error, _changed_errors()) and known.reason.retried:
         return fail(
             Reason.SINK_CONFLICT,
             f"{doing} failed: {brief(text)}",

@@ -1,4 +1,5 @@
-"""The store of a lake's path. A further kind of store is one class and one row here."""
+"""The store of a lake's path. A further kind of store is one class and one row here; what reaches
+object stores is loaded where there is one."""
 
 from __future__ import annotations
 
@@ -6,10 +7,16 @@ from collections.abc import Callable
 
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.lake.local_store import LocalStore
-from cdcsync_spark.sinks.lake.object_store import ObjectStore
 from cdcsync_spark.sinks.lake.store import Store
 
-_KINDS: dict[str, Callable[[Location], Store]] = {"file": LocalStore, "s3": ObjectStore}
+
+def _object_store(location: Location) -> Store:
+    from cdcsync_spark.sinks.lake.object_store import ObjectStore
+
+    return ObjectStore(location)
+
+
+_KINDS: dict[str, Callable[[Location], Store]] = {"file": LocalStore, "s3": _object_store}
 
 
 def open_store(path: str, endpoint: str = "", region: str = "", secret_dir: str = "") -> Store:
