@@ -109,7 +109,9 @@ def _parts(sync: Sync) -> dict[str, float]:
             words, times = process.cmdline(), process.cpu_times()
         except psutil.Error:
             continue
-        name = "jvm" if process.name() == "java" else next((w for w in words if "cdcsync" in w or "pyspark" in w), "?")
+        name = process.name()
+        if not name.startswith("cdcsync-"):  # a forked process says what it is
+            name = "jvm" if name == "java" else next((w for w in words if "cdcsync" in w), "?")
         found[Path(name).name] = found.get(Path(name).name, 0.0) + times.user + times.system
     return found
 
