@@ -15,8 +15,7 @@ executor)
     # a driver takes the file's bytes in base64.
     secret=/etc/cdcsync/auth/secret
     if [ -f "$secret" ]; then _SPARK_AUTH_SECRET=$(base64 -w0 "$secret"); export _SPARK_AUTH_SECRET; fi
-    classes=$SPARK_HOME/conf:$(compgen -G "$SPARK_HOME/jars/slf4j-api-*.jar"):$SPARK_HOME/jars/*
-    exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" -cp "$classes" \
+    exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" "@$SPARK_HOME/class-path" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
         --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
         --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \

@@ -16,17 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from cdcsync_spark.session import delta_jars
+from cdcsync_spark.session.home import make_home
 from cdcsync_spark.session.start import archive_path, spark_home, start_session
-
-#: its provider of extensions makes every session register functions for machine learning, by
-#: Scala's reflection: a fifth of what the JVM of a short run costs. Nothing else of Spark needs it.
-_LEFT_OUT = "spark-mllib_"
 
 
 class _Ticks(DataSource):
@@ -75,7 +70,7 @@ def _work(spark: SparkSession, folder: str) -> None:
 
 
 def main() -> int:
-    _make_home()
+    make_home(spark_home())
     path = archive_path()
     if path is None or path.exists():
         sys.stdout.write(f"class archive: {path or 'not possible without java'}\n")
@@ -96,23 +91,6 @@ def main() -> int:
         _install(made, path)
     sys.stdout.write(f"class archive: made {path}\n")
     return 0
-
-
-def _make_home() -> None:
-    """Makes a new home and renames it into place: the links of the previous one may lead to an
-    environment that is gone."""
-    home, found = spark_home(), Path(pyspark.__file__).parent
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix="home-") as folder:
-        made = Path(folder) / "new"
-        (made / "jars").mkdir(parents=True)
-        (made / "bin").symlink_to(found / "bin")
-        for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
-            if not jar.name.startswith(_LEFT_OUT):
-                (made / "jars" / jar.name).symlink_to(jar)
-        if home.exists():
-            home.rename(Path(folder) / "old")
-        made.rename(home)
 
 
 def _end_jvm(spark: SparkSession) -> None:

@@ -50,6 +50,8 @@ QUERY_OPTIONS = {
     "asyncProgressTrackingCheckpointIntervalMs": "5000",
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
+#: in Spark's home, what is given to `java` as `@FILE`: its option of the class path
+CLASS_PATH = "class-path"
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
@@ -93,9 +95,9 @@ def archive_path() -> Path | None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
         return None
-    binary, jars = Path(java).resolve(), spark_home() / "jars"
-    names = sorted(jar.name for jar in jars.iterdir()) if jars.exists() else []
-    made_with = f"{binary} {binary.stat().st_mtime_ns} {spark_home()} {names}"
+    binary, class_path = Path(java).resolve(), spark_home() / CLASS_PATH
+    classes = class_path.read_text() if class_path.exists() else ""
+    made_with = f"{binary} {binary.stat().st_mtime_ns} {classes}"
     version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
     return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
 
