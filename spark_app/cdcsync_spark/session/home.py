@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -24,7 +23,7 @@ from pathlib import Path
 import pyspark
 
 from cdcsync_spark.session import delta_jars
-from cdcsync_spark.session.start import CLASS_PATH
+from cdcsync_spark.session.start import CLASS_PATH, java
 
 #: its provider of extensions makes every session register functions for machine learning, by
 #: Scala's reflection: a fifth of what the JVM of a short run costs. Nothing else of Spark needs it.
@@ -92,23 +91,18 @@ def make_home(home: Path) -> None:
         for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
             if not jar.name.startswith(_LEFT_OUT):
                 (made / "jars" / jar.name).symlink_to(jar)
-        if shutil.which(_java()):
-            _write_program(made, home, found / "bin" / "spark-submit")
+        if jvm := java():
+            _write_program(made, home, found / "bin" / "spark-submit", jvm)
         if home.exists():
             home.rename(Path(folder) / "old")
         made.rename(home)
 
 
-def _java() -> str:
-    folder = os.environ.get("JAVA_HOME")
-    return str(Path(folder) / "bin" / "java") if folder else "java"
-
-
-def _write_program(made: Path, home: Path, launcher: Path) -> None:
+def _write_program(made: Path, home: Path, launcher: Path, jvm: str) -> None:
     """Into the home `made`, which will be `home`."""
     (core,) = (made / "jars").glob("spark-core_*")
     scala = core.name.removeprefix("spark-core_").partition("-")[0]
-    class_path, fixed = _command(made, scala)
+    class_path, fixed = _command(made, scala, jvm)
     words = ["-cp", ":".join(class_path).replace(str(made), str(home))]
     quoted = ['"{}"'.format(word.replace("\\", "\\\\").replace('"', '\\"')) for word in words]
     (made / CLASS_PATH).write_text("\n".join(quoted) + "\n")
@@ -128,11 +122,11 @@ def _write_program(made: Path, home: Path, launcher: Path) -> None:
     program.chmod(0o755)
 
 
-def _command(home: Path, scala: str) -> tuple[list[str], list[str]]:
+def _command(home: Path, scala: str, jvm: str) -> tuple[list[str], list[str]]:
     """The class path that the launcher of this home names, and its options for every JVM."""
     environment = {k: v for k, v in os.environ.items() if k not in _READ_BY_LAUNCHER}
     printed = subprocess.run(
-        [_java(), "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main", _MAIN, *_ASKED, "pyspark-shell"],
+        [jvm, "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main", _MAIN, *_ASKED, "pyspark-shell"],
         env={
             **environment,
             "SPARK_HOME": str(home),

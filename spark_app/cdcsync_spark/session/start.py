@@ -57,10 +57,12 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
 #: and would wait for them forever: it ends. Its performance counters, which a thread writes
 #: twenty times a second, are not used.
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData"
+JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData"
+#: of the archives below; another number makes those of an environment anew
+_ARCHIVES = 2
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.
-_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: of a session without tasks in Python. The two processes that its JVM starts, to make the source,
 #: end when they have answered; without this each kind of them has a daemon that stays. Its heap
 #: begins small, and grows where it has to: a new one takes the sixty-fourth part of the machine.
@@ -88,18 +90,25 @@ def _socket_dir(scratch_dir: str) -> str:
     return folder
 
 
-def archive_path() -> Path | None:
-    """Where the class archive of this Spark and this Java lies, made by
-    `cdcsync_spark.session.class_archive`; None without a Java."""
+def java() -> str | None:
+    """The program that starts a JVM, as Spark finds it; None where there is none."""
     home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
+    return shutil.which(Path(home) / "bin" / "java" if home else "java")
+
+
+def archive_paths() -> tuple[Path, Path] | None:
+    """Where the class archives of this Spark and this Java lie, made by
+    `cdcsync_spark.session.class_archive`: that of a session without tasks, and the one above it of
+    what a session with tasks loads besides. None without a Java."""
+    found = java()
+    if found is None:
         return None
-    binary, class_path = Path(java).resolve(), spark_home() / CLASS_PATH
+    binary, class_path = Path(found).resolve(), spark_home() / CLASS_PATH
     classes = class_path.read_text() if class_path.exists() else ""
-    made_with = f"{binary} {binary.stat().st_mtime_ns} {classes}"
+    made_with = f"{_ARCHIVES} {binary} {binary.stat().st_mtime_ns} {JVM} {classes}"
     version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
-    return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
+    folder, name = Path(sys.prefix) / "share" / "cdcsync", f"spark-{pyspark.__version__}-{version}"
+    return folder / f"{name}.jsa", folder / f"{name}.tasks.jsa"
 
 
 def spark_home() -> Path:
@@ -115,15 +124,18 @@ def _set_environment() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # there is none to be asked for data sources that are installed: ours are registered
     os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
-    os.environ["SPARK_LAUNCHER_OPTS"] = _JVM
+    os.environ["SPARK_LAUNCHER_OPTS"] = JVM
     # a home may be of a PySpark that is gone
     if any(jar.exists() for jar in (spark_home() / "jars").glob("spark-core_*")):
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
-def _archive_option() -> str:
-    path = archive_path()
-    return f"-XX:SharedArchiveFile={path} {_IN_PLACE}" if path is not None and path.exists() else ""
+def _archive_option(tasks: bool) -> str:
+    base, above = archive_paths() or (None, None)
+    if base is None or not base.exists():
+        return ""
+    with_above = above if tasks and above is not None and above.exists() else None
+    return f"-XX:SharedArchiveFile={':'.join(map(str, filter(None, (base, with_above))))} {IN_PLACE}"
 
 
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:
@@ -153,7 +165,7 @@ def start_session(
     """
     _set_environment()
     heap = "" if tasks else _SMALL_HEAP
-    java_options = (_JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option())
+    java_options = (JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option(tasks))
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),
