@@ -4,8 +4,12 @@ launcher would, or that launcher."""
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,3 +162,80 @@ def test_a_home_made_again_replaces_the_one_before(home: Home, tmp_path: Path) -
     make_home(made)
     assert not (made / "jars" / "gone.jar").is_symlink()
     assert [entry.name for entry in tmp_path.iterdir()] == ["home"]
+
+
+def test_native_libraries_of_other_systems_are_left_out(home: Home) -> None:
+    native = {jar.name for jar in (home.path / "jars").glob("netty-*.Final-*")}
+    assert any("-linux-" in name for name in native) == (platform.system() == "Linux")
+    assert not [name for name in native if "-windows-" in name]
+    assert len({re.sub(r".*Final-", "", name) for name in native}) == 1, native
+
+
+def test_no_service_of_a_jar_that_stays_is_of_one_that_is_left_out(home: Home) -> None:
+    """A look-up of services fails at a class that is not there, and with it every data source."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    kept = {jar.name for jar in (home.path / "jars").glob("*.jar")}
+    left_out = {name for jar in jars.glob("*.jar") if jar.name not in kept for name in _names(jar)}
+    left_out -= {name for name in kept for name in _names(home.path / "jars" / name)}
+    assert "org/apache/spark/sql/hive/HiveSessionStateBuilder.class" in left_out
+    for jar in kept:
+        with zipfile.ZipFile(home.path / "jars" / jar) as content:
+            for file in (name for name in content.namelist() if re.match("META-INF/services/[^/]+$", name)):
+                lines = content.read(file).decode().splitlines()
+                classes = {line.partition("#")[0].strip().replace(".", "/") + ".class" for line in lines}
+                assert not classes & left_out, (jar, file)
+
+
+def _names(jar: Path) -> list[str]:
+    with zipfile.ZipFile(jar) as content:
+        return content.namelist()
+
+
+_SESSION = """
+import json, sys, urllib.request
+from cdcsync_spark.session.start import start_session
+folder = sys.argv[1]
+extra = {
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+spark = start_session("home", cores=1, memory="700m", scratch_dir=folder, extra=extra)
+assert "/share/cdcsync/spark/" in spark.sparkContext._jvm.System.getProperty("java.class.path")
+rows = spark.range(3).selectExpr("id", "concat('v', id) AS v")
+for kind in ("delta", "parquet", "orc", "json", "csv", "xml"):
+    written = rows.write.format(kind).option("rowTag", "r")
+    written.save(f"{folder}/{kind}")
+    read = spark.read.format(kind).option("rowTag", "r")
+    read = read if kind == "delta" else read.schema("id long, v string")
+    print(kind, sorted(r["v"] for r in read.load(f"{folder}/{kind}").collect()))
+spark.sql(f"MERGE INTO delta.`{folder}/delta` t USING (SELECT 9L AS id, 'v9' AS v) s ON t.id = s.id "
+          "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+print("merged", spark.read.format("delta").load(f"{folder}/delta").count())
+spark.sql(f"CREATE TABLE t (id LONG) USING parquet LOCATION '{folder}/table'")
+print("tables", [t.tableName for t in spark.sql("SHOW TABLES").collect()])
+url = spark.sparkContext.uiWebUrl
+print("ui", urllib.request.urlopen(url + "/jobs/").status, json.load(urllib.request.urlopen(url + "/api/v1/applications"))[0]["name"])
+jvm = spark.sparkContext._jvm
+coordinates = jvm.org.apache.spark.util.MavenUtils.extractMavenCoordinates("a.b:c:1").mkString()
+print("ivy", coordinates, jvm.org.apache.ivy.Ivy.newInstance().getClass().getSimpleName())
+client = jvm.io.fabric8.kubernetes.client.KubernetesClientBuilder().build()
+print("kubernetes", client.getHttpClient().getClass().getSimpleName())
+"""
+
+
+def test_a_session_has_files_tables_the_ui_packages_and_the_client_of_kubernetes(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _SESSION, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    values = "['v0', 'v1', 'v2']"
+    kinds = ("delta", "parquet", "orc", "json", "csv", "xml")
+    assert ended.stdout.splitlines() == [
+        *(f"{kind} {values}" for kind in kinds),
+        "merged 4",
+        "tables ['t']",
+        "ui 200 home",
+        "ivy a.b:c:1 Ivy",
+        "kubernetes VertxHttpClient",
+    ], ended.stderr[-3000:]

@@ -15,6 +15,8 @@ unpacked, and a class archive is good for one order.
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shlex
 import subprocess
 import tempfile
@@ -25,9 +27,25 @@ import pyspark
 from cdcsync_spark.session import delta_jars
 from cdcsync_spark.session.start import CLASS_PATH, java
 
-#: its provider of extensions makes every session register functions for machine learning, by
-#: Scala's reflection: a fifth of what the JVM of a short run costs. Nothing else of Spark needs it.
-_LEFT_OUT = "spark-mllib_"
+#: how the names of jars begin that nothing here uses, nor a jar that stays. A look-up of services
+#: (data sources, extensions) opens every jar, and its list of files stays in the JVM's heap. That
+#: for machine learning costs most: a provider of extensions makes every session register its
+#: functions by Scala's reflection, a fifth of what the JVM of a short run costs.
+_LEFT_OUT = (
+    # machine learning and graphs
+    *("spark-mllib", "spark-graphx", "breeze", "spire", "cats-kernel", "algebra", "JTransforms", "JLargeArrays"),
+    *("arpack", "lapack", "blas"),
+    # Spark Connect, shells
+    *("spark-connect", "connect-repl", "spark-pipelines", "spark-repl", "scala-compiler", "jline", "java-diff-utils"),
+    # Hive and its metastore; ORC files need hive-storage-api
+    *("spark-hive", "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-llap", "hive-metastore"),
+    *("hive-serde", "hive-service", "hive-shims", "datanucleus", "derby", "javax.jdo", "jdo-api", "bonecp", "HikariCP"),
+    *("commons-dbcp", "libfb303", "libthrift", "stax-api", "javolution", "antlr-runtime-", "ST4", "jta", "jpam"),
+    *("transaction-api", "super-csv", "opencsv", "json-1", "joda-time"),
+)
+_NATIVE = re.compile(r"-(linux|osx|windows)-(\w+)\.jar$")
+_SYSTEMS = {"Linux": "linux", "Darwin": "osx"}
+_MACHINES = {"aarch64": "aarch_64", "arm64": "aarch_64"}
 _MAIN = "org.apache.spark.deploy.SparkSubmit"
 #: words that the launcher puts into its command where it is told to
 _MEMORY, _OPTION = "1234m", "-Dplaceholder=1"
@@ -89,13 +107,20 @@ def make_home(home: Path) -> None:
         for program in (found / "bin").iterdir():
             (made / "bin" / program.name).symlink_to(program)
         for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
-            if not jar.name.startswith(_LEFT_OUT):
+            if not jar.name.startswith(_LEFT_OUT) and _runs_here(jar.name):
                 (made / "jars" / jar.name).symlink_to(jar)
         if jvm := java():
             _write_program(made, home, found / "bin" / "spark-submit", jvm)
         if home.exists():
             home.rename(Path(folder) / "old")
         made.rename(home)
+
+
+def _runs_here(jar: str) -> bool:
+    """False for native libraries of other systems."""
+    native, machine = _NATIVE.search(jar), platform.machine()
+    here = (_SYSTEMS.get(platform.system()), _MACHINES.get(machine, machine))
+    return native is None or native.groups() == here
 
 
 def _write_program(made: Path, home: Path, launcher: Path, jvm: str) -> None:
