@@ -56,8 +56,11 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
 #: and would wait for them forever: it ends. Its performance counters, which a thread writes
-#: twenty times a second, are not used.
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData"
+#: twenty times a second, are not used, nor are Netty's events for Java's flight recorder, which
+#: start parts of it.
+JVM = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dio.netty.jfr.enabled=false"
+)
 #: of the archives below; another number makes those of an environment anew
 _ARCHIVES = 2
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
