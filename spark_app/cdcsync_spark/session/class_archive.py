@@ -1,14 +1,19 @@
 """Makes what Spark starts faster with: `python -m cdcsync_spark.session.class_archive`. A home of
-its own (`session.start.spark_home`), and a class archive, which halves the time of its JVM.
+its own (`session.home`), and class archives, which halve the time of its JVM.
 
-The JVM does the snapshot's and the stream's kinds of work once and writes down the classes that it
-loaded (application class data sharing). The archive lies in the Python environment, and its name
-holds the versions that it is good for; a JVM that does not match starts without it. Source: Java SE
-17, "Class Data Sharing".
+The JVM does the stream's kind of work once and writes down which classes it loaded; an archive of
+just these is made of that list (class data sharing). It holds the classes of Java, too, so that
+Java's own archive is not mapped beside it. Nearly all of an archive becomes memory of the JVM that
+maps it, wanted or not: what a session with tasks loads besides lies in a second one above the first
+(application class data sharing, dynamic), and a stream maps the first alone.
+
+The archives lie in the Python environment, and their names hold the versions that they are good
+for; a JVM that does not match starts without them. Source: Java SE 17, "Class Data Sharing".
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -16,24 +21,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
-from cdcsync_spark.session import delta_jars
-from cdcsync_spark.session.start import archive_path, spark_home, start_session
-
-#: its provider of extensions makes every session register functions for machine learning, by
-#: Scala's reflection: a fifth of what the JVM of a short run costs. Nothing else of Spark needs it.
-_LEFT_OUT = "spark-mllib_"
+from cdcsync_spark.session.home import make_home
+from cdcsync_spark.session.start import (
+    CLASS_PATH,
+    IN_PLACE,
+    JVM,
+    QUERY_OPTIONS,
+    archive_paths,
+    java,
+    spark_home,
+    start_session,
+)
 
 
 class _Ticks(DataSource):
     """One row, once."""
 
-    def schema(self) -> str:
-        return "n long"
+    def schema(self) -> StructType:
+        return StructType([StructField("n", LongType())])
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         return _TickReader()
@@ -53,19 +63,22 @@ class _TickReader(SimpleDataSourceStreamReader):
         """Nothing to keep."""
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        numbers = batch.column(0).to_pylist()
+        yield pa.RecordBatch.from_pydict({"number": numbers, "result": [str(n) for n in numbers]})
 
 
-def _work(spark: SparkSession, folder: str) -> None:
-    spark.range(0, 4, 1, 2).mapInArrow(_same, "id long").collect()
+def _stream(spark: SparkSession, folder: str) -> None:
+    """As `stream.query` does."""
     spark.dataSource.register(_Ticks)
     rows = spark.readStream.format("_Ticks").load()
     seen: list[int] = []
     query = (
-        rows.writeStream.foreachBatch(lambda batch, _: seen.extend(r["n"] for r in batch.collect()))
+        rows.writeStream.foreachBatch(lambda _, number: seen.append(number))
+        .options(**QUERY_OPTIONS)
         .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(processingTime="100 milliseconds")
+        .trigger(processingTime="0 seconds")
         .start()
     )
     deadline = time.monotonic() + 60
@@ -74,66 +87,67 @@ def _work(spark: SparkSession, folder: str) -> None:
     query.stop()
 
 
+def _snapshot(spark: SparkSession) -> None:
+    """As `snapshot.wave_job` does."""
+    spark.range(0, 4, 1, 2).mapInArrow(_numbers, "number long, result string").collect()
+
+
 def main() -> int:
-    _make_home()
-    path = archive_path()
-    if path is None or path.exists():
-        sys.stdout.write(f"class archive: {path or 'not possible without java'}\n")
+    make_home(spark_home())
+    paths = archive_paths()
+    if paths is None:
+        sys.stdout.write("class archives: not possible without java\n")
         return 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / path.name
-        with start_session(
-            "cdcsync warm-up",
-            cores=2,
-            memory="1g",
-            scratch_dir=folder,
-            extra={"spark.python.daemon.module": "pyspark.daemon"},  # an image is warmed up before it has our own parts
-            jvm_options=f"-XX:ArchiveClassesAtExit={made} -Xlog:cds=error",
-        ) as spark:
-            _work(spark, folder)
-        _end_jvm(spark)
-        _install(made, path)
-    sys.stdout.write(f"class archive: made {path}\n")
+    base, above = paths
+    for other in base.parent.glob("spark-*.jsa"):
+        if other not in paths:
+            other.unlink()
+    made = not (base.exists() and above.exists())
+    if made:
+        with tempfile.TemporaryDirectory(dir=base.parent, prefix="archive-") as folder:
+            _make(base, above, folder)
+    sys.stdout.write(f"class archives: {'made ' if made else ''}{base}, {above.name}\n")
     return 0
 
 
-def _make_home() -> None:
-    """Makes a new home and renames it into place: the links of the previous one may lead to an
-    environment that is gone."""
-    home, found = spark_home(), Path(pyspark.__file__).parent
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix="home-") as folder:
-        made = Path(folder) / "new"
-        (made / "jars").mkdir(parents=True)
-        (made / "bin").symlink_to(found / "bin")
-        for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
-            if not jar.name.startswith(_LEFT_OUT):
-                (made / "jars" / jar.name).symlink_to(jar)
-        if home.exists():
-            home.rename(Path(folder) / "old")
-        made.rename(home)
+def _make(base: Path, above: Path, folder: str) -> None:
+    """Each is installed by a rename in the same folder: another process sees a whole archive or
+    none."""
+    classes, made = Path(folder) / "classes", Path(folder) / "made"
+    with _session(folder, f"-Xshare:off -XX:DumpLoadedClassList={classes}", tasks=False) as spark:
+        _stream(spark, folder)
+    _end_jvm(spark)
+    dump = f"-Xshare:dump -Xlog:cds=error -Xmx1g -XX:SharedClassListFile={classes} -XX:SharedArchiveFile={made}"
+    subprocess.run([str(java()), *JVM.split(), *dump.split(), f"@{spark_home() / CLASS_PATH}"], check=True)
+    made.rename(base)
+    options = f"-XX:SharedArchiveFile={base} {IN_PLACE} -XX:ArchiveClassesAtExit={made} -Xlog:cds=error"
+    with _session(folder, options, tasks=True) as spark:
+        _snapshot(spark)
+    _end_jvm(spark)
+    made.rename(above)
+
+
+def _session(folder: str, options: str, *, tasks: bool) -> SparkSession:
+    return start_session(
+        "cdcsync warm-up",
+        cores=2,
+        memory="1g",
+        scratch_dir=folder,
+        extra={"spark.python.daemon.module": "pyspark.daemon"},  # an image is warmed up before it has our own parts
+        jvm_options=options,
+        tasks=tasks,
+    )
 
 
 def _end_jvm(spark: SparkSession) -> None:
-    """Waits for the end of the JVM, which writes the archive."""
+    """Waits for the end of the JVM, which writes then; a next session starts another."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     process = gateway.proc
     gateway.shutdown()
     process.stdin.close()
     process.wait(120)
-
-
-def _install(made: Path, path: Path) -> None:
-    """By a rename in the same folder: another process sees a whole archive or none. Those of other
-    versions go."""
-    beside = path.with_suffix(".tmp")
-    beside.write_bytes(made.read_bytes())
-    beside.rename(path)
-    for other in path.parent.glob("spark-*.jsa"):
-        if other != path:
-            other.unlink()
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 if __name__ == "__main__":

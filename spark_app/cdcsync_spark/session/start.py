@@ -50,15 +50,22 @@ QUERY_OPTIONS = {
     "asyncProgressTrackingCheckpointIntervalMs": "5000",
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
+#: in Spark's home, what is given to `java` as `@FILE`: its option of the class path
+CLASS_PATH = "class-path"
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
 #: and would wait for them forever: it ends. Its performance counters, which a thread writes
-#: twenty times a second, are not used.
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData"
+#: twenty times a second, are not used, nor are Netty's events for Java's flight recorder, which
+#: start parts of it.
+JVM = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dio.netty.jfr.enabled=false"
+)
+#: of the archives below; another number makes those of an environment anew
+_ARCHIVES = 2
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.
-_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: of a session without tasks in Python. The two processes that its JVM starts, to make the source,
 #: end when they have answered; without this each kind of them has a daemon that stays. Its heap
 #: begins small, and grows where it has to: a new one takes the sixty-fourth part of the machine.
@@ -86,18 +93,25 @@ def _socket_dir(scratch_dir: str) -> str:
     return folder
 
 
-def archive_path() -> Path | None:
-    """Where the class archive of this Spark and this Java lies, made by
-    `cdcsync_spark.session.class_archive`; None without a Java."""
+def java() -> str | None:
+    """The program that starts a JVM, as Spark finds it; None where there is none."""
     home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
+    return shutil.which(Path(home) / "bin" / "java" if home else "java")
+
+
+def archive_paths() -> tuple[Path, Path] | None:
+    """Where the class archives of this Spark and this Java lie, made by
+    `cdcsync_spark.session.class_archive`: that of a session without tasks, and the one above it of
+    what a session with tasks loads besides. None without a Java."""
+    found = java()
+    if found is None:
         return None
-    binary, jars = Path(java).resolve(), spark_home() / "jars"
-    names = sorted(jar.name for jar in jars.iterdir()) if jars.exists() else []
-    made_with = f"{binary} {binary.stat().st_mtime_ns} {spark_home()} {names}"
+    binary, class_path = Path(found).resolve(), spark_home() / CLASS_PATH
+    classes = class_path.read_text() if class_path.exists() else ""
+    made_with = f"{_ARCHIVES} {binary} {binary.stat().st_mtime_ns} {JVM} {classes}"
     version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
-    return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
+    folder, name = Path(sys.prefix) / "share" / "cdcsync", f"spark-{pyspark.__version__}-{version}"
+    return folder / f"{name}.jsa", folder / f"{name}.tasks.jsa"
 
 
 def spark_home() -> Path:
@@ -113,15 +127,18 @@ def _set_environment(python: str) -> None:
     os.environ["PYSPARK_PYTHON"] = python
     # there is none to be asked for data sources that are installed: ours are registered
     os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
-    os.environ["SPARK_LAUNCHER_OPTS"] = _JVM
+    os.environ["SPARK_LAUNCHER_OPTS"] = JVM
     # a home may be of a PySpark that is gone
     if any(jar.exists() for jar in (spark_home() / "jars").glob("spark-core_*")):
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
-def _archive_option() -> str:
-    path = archive_path()
-    return f"-XX:SharedArchiveFile={path} {_IN_PLACE}" if path is not None and path.exists() else ""
+def _archive_option(tasks: bool) -> str:
+    base, above = archive_paths() or (None, None)
+    if base is None or not base.exists():
+        return ""
+    with_above = above if tasks and above is not None and above.exists() else None
+    return f"-XX:SharedArchiveFile={':'.join(map(str, filter(None, (base, with_above))))} {IN_PLACE}"
 
 
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:
@@ -152,7 +169,7 @@ def start_session(
     """
     _set_environment(python)
     heap = "" if tasks else _SMALL_HEAP
-    java_options = (_JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option())
+    java_options = (JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option(tasks))
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),
