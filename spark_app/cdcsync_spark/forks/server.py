@@ -54,17 +54,18 @@ class _Server:
     def run(self) -> None:
         while not self._ended:
             for key, _ in self._selector.select():
-                key.data()
+                # what was done for another one may have ended this
+                if self._selector.get_map().get(key.fileobj) is key:
+                    key.data()
         for child in self._children:
             os.kill(child, signal.SIGKILL)
 
     def _fork_for_spark(self) -> None:
         for word in os.read(self._requests, 4096).split():
-            with suppress(OSError):  # a program that is gone again
+            with suppress(OSError, ValueError):  # a program that is gone again, or no memory
                 started = int(word)
-                descriptor = os.pidfd_open(started)
                 module, environment = _asked(started)
-                self._tie(descriptor, self._fork(partial(_run_module, module, environment), SOURCE))
+                self._tie(os.pidfd_open(started), self._fork(partial(_run_module, module, environment), SOURCE))
 
     def _fork_for_calls(self) -> None:
         message, descriptors, *_ = socket.recv_fds(self._control, 1, 1)
@@ -72,7 +73,8 @@ class _Server:
             self._ended = True
             return
         (descriptor,) = descriptors
-        self._watch(self._fork(partial(_answer_calls, descriptor), CALLS, descriptor))
+        with suppress(OSError):  # no memory; the driver sees a closed socket
+            self._watch(self._fork(partial(_answer_calls, descriptor), CALLS, descriptor))
         os.close(descriptor)
 
     def _fork(self, work: Callable[[], int], name: str, *kept: int) -> int:
@@ -98,13 +100,14 @@ class _Server:
 
         def end_child() -> None:
             self._selector.unregister(started)
-            if child in self._children:
-                os.kill(child, signal.SIGTERM)
-            os.close(started)
+            os.kill(child, signal.SIGTERM)  # not reaped yet: that ends the watch over `started`, too
 
         def end_started() -> None:
-            with suppress(OSError, ValueError):
-                signal.pidfd_send_signal(started, signal.SIGTERM)
+            if started in self._selector.get_map():
+                self._selector.unregister(started)
+                with suppress(OSError):
+                    signal.pidfd_send_signal(started, signal.SIGTERM)
+            os.close(started)
 
         self._selector.register(started, selectors.EVENT_READ, end_child)
         self._watch(child, end_started)

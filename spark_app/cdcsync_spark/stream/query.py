@@ -120,8 +120,8 @@ class StreamQuery:
 
     @property
     def _is_active(self) -> bool:
-        """As of a moment ago. A query whose call of the driver has not returned is active, which a
-        stream at rest always is; asking the JVM costs both a tenth of what they use then."""
+        """As of a moment ago. A query whose call of the driver has not returned is active, so a
+        stream at rest asks the JVM nothing."""
         if self._called.locked():
             return True
         now = time.monotonic()
