@@ -30,7 +30,7 @@ _CONF = {
     "spark.app.name": "two words, 'quoted' $HOME",
     "spark.master": "local[2]",
 }
-#: for the launcher itself; else it tells what would be started
+#: runs the launcher itself; else it prints what would be started
 _JAVA = """#!/bin/sh
 case " $* " in *" org.apache.spark.launcher.Main "*) touch {folder}/launcher; exec {java} "$@" ;; esac
 for name in {variables}; do eval "printf '%s=%s\\0' $name \\"\\$$name\\""; done

@@ -47,8 +47,8 @@ _server: ForkServer | None = None
 class ForkServer:
     """`python` is what Spark is to start as Python."""
 
-    def __init__(self, pid: int, control: socket.socket, python: Path) -> None:
-        self.pid, self.python = pid, python
+    def __init__(self, control: socket.socket, python: Path) -> None:
+        self.python = python
         self._control = control
         self._connection: socket.socket | None = None
         self._turn = threading.Lock()
@@ -57,7 +57,7 @@ class ForkServer:
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """One call at a time. Raises what the function raises, and CdcError if its process ends."""
         with self._turn:
-            self._keep()
+            self._cancel_timer()
             try:
                 connection = self._connection = self._connection or self._connect()
                 send(connection, (function, arguments, named))
@@ -68,11 +68,10 @@ class ForkServer:
                     Reason.INTERNAL_ERROR,
                     f"the process of {function.__name__} ended",
                     needed="a process that answers",
-                    remedy="none where it is tried again; else see the driver's log, and raise its memory",
+                    remedy="none: it is tried again; where it fails again, raise spec.stream.driver.memory",
                 ) from error
-            self._timer = threading.Timer(_IDLE_SECONDS, self._end_idle)
-            self._timer.daemon = True
-            self._timer.start()
+            finally:
+                self._start_timer()
         if worked:
             return result
         raise result
@@ -83,7 +82,12 @@ class ForkServer:
             socket.send_fds(self._control, [b"c"], [theirs.fileno()])
         return mine
 
-    def _keep(self) -> None:
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(_IDLE_SECONDS, self._end_idle)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -95,7 +99,6 @@ class ForkServer:
 
     def _close(self) -> None:
         """The process ends when its connection does."""
-        self._keep()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -114,11 +117,10 @@ def start(folder: Path, modules: Iterable[str]) -> None:
     gc.collect()
     gc.freeze()
     mine, theirs = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
+    if os.fork() == 0:
         serve(theirs, os.open(requests, os.O_RDWR))
     theirs.close()
-    _server = ForkServer(pid, mine, python)
+    _server = ForkServer(mine, python)
 
 
 def python() -> str:
@@ -126,7 +128,7 @@ def python() -> str:
     return sys.executable if _server is None else str(_server.python)
 
 
-def apart(function: Callable[_Args, _Result], *arguments: _Args.args, **named: _Args.kwargs) -> _Result:
+def in_own_process(function: Callable[_Args, _Result], *arguments: _Args.args, **named: _Args.kwargs) -> _Result:
     """Calls a function in a process that ends, where there is a fork server; else in this one. The
     function, its arguments and its result are picklable."""
     if _server is None:

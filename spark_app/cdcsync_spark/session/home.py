@@ -47,7 +47,7 @@ _NATIVE = re.compile(r"-(linux|osx|windows)-(\w+)\.jar$")
 _SYSTEMS = {"Linux": "linux", "Darwin": "osx"}
 _MACHINES = {"aarch64": "aarch_64", "arm64": "aarch_64"}
 _MAIN = "org.apache.spark.deploy.SparkSubmit"
-#: words that the launcher puts into its command where it is told to
+#: settings whose values the launcher puts into its command
 _MEMORY, _OPTION = "1234m", "-Dplaceholder=1"
 _ASKED = ("--conf", f"spark.driver.memory={_MEMORY}", "--conf", f"spark.driver.extraJavaOptions={_OPTION}")
 

@@ -61,7 +61,7 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 JVM = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dio.netty.jfr.enabled=false"
 )
-#: of the archives below; another number makes those of an environment anew
+#: the format of the archives below; another number replaces those of an environment
 _ARCHIVES = 2
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.

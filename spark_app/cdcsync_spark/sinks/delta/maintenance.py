@@ -38,7 +38,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError
-from cdcsync_spark.forks.client import apart
+from cdcsync_spark.forks.client import in_own_process
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import Maintenance, Step
 from cdcsync_spark.sinks.delta.batch import Batch
@@ -152,7 +152,7 @@ def checkpoint_due(view: TableView, policy: MaintenancePolicy) -> bool:
 
 def checkpoint(table_path: TablePath, view: TableView) -> None:
     """delta-rs makes it in a process of its own: it leaves 30 MiB behind where it did."""
-    view.checkpoint = apart(_write_checkpoint, table_path)
+    view.checkpoint = in_own_process(_write_checkpoint, table_path)
 
 
 def _write_checkpoint(table_path: TablePath) -> int:

@@ -76,7 +76,7 @@ class Program:
         return json.loads(self.process.stdout.readline())
 
     def call(self, text: str) -> Any:
-        return self.run(f"client.apart(__import__('calls_of_test').{text})")
+        return self.run(f"client.in_own_process(__import__('calls_of_test').{text})")
 
     def children(self, name: str) -> list[psutil.Process]:
         return [p for p in psutil.Process(self.process.pid).children(recursive=True) if p.name() == name]
@@ -149,6 +149,26 @@ def test_what_was_started_ends_with_the_worker(program: Program, tmp_path: Path)
     worker.wait(30)
 
 
+def test_the_server_outlives_a_worker_and_its_program_that_end_at_once(program: Program, tmp_path: Path) -> None:
+    worker = program.start_worker("wait", tmp_path / "found")
+    _until(lambda: program.children(SOURCE))
+    (server,), (source,) = program.children(SERVER), program.children(SOURCE)
+    server.suspend()
+    for first in (source, psutil.Process(worker.pid)):
+        first.kill()
+    worker.wait(30)
+    server.resume()
+    _until(lambda: not program.children(SOURCE))
+    assert program.call("twice, 4") == 8
+
+
+def test_a_process_ends_after_a_call_that_cannot_be_sent_to_it(program: Program) -> None:
+    program.call("pid")
+    kind, _ = program.call("twice, (n for n in ())")
+    assert kind == "TypeError"
+    _until(lambda: not program.children(CALLS))
+
+
 def test_all_end_with_the_driver(program: Program, tmp_path: Path) -> None:
     program.start_worker("wait", tmp_path / "found")
     program.call("pid")
@@ -193,7 +213,7 @@ def test_a_process_that_ends_is_an_error_and_the_next_call_has_another(program: 
 
 
 def test_without_a_server_a_function_is_called_here() -> None:
-    assert client.apart(os.getpid) == os.getpid()
+    assert client.in_own_process(os.getpid) == os.getpid()
     assert client.python() == sys.executable
 
 
