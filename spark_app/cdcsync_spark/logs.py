@@ -6,7 +6,7 @@ process, and only the command line uses rich.
 
 from __future__ import annotations
 
-from cdcsync_spark.hidden import hidden
+from cdcsync_core.hidden import hidden
 
 with hidden("rich"):
     import structlog

@@ -7,7 +7,7 @@ for S3, which it loads with its file systems (3 MiB) where it finds it. Here it 
 
 from __future__ import annotations
 
-from cdcsync_spark.hidden import hidden
+from cdcsync_core.hidden import hidden
 
 with hidden("pyarrow._s3fs"):  # before any thread
     import pyarrow.fs  # noqa: F401

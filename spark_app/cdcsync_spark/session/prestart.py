@@ -18,11 +18,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from cdcsync_core.hidden import hidden
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync
 from cdcsync_spark.forks import client
-from cdcsync_spark.hidden import hidden
 from cdcsync_spark.session.start import start_session
 
 with hidden("pandas"):

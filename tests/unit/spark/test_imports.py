@@ -19,7 +19,7 @@ print("pandas" in sys.modules, "rich" in sys.modules, found.to_pandas()["a"].sum
 _READER = """
 import sys
 import cdcsync_spark.binlog.collector, cdcsync_spark.binlog.reader, cdcsync_spark.stream.handover
-print(*(name for name in ("deltalake", "obstore", "pandas", "pydantic", "rich") if name in sys.modules))
+print(*(name for name in ("cryptography", "deltalake", "obstore", "pandas", "pydantic", "rich") if name in sys.modules))
 """
 #: the drivers of a stream and of a snapshot, until something is done that few of them do
 _DRIVER = """
@@ -27,7 +27,7 @@ import sys
 import cdcsync_spark.app.program, cdcsync_spark.app.driver, cdcsync_spark.stream.run, cdcsync_spark.snapshot.run
 from pyspark.sql.types import NumpyArrayConverter
 NumpyArrayConverter().can_convert("what each call of the JVM asks")
-print(*(name for name in ("deltalake", "obstore", "pandas", "pyarrow._s3fs") if name in sys.modules))
+print(*(name for name in ("cryptography", "deltalake", "obstore", "pandas", "pyarrow._s3fs") if name in sys.modules))
 """
 #: a user's program
 _SOURCES = """
@@ -41,7 +41,27 @@ import pyarrow._s3fs, pandas
 _CONTROLLER = """
 import sys
 import cdcsync_operator.cli.main, cdcsync_operator.reconcile.source_calls
-print(*(name for name in ("obstore", "pyarrow", "pyspark") if name in sys.modules))
+print(*(name for name in ("cryptography", "obstore", "pyarrow", "pyspark") if name in sys.modules))
+"""
+#: what is encrypted and decrypted, by two threads that both are the first
+_RSA_LOGIN = """
+import sys, threading
+import cdcsync_mysql.connection
+from pymysql import _auth
+assert "cryptography" not in sys.modules
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+key = rsa.generate_private_key(65537, 2048)
+pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+def log_in():
+    hidden = _auth.sha2_rsa_encrypt(b"secret", b"x" * 20, pem)
+    shown = key.decrypt(hidden, padding.OAEP(padding.MGF1(SHA1()), SHA1(), None))
+    print(bytes(a ^ ord("x") for a in shown[:6]).decode())
+threads = [threading.Thread(target=log_in) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+log_in()
 """
 #: threads of numpy have the name of the process, others have their own
 _THREADS = """
@@ -54,6 +74,10 @@ print(names.count(open("/proc/self/comm").read()))
 
 def test_arrow_and_structlog_do_without_pandas_and_rich() -> None:
     assert _output(_EVERYTHING) == ["False", "False", "3"]
+
+
+def test_the_login_that_needs_cryptography_imports_it() -> None:
+    assert _output(_RSA_LOGIN) == ["secret"] * 3
 
 
 def test_a_reader_does_without_the_models_of_the_specification() -> None:

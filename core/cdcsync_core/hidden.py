@@ -1,4 +1,7 @@
-"""Imports a library without another one that it takes where it finds it."""
+"""Imports a library without another one that it takes where it finds it.
+
+It serves the rooms above: nothing here imports one.
+"""
 
 from __future__ import annotations
 
