@@ -137,7 +137,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-.venv/ready: pyproject.toml $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py class_archive.py) .venv/locked
+.venv/ready: pyproject.toml $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py jar_index.py class_archive.py) .venv/locked
 	@echo "setup: cdcsync itself, editable"
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "setup: Delta's jars for Spark, by Maven"
