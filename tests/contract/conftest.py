@@ -47,7 +47,8 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
     """One session for all tests of a process; a start costs more than a test."""
     folder = str(tmp_path_factory.mktemp("spark"))
     assert delta_jars.installed(), "run: make setup"
-    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, extra={}) as spark:
+    as_a_stream = {"spark.cleaner.referenceTracking": "false"}
+    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, extra=as_a_stream) as spark:
         session = delta_session(spark)
         for name, value in INTERPRETED.items():
             session.conf.set(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 @pytest.fixture
 def sink(delta_spark: SparkSession, tmp_path: Path) -> SparkSink:
     return sink_by_spark(delta_spark, tmp_path)
+
+
+def test_what_jobs_leave_in_spark_is_removed(delta_spark: SparkSession) -> None:
+    """Spark's context of a stream begins without what does it."""
+    jvm = delta_spark._jvm
+    assert jvm is not None
+    delta_spark.range(1000).groupBy("id").count().collect()
+    assert _blocks(delta_spark) > 0
+    deadline = time.monotonic() + 60
+    while _blocks(delta_spark) and time.monotonic() < deadline:
+        jvm.java.lang.System.gc()
+        time.sleep(0.2)
+    assert _blocks(delta_spark) == 0
+
+
+def _blocks(spark: SparkSession) -> int:
+    """Bytes of broadcasts in the store of blocks."""
+    return int(spark._jvm.org.apache.spark.SparkEnv.get().blockManager().memoryStore().memoryUsed())  # type: ignore[union-attr]

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+from py4j import clientserver
 from pyspark.sql import SparkSession
 
 from cdcsync_spark.session import delta_jars
@@ -67,12 +68,28 @@ _ARCHIVES = 2
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.
 IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: of a session without tasks in Python. The two processes that its JVM starts, to make the source,
-#: end when they have answered; without this each kind of them has a daemon that stays. Its heap
-#: begins small, and grows where it has to: a new one takes the sixty-fourth part of the machine.
-#: Its young generation stays small, because all of it is touched between two collections: rows pass
-#: through this JVM only where a table's features ask for Spark (`sinks.delta.delta_spark`).
-_WITHOUT_TASKS = {"spark.python.use.daemon": "false"}
-_SMALL_HEAP = "-Xms32m -Xmn8m"
+#: end when they have answered; without this each kind of them has a daemon that stays. No executor
+#: is elsewhere, so a heartbeat every thirty seconds, of the JVM to itself, will do. There are no
+#: jobs, and what cleans up after them looks for work ten times a second: a quarter of what a stream
+#: at rest costs; it begins where there are some (`sinks.delta.delta_spark`).
+_WITHOUT_TASKS = {
+    "spark.python.use.daemon": "false",
+    "spark.executor.heartbeatInterval": "30s",
+    "spark.cleaner.referenceTracking": "false",
+    "spark.shuffle.mapOutput.dispatcher.numThreads": "1",
+}
+#: its JVM's heap begins with what it needs, and grows where it has to: a new one takes the
+#: sixty-fourth part of the machine. Its young generation stays small, because all of it is touched
+#: between two collections: rows pass through this JVM only where a table's features ask for Spark
+#: (`sinks.delta.delta_spark`). Two threads of Java's that look for work several times a second do
+#: so every ten: by diagnostic options of Java 17.
+_AT_REST = (
+    "-Xms40m -Xmn8m -XX:+UnlockDiagnosticVMOptions -XX:AsyncDeflationInterval=10000"
+    " -XX:GuaranteedSafepointInterval=10000"
+)
+
+#: a thread of Py4J looks so often for objects of Java's that Python has no more use for
+_RELEASE_SECONDS = 30
 #: of a folder of Unix sockets at most: Spark refuses a longer one
 #: (`spark.python.unix.domain.socket.dir`), whose sockets could have paths of more than 107 bytes
 _SOCKET_DIR_BYTES = 61
@@ -122,12 +139,14 @@ def spark_home() -> Path:
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"
 
 
-def _set_environment(python: str) -> None:
+def _set_environment(python: str, *, tasks: bool) -> None:
     """What Spark's launcher and its JVM read there."""
     os.environ["PYSPARK_PYTHON"] = python
     # there is none to be asked for data sources that are installed: ours are registered
     os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
     os.environ["SPARK_LAUNCHER_OPTS"] = JVM
+    if not tasks:  # the C library keeps what is free for one thread apart from what is for another
+        os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     # a home may be of a PySpark that is gone
     if any(jar.exists() for jar in (spark_home() / "jars").glob("spark-core_*")):
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
@@ -167,9 +186,9 @@ def start_session(
     `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what
     makes the cluster. `tasks`: Python workers are used. `python` is what Spark starts as Python.
     """
-    _set_environment(python)
-    heap = "" if tasks else _SMALL_HEAP
-    java_options = (JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option(tasks))
+    _set_environment(python, tasks=tasks)
+    at_rest = "" if tasks else _AT_REST
+    java_options = (JVM, at_rest, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option(tasks))
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),
@@ -183,6 +202,8 @@ def start_session(
         **({} if cluster else _jars(extra)),
         **(cluster or {}),
     }
+    if not tasks:
+        clientserver.DEFAULT_WORKER_SLEEP_TIME = _RELEASE_SECONDS
     builder = SparkSession.builder.master(settings.pop("spark.master", f"local[{cores}]")).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -76,6 +76,7 @@ def delta_session(spark: SparkSession) -> SparkSession:
     """A session that knows Delta on the same Spark; the driver's stays as it was."""
     jvm = spark._jvm
     assert jvm is not None
+    _begin_cleaning(spark)
     sessions = jvm.org.apache.spark.sql.classic.SparkSession
     default, active = sessions.getDefaultSession(), sessions.getActiveSession()
     builder = sessions.builder().withExtensions(getattr(jvm, _EXTENSION)())
@@ -87,6 +88,23 @@ def delta_session(spark: SparkSession) -> SparkSession:
     if active.isDefined():
         sessions.setActiveSession(active.get())
     return made
+
+
+def _begin_cleaning(spark: SparkSession) -> None:
+    """A stream's Spark has no cleaner of broadcasts and shuffles that nothing refers to any more,
+    because it has no jobs (`session.start`). Spark makes one for a context that it starts, so it is
+    put where Spark has it. Source: Spark 4.1, SparkContext, ContextCleaner."""
+    assert spark._jvm is not None
+    assert spark.sparkContext._jsc is not None
+    context = spark.sparkContext._jsc.sc()
+    if context.cleaner().isDefined():
+        return
+    cleaner, components = (context.getClass().getDeclaredField(f) for f in ("_cleaner", "_shuffleDriverComponents"))
+    for field in (cleaner, components):
+        field.setAccessible(True)
+    made = spark._jvm.org.apache.spark.ContextCleaner(context, components.get(context))
+    cleaner.set(context, spark._jvm.scala.Option.apply(made))
+    made.start()
 
 
 def serves(table_path: TablePath, view: TableView) -> bool:
