@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,15 +28,17 @@ from cdcsync_operator.decision.observed import Decision
 from cdcsync_operator.local.drivers import LocalDrivers
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalStore, ManifestFiles
+from cdcsync_operator.local.wake import Wake
 from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, TableRecord
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
-#: seconds between two reconciliations while something is under way, and after which a signal or a
-#: changed manifest is seen
+#: seconds between two reconciliations while something is under way
 TICK = 0.5
 #: seconds between two reconciliations when nothing is; every report of a run makes one as well
-_AT_REST = 5.0
+_AT_REST = 10.0
+#: after so many seconds a changed manifest is seen
+_MANIFEST_SECONDS = 2.0
 DRIVER = (sys.executable, "-m", "cdcsync_spark")
 
 
@@ -49,7 +50,7 @@ class LocalController:
     drivers: LocalDrivers
     source: PreflightRunner
     reconciler: Reconciler
-    woken: threading.Event
+    woken: Wake
     closing: bool = False
     exit: ExitCode | None = None
     _interrupts: int = field(default=0)
@@ -83,7 +84,6 @@ class LocalController:
             if self._interrupts == 1 and not self._announced:
                 self._announced = True
                 note("draining; interrupt again to end at once (what is not committed is done again next time)")
-            interrupts = self._interrupts
             decision = self.reconciler.reconcile(closing=self.closing)
             resource, _ = self.store.load()
             show(resource, decision.status)
@@ -92,18 +92,18 @@ class LocalController:
                 break
             if self._interrupts > 1:
                 self.drivers.kill()
-            self._wait(self._pause(decision), interrupts)
+            self._wait(self._pause(decision))
 
     def _pause(self, decision: Decision) -> float:
         steady = decision.status.condition("Reconciling").status == "False" and not self.closing
         return min(decision.requeue_after, _AT_REST if steady else TICK)
 
-    def _wait(self, seconds: float, interrupts: int) -> None:
-        """At most so long: until a run or the source has news, the manifest changes, or a signal
-        comes beyond `interrupts`."""
+    def _wait(self, seconds: float) -> None:
+        """At most so long: until a run or the source has news, a signal comes, or the manifest
+        changes."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if self.woken.wait(min(TICK, left)) or self._interrupts > interrupts or self.store.changed():
+            if self.woken.wait(min(_MANIFEST_SECONDS, left)) or self.store.changed():
                 break
         self.woken.clear()
 
@@ -120,10 +120,11 @@ class LocalController:
         )
 
     def interrupt(self, *_: object) -> None:
-        """The first one drains, the second one ends the drivers; within a tick, because a signal's
-        handler may run while this very thread holds a lock, and so must not wait for any."""
+        """The first one drains, the second one ends the drivers. A signal's handler may run while
+        this very thread holds a lock, and so must not wait for any."""
         self._interrupts += 1
         self.closing = True
+        self.woken.set()
 
     def _judge(self, until: Until, resource: CdcSync, decision: Decision) -> None:
         if self.closing:
@@ -188,7 +189,7 @@ def _controller(
     on_fault: Callable[[CdcError], None],
     command: Sequence[str],
 ) -> LocalController:
-    woken, clock, where = threading.Event(), time.time, secret_files.folder
+    woken, clock, where = Wake(), time.time, secret_files.folder
     store = LocalStore(files, folder, manifest, secret_files.write, on_fault)
     record = TableRecord(folder.tables_file)
     source = PreflightRunner(

@@ -15,6 +15,7 @@ ends the query. The next run goes on from the targets' positions.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,8 +26,25 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 
 _SOCKET = "batches"
 _ASK = b"\n"
-#: after how many seconds a driver that waits for an answer sees that it is to end
-_POLL_SECONDS = 0.2
+
+
+class Ending:
+    """An event that a wait for an answer ends with, too."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._read, self._write = socket.socketpair()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._write.close()
+
+    def fileno(self) -> int:
+        """Of what can be read once it is set."""
+        return self._read.fileno()
 
 
 class SourceEnded(Exception):
@@ -87,8 +105,8 @@ class BatchChannel:
         self._received = bytearray()
         self._asked = False
 
-    def next(self, ending: Callable[[], bool]) -> BinlogBatch | None:
-        """The next batch; None where the binlog has not moved, and where it is `ending`. Raises
+    def next(self, ending: Ending) -> BinlogBatch | None:
+        """The next batch; None where the binlog has not moved, and when `ending` is set. Raises
         SourceEnded."""
         try:
             line = self._answer(ending)
@@ -96,18 +114,19 @@ class BatchChannel:
             raise SourceEnded(str(error)) from error
         return BinlogBatch.from_json(line.decode()) if line else None
 
-    def _answer(self, ending: Callable[[], bool]) -> bytes:
+    def _answer(self, ending: Ending) -> bytes:
         connection = self._connected()
         if not self._asked:
             connection.sendall(_ASK)
             self._asked = True
+        either = select.poll()
+        for waited_for in (connection, ending):
+            either.register(waited_for, select.POLLIN)
         while b"\n" not in self._received:
-            if ending():
+            either.poll()
+            if ending.is_set():
                 return b""
-            try:
-                part = connection.recv(1 << 20)
-            except TimeoutError:
-                continue
+            part = connection.recv(1 << 20)
             if not part:
                 raise ConnectionError("closed")
             self._received += part
@@ -118,7 +137,6 @@ class BatchChannel:
     def _connected(self) -> socket.socket:
         if self._socket is None:
             connection = socket.socket(socket.AF_UNIX)
-            connection.settimeout(_POLL_SECONDS)
             with _short(self._folder) as short:
                 connection.connect(f"{short}/{_SOCKET}")
             self._socket = connection

@@ -24,7 +24,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.session.start import QUERY_OPTIONS
 from cdcsync_spark.sinks.base import Closed
-from cdcsync_spark.stream.handover import BatchChannel, SourceEnded
+from cdcsync_spark.stream.handover import BatchChannel, Ending, SourceEnded
 from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
@@ -36,7 +36,7 @@ _MICRO_BATCH_SECONDS = 60.0
 _NOT_CONNECTED = "Python worker failed to connect back"
 
 #: gives the next batch, see `BatchChannel.next`
-Next: TypeAlias = "Callable[[Callable[[], bool]], BinlogBatch | None]"
+Next: TypeAlias = "Callable[[Ending], BinlogBatch | None]"
 OnBatch: TypeAlias = "Callable[[Next], None]"
 #: starts the query for the nth time
 Begin: TypeAlias = "Callable[[OnBatch, int], StreamingQuery]"
@@ -76,7 +76,7 @@ class StreamQuery:
         self._has_read = False
         self._applying = threading.Lock()
         self._called = threading.Lock()
-        self._closing = False
+        self._closing = Ending()
         self._active_at = float("-inf")
         self.error: BaseException | None = None
 
@@ -108,7 +108,7 @@ class StreamQuery:
 
     def close(self) -> None:
         """Waits for the batch that is being applied: Spark would interrupt it in the middle."""
-        self._closing = True
+        self._closing.set()
         with self._called:
             pass
         self._started.stop()
@@ -149,13 +149,13 @@ class StreamQuery:
 
     def _apply_several(self, next_batch: Next) -> None:
         until = time.monotonic() + _MICRO_BATCH_SECONDS
-        while not self._closing:
+        while not self._closing.is_set():
             try:
-                batch = next_batch(lambda: self._closing)
+                batch = next_batch(self._closing)
             except SourceEnded:
                 return  # Spark asks it next, and gets the reason
             with self._applying:
-                if batch is not None and not self._closing:
+                if batch is not None and not self._closing.is_set():
                     self._has_read = True
                     self._apply(batch)
             if time.monotonic() >= until:

@@ -19,7 +19,7 @@ from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 
 #: between two reports; where the stream is quiet
-_REPORT_SECONDS, _QUIET_REPORT_SECONDS = 2.0, 5.0
+_REPORT_SECONDS, _QUIET_REPORT_SECONDS = 2.0, 10.0
 #: without a batch, after which the stream is quiet
 _QUIET_SECONDS = 5.0
 

@@ -50,7 +50,7 @@ _IDLE_COMMIT_SECONDS = 6 * 3600.0
 #: trigger of the query, a wait costs nothing, and a drain does not wait for it
 _IDLE_SECONDS = 60.0
 #: seconds between two checks of the query and the lag; where the stream is quiet
-_PAUSE, _QUIET_PAUSE = 0.2, 1.0
+_PAUSE, _QUIET_PAUSE = 0.2, 2.0
 
 
 def run_stream(context: RunContext) -> None:

@@ -147,18 +147,6 @@ def test_an_interrupt_drains_and_leaves_no_run(local: LocalHarness) -> None:
     assert local.last.condition("Ready").reason == "Stopped"
 
 
-def test_an_interrupt_waits_for_no_lock(local: LocalHarness) -> None:
-    """The thread that it interrupts may hold the one of the event on which it waits."""
-
-    def interrupt_in_the_middle(status: Status) -> None:
-        if status.runs.stream and not local.controller.closing:
-            with local.controller.woken._cond:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    local.on_show = interrupt_in_the_middle
-    assert local.run(Until.FOREVER) is ExitCode.DONE
-
-
 def test_a_second_interrupt_ends_a_driver_that_does_not_drain(local: LocalHarness) -> None:
     local.order(RunKind.STREAM, "stubborn")
 

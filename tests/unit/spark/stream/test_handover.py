@@ -13,7 +13,7 @@ import pytest
 
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.stream.handover import BatchChannel, BatchSource, SourceEnded
+from cdcsync_spark.stream.handover import BatchChannel, BatchSource, Ending, SourceEnded
 from cdcsync_spark.stream.query import StreamQuery
 
 SECONDS = 10.0
@@ -24,8 +24,7 @@ def batch(end: int) -> BinlogBatch:
     return BinlogBatch(start, FilePosition(LogOffset.parse(f"binlog.000001:{101 + end}")), 1.5, "", ())
 
 
-def never() -> bool:
-    return False
+NEVER = Ending()
 
 
 def batches() -> Iterator[BinlogBatch | None]:
@@ -47,35 +46,35 @@ def folder(tmp_path: Path) -> Path:
 def test_a_batch_that_was_read_for_spark_is_the_first_that_the_driver_gets(folder: Path) -> None:
     source, driver = BatchSource(folder, batches().__next__), BatchChannel(folder)
     assert [source.read(), source.read()] == [1, 1], "the batch is kept until the driver has received it"
-    assert [driver.next(never) for _ in range(4)] == [batch(1), batch(2), None, batch(3)]
+    assert [driver.next(NEVER) for _ in range(4)] == [batch(1), batch(2), None, batch(3)]
     assert source.read() == 2
-    assert driver.next(never) == batch(4)
+    assert driver.next(NEVER) == batch(4)
     assert source.read() == 2, "the binlog has not moved"
     assert source.read() == 3
-    assert driver.next(never) == batch(5)
+    assert driver.next(NEVER) == batch(5)
 
 
 def test_a_large_batch_is_given_whole(folder: Path) -> None:
     large = BinlogBatch(batch(1).start, batch(1).end, None, "x" * (3 << 20), ())
     BatchSource(folder, lambda: large)
     driver = BatchChannel(folder)
-    assert [driver.next(never), driver.next(never)] == [large, large]
+    assert [driver.next(NEVER), driver.next(NEVER)] == [large, large]
 
 
 def test_a_driver_that_ends_waits_for_no_answer(folder: Path) -> None:
-    silent, asked = threading.Event(), threading.Event()
+    silent, ending = threading.Event(), Ending()
 
     def next_batch() -> BinlogBatch | None:
-        asked.set()
+        ending.set()
         silent.wait(SECONDS)
         return batch(1)
 
     BatchSource(folder, next_batch)
     driver, begun = BatchChannel(folder), time.monotonic()
-    assert driver.next(asked.is_set) is None
+    assert driver.next(ending) is None
     assert time.monotonic() - begun < SECONDS / 2
     silent.set()
-    assert driver.next(never) == batch(1), "the answer to what was asked before"
+    assert driver.next(NEVER) == batch(1), "the answer to what was asked before"
 
 
 def test_a_source_that_fails_ends_both_calls(folder: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_source_that_fails_ends_both_calls(folder: Path) -> None:
     source, driver = BatchSource(folder, fails), BatchChannel(folder)
     for _ in range(2):
         with pytest.raises(SourceEnded):
-            driver.next(never)
+            driver.next(NEVER)
     with pytest.raises(ConnectionError, match="lost"):
         source.read()
 
@@ -94,7 +93,7 @@ def test_a_source_that_is_not_there_has_ended(folder: Path) -> None:
     driver = BatchChannel(folder)
     for _ in range(2):
         with pytest.raises(SourceEnded):
-            driver.next(never)
+            driver.next(NEVER)
 
 
 def test_a_query_whose_source_has_ended_leaves_the_error_to_spark() -> None:
