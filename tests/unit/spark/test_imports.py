@@ -54,14 +54,16 @@ from cryptography.hazmat.primitives.hashes import SHA1
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 key = rsa.generate_private_key(65537, 2048)
 pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+found = []
 def log_in():
     hidden = _auth.sha2_rsa_encrypt(b"secret", b"x" * 20, pem)
     shown = key.decrypt(hidden, padding.OAEP(padding.MGF1(SHA1()), SHA1(), None))
-    print(bytes(a ^ ord("x") for a in shown[:6]).decode())
+    found.append(bytes(a ^ ord("x") for a in shown[:6]).decode())
 threads = [threading.Thread(target=log_in) for _ in range(2)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 log_in()
+print(*found)
 """
 #: threads of numpy have the name of the process, others have their own
 _THREADS = """
