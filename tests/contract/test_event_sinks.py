@@ -8,6 +8,7 @@ was read at another place between LOW and HIGH. The applier is the stream's own.
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -379,6 +380,38 @@ def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Si
     assert (state.resnapshot_nonce, state.consistent) == (1, False)
     follow(sink, source, tmp_path)
     consumer = CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id)))
+    assert consumer.faults == []
+    assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
+
+
+def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(tmp_path: Path) -> None:
+    """As the error says; the same one again does not begin an empty copy, and a batch of a stream
+    that had it does not go on from its state."""
+    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(3))
+    read_snapshot(sink, source.snapshot())
+    follow(sink, source, tmp_path, end=HIGH)
+    before = list(published(sink.target(ORDERS.id)))
+    read_snapshot(sink, source.snapshot(), nonce=1)
+    stream = applier(sink, tmp_path)
+    target = sink.target(ORDERS.id)
+    assert isinstance(target, HistoryTarget)
+    shutil.rmtree(tmp_path / "lake" / target.copy(1).path.folder)
+    stream.apply(source.batch(LOW, END, tmp_path))
+    stream.checkpoint_idle(older_than=float("inf"))
+    raised = [stream.tables[NAME].error]
+    for use in (target.writer().last_commit, target.open_snapshot):
+        with pytest.raises(CdcError) as error:
+            use()
+        raised.append(error.value)
+    with pytest.raises(CdcError) as again:
+        read_snapshot(sink, source.snapshot(), nonce=1)
+    assert {e and (e.reason, str(e)) for e in raised} == {(Reason.SINK_CONFLICT, str(again.value))}
+    assert "_resnapshot-1 " in str(again.value)
+    read_snapshot(sink, source.snapshot(), nonce=2)
+    assert published(target) == before
+    follow(sink, source, tmp_path)
+    assert content(target) == sorted(source.at[END].items(), key=repr)
+    consumer = CheckingConsumer(("id",)).take(published(target))
     assert consumer.faults == []
     assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
 

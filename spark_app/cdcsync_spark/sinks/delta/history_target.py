@@ -25,13 +25,14 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.remedies import resnapshot
@@ -156,7 +157,10 @@ class HistoryTarget:
         refuse_other_identity(view.state, state)
         if view.state.published:
             return view.state
-        return self.copy(view.state.generation).prepare(replace(state, early=False))
+        copy = self.copy(view.state.generation)
+        if view.state.position is not None and copy.last_commit() is None:
+            raise lost_copy(view.state)
+        return copy.prepare(replace(state, early=False))
 
     def _create(self, state: TableState) -> None:
         """The second of two runs finds the table made."""
@@ -175,7 +179,9 @@ class HistoryTarget:
         self.path.store.put_new(entry_name(0), entry_text(actions).encode())
 
     def last_commit(self) -> TableState | None:
-        return self.writer().last_commit()
+        """Where the copy of a resnapshot is gone, what that was begun with: another resnapshot goes
+        on from it, and nothing else (`prepare`, `PublishingWriter.last_commit`)."""
+        return self.writer().newest()[0]
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
         state = self._state()
@@ -208,9 +214,12 @@ class HistoryTarget:
             view = self.path.view()
             if view is None or view.state is None:
                 raise self.path.foreign_table_error()
-            if not view.state.published:
-                return self.copy(view.state.generation).open_snapshot()
-            return HistorySnapshot.of(self.path, view)
+            if view.state.published:
+                return HistorySnapshot.of(self.path, view)
+            copy = self.copy(view.state.generation)
+            if copy.path.view() is None:
+                raise lost_copy(view.state)
+            return copy.open_snapshot()
 
 
 @dataclass
@@ -232,15 +241,20 @@ class PublishingWriter:
         return self._copies[generation]
 
     def last_commit(self) -> TableState | None:
+        state, lost = self.newest()
+        if state is not None and lost:
+            raise lost_copy(state)
+        return state
+
+    def newest(self) -> tuple[TableState | None, bool]:
+        """The table's state; and whether it is that of a resnapshot whose copy is gone."""
         main = self._main.last_commit()
         if main is None or main.published:
-            return main
+            return main, False
         copy = self._copy(main.generation).last_commit()
         if copy is None:
-            if main.position is not None:
-                raise self._lost_copy(main)
-            return main
-        return replace(copy, epoch=max(main.epoch, copy.epoch))
+            return main, main.position is not None
+        return replace(copy, epoch=max(main.epoch, copy.epoch)), False
 
     def commit(self, epoch: int, build: Build) -> TableState:
         """See `Writer.commit`."""
@@ -262,7 +276,7 @@ class PublishingWriter:
         path = self.target.copy(commit.state.generation).path
         view = path.view()
         if view is None:
-            raise self._lost_copy(commit.state)
+            raise lost_copy(commit.state)
         return Commit(commit.state, Publication((), tuple(view.files.values()), path.staged))
 
     def _written_to_copy(self, main: TableState, epoch: int, build: Build) -> TableState | None:
@@ -270,7 +284,7 @@ class PublishingWriter:
         copy was complete, perhaps by another run's commit meanwhile."""
         copy, claims, complete = self._copy(main.generation), list[Commit](), False
         if copy.last_commit() is None:
-            raise self._lost_copy(main)
+            return self._claim_instead(main, epoch, build)
 
         def keyed(state: TableState) -> Commit | None:
             nonlocal complete
@@ -289,6 +303,16 @@ class PublishingWriter:
         published = self._publish(main, epoch)
         return None if complete else published
 
+    def _claim_instead(self, main: TableState, epoch: int, build: Build) -> TableState:
+        """Where the copy is gone nothing but a resnapshot helps. A stream's batch does not go on
+        from the history's state."""
+        commit = None
+        with suppress(TransientError):
+            commit = build(main)
+        if commit is None or not isinstance(commit.change, Replace):
+            raise lost_copy(main)
+        return self._claim(epoch, commit)
+
     def _claim(self, epoch: int, commit: Commit) -> TableState:
         """Of a newer copy, while an older one is not published."""
 
@@ -306,7 +330,7 @@ class PublishingWriter:
         with path.translating_errors("publishing the snapshot"):
             view = path.view()
             if view is None or view.state is None:
-                raise self._lost_copy(main)
+                raise lost_copy(main)
         refuse_superseded(view.state, epoch)
         return self._main.publish(epoch, view.state, tuple(view.files.values()), path.staged)
 
@@ -346,11 +370,13 @@ class PublishingWriter:
     def status(self) -> WriterStatus:
         return self._main.status
 
-    def _lost_copy(self, main: TableState) -> Exception:
-        return fail(
-            Reason.SINK_CONFLICT,
-            f"the staged copy {STAGED_PREFIX}{main.generation} of the snapshot is gone",
-            needed="the copy until it is published",
-            remedy=resnapshot(main.identity.table),
-            table=main.identity.table,
-        )
+
+def lost_copy(main: TableState) -> CdcError:
+    """Of a history that waits for it."""
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the staged copy {STAGED_PREFIX}{main.generation} of the snapshot is gone",
+        needed="the copy until it is published",
+        remedy=resnapshot(main.identity.table),
+        table=main.identity.table,
+    )
