@@ -12,8 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent
 @dataclass(frozen=True)
 class Figures:
     """`rows` is what the program handled, by its own account; `memory` (PSS) and `working_set` are
-    the process tree's peaks in MiB."""
+    the process tree's peaks in MiB; `parts` the CPU seconds by kind of process."""
 
     name: str
     rows: int
@@ -30,6 +30,7 @@ class Figures:
     wall: float
     memory: float
     working_set: float
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def rows_per_cpu_second(self) -> float:
@@ -46,7 +47,7 @@ def measure(name: str, command: Sequence[str], rows: int | None = None) -> Figur
             raise RuntimeError(f"{name}: exit {process.returncode}: {process.stderr.decode()[-2000:]}")
         found = json.load(result)
     handled = rows if rows is not None else int(process.stdout.split()[-1])
-    return Figures(name, handled, found["cpu"], found["wall"], found["memory"], found["working_set"])
+    return Figures(name, handled, found["cpu"], found["wall"], found["memory"], found["working_set"], found["parts"])
 
 
 def contender(name: str, *arguments: object) -> Figures:
@@ -68,6 +69,11 @@ def table(title: str, figures: Sequence[Figures], floor: str) -> str:
         for f in figures
     ]
     return "\n".join(lines)
+
+
+def by_part(parts: Mapping[str, float]) -> str:
+    """CPU seconds by kind of process as text, the highest first."""
+    return ", ".join(f"{name} {cpu:.2f}" for name, cpu in sorted(parts.items(), key=lambda p: -p[1]))
 
 
 def _environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ import pytest
 
 from bench import customers
 from bench.flink_cdc import snapshot_to_parquet
-from bench.measured import Figures, contender, measure, table
+from bench.measured import Figures, by_part, contender, measure, table
 from bench.test_throughput import JDBC_DELTA, ROWS, account, jdbc_jar, show
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -79,7 +79,9 @@ def test_product_many_small_tables(mariadb1011: Server, fresh_database: FreshDat
     sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec=defaults)
     first = _run(f"{_TABLES} tables, to caught up", sync, "caught-up", _TABLES * _SMALL)
     again = _run(f"{_TABLES} tables, nothing to do", sync, "caught-up", _TABLES * _SMALL)
-    show(table(f"whole program, {server.variant}, {_TABLES} tables of {_SMALL} rows", [first, again], first.name))
+    lines = [table(f"whole program, {server.variant}, {_TABLES} tables of {_SMALL} rows", [first, again], first.name)]
+    lines += [f"{f.name}: of it {by_part(f.parts)}" for f in (first, again)]
+    show("\n".join(lines))
     assert sync.target(f"{database}.t{_TABLES - 1}").num_rows == _SMALL
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.accounted import Group, make_group
+from bench.accounted import Group, make_group, part_of
+from bench.measured import by_part
 from bench.test_throughput import show
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -35,12 +36,12 @@ _WARM_UP_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Rest:
-    """`memory` is the PSS at the end, in MiB; `by_part` the CPU seconds of each process."""
+    """`memory` is the PSS at the end, in MiB; `parts` the CPU seconds of each process."""
 
     name: str
     cpu: float
     memory: float
-    by_part: dict[str, float]
+    parts: dict[str, float]
 
 
 @pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
@@ -106,19 +107,14 @@ def _parts(sync: Sync) -> dict[str, float]:
     found: dict[str, float] = {}
     for process in sync.processes():
         try:
-            words, times = process.cmdline(), process.cpu_times()
-        except psutil.Error:
+            name, times = part_of(process.pid), process.cpu_times()
+        except (psutil.Error, OSError):
             continue
-        name = process.name()
-        if not name.startswith("cdcsync-"):  # a forked process says what it is
-            name = "jvm" if name == "java" else next((w for w in words if "cdcsync" in w), "?")
-        found[Path(name).name] = found.get(Path(name).name, 0.0) + times.user + times.system
+        found[name] = found.get(name, 0.0) + times.user + times.system
     return found
 
 
 def _table(variant: str, figures: list[Rest]) -> str:
     lines = [f"a stream at rest, {variant}, {TABLES} tables, a minute", f"{'':24}{'CPU s':>8}{'PSS MiB':>10}"]
-    for f in figures:
-        parts = ", ".join(f"{name} {cpu:.2f}" for name, cpu in sorted(f.by_part.items(), key=lambda p: -p[1]))
-        lines.append(f"{f.name:24}{f.cpu:>8.2f}{f.memory:>10.0f}   of it {parts}")
+    lines += [f"{f.name:24}{f.cpu:>8.2f}{f.memory:>10.0f}   of it {by_part(f.parts)}" for f in figures]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ sys.exit(3)
 _WAYS = ["samples"] + (["control group"] if os.access("/sys/fs/cgroup", os.W_OK) else [])
 
 
-def _run(folder: Path, way: str, program: str) -> dict[str, float]:
+def _run(folder: Path, way: str, program: str) -> dict[str, Any]:
     result = folder / "figures.json"
     command = [sys.executable, accounted.__file__, str(result), sys.executable, "-c", program]
     code = subprocess.run(command, env=os.environ | {"CDCSYNC_BENCH_ACCOUNT": way}, timeout=60, check=False).returncode
@@ -49,6 +50,19 @@ def test_a_process_that_nothing_waits_for_is_charged(tmp_path: Path, way: str) -
     assert figures["exit"] == 3
     assert figures["cpu"] >= 0.9 * _BURNED
     assert figures["memory"] >= 64
+
+
+def test_a_process_is_counted_by_the_name_that_it_gives_itself(tmp_path: Path) -> None:
+    program = f"""
+import time
+with open("/proc/self/comm", "w") as own:
+    own.write("cdcsync-source")
+while time.process_time() < {_BURNED}:
+    pass
+time.sleep(0.6)
+"""
+    parts = _run(tmp_path, "", program)["parts"]
+    assert parts["cdcsync-source"] >= 0.9 * _BURNED
 
 
 def test_an_orphan_is_waited_for_and_charged(tmp_path: Path) -> None:
