@@ -22,6 +22,7 @@ _DIGITS = " CROSS JOIN ".join(
     for i in range(4)
 )
 _STEP = 10_000
+_FIVE = f"({' UNION ALL '.join(f'SELECT {n} v' for n in range(5))}) five"
 
 
 def _null_in(n: int, salt: int, value: str) -> str:
@@ -99,16 +100,18 @@ def change_one_by_one(server: Server, database: str, rows: int) -> int:
 
 
 def change_in_twelves(server: Server, database: str, rows: int) -> int:
-    """Updates rows 1 to `rows`, twelve in a transaction by five statements; the number of row
-    images."""
-    spans = ((0, 3), (4, 6), (7, 9), (10, 10), (11, 11))
+    """Twelve changes in a transaction by five statements, for each twelve of the rows 1 to `rows`:
+    five rows updated, two deleted, five inserted behind them all; the number of row images."""
     images = 0
     with server.connect(db=database, autocommit=False) as connection, connection.cursor() as cursor:
         for start in range(1, rows - 10, 12):
-            for low, high in spans:
+            for low, high in ((0, 2), (3, 3), (4, 4)):
                 images += 2 * cursor.execute(
                     f"UPDATE customer SET c_birth_month = 3, c_login = 'mix{start}'"
                     f" WHERE c_customer_sk BETWEEN {start + low} AND {start + high}"
                 )
+            images += cursor.execute(f"DELETE FROM customer WHERE c_customer_sk IN ({start + 5}, {start + 6})")
+            columns = f"SELECT {_ROW} FROM (SELECT {rows} + {start} + v AS k FROM {_FIVE}) numbers"
+            images += cursor.execute(f"INSERT INTO customer {columns}")
             connection.commit()
     return images

@@ -14,7 +14,6 @@ figures: both send a small backlog and large ones in turns, and the difference i
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,8 +24,9 @@ import pytest
 from confluent_kafka import Producer
 
 from bench import customers
+from bench.debezium import BinlogPlace, debezium
 from bench.delta_tables import TABLE
-from bench.measured import Figures, contender, measure
+from bench.measured import Figures, contender
 from bench.test_history_commits import CHANGES, updates
 from bench.test_throughput import account, show
 from bench.topics import prepare, send_backlog, sink_in
@@ -44,7 +44,6 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 BATCHES, WARM_UP, COLUMNS = 10, 2, 18
 #: rows of the table of the whole way, and how often all of them are changed in each backlog
 ROWS, BACKLOGS = 20_000, (1, 21, 21, 21)
-DEBEZIUM = Path(__file__).parents[2] / ".cache" / "debezium-3.3.1"
 ORIGIN = Origin(TABLE.id, TABLE.key, "mysql", 1, "bench", sent=1)
 ALL_FORMS: dict[str, Form] = {**FORMS, "avro": lambda e, o: debezium_avro(e, o, Registered(1, 2))}
 
@@ -70,8 +69,6 @@ def test_from_binlog_to_acknowledged_records(
     mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
 ) -> None:
     server, database, folder = mysql97_gtid, fresh_database(mysql97_gtid), account(mysql97_gtid, tmp_path)
-    if not DEBEZIUM.is_dir():
-        subprocess.run([str(Path(__file__).parent / "debezium-jars.sh"), str(DEBEZIUM)], check=True)
     customers.fill(server, database, ROWS)
     ours, theirs = [], []
     for number, turns in enumerate(BACKLOGS):
@@ -83,16 +80,14 @@ def test_from_binlog_to_acknowledged_records(
         prepare(source, sink, table_id)
         server.run("UPDATE customer SET c_birth_day = 30 - c_birth_day WHERE c_customer_sk = 1", db=database)
         send_backlog(source, sink, folder, table_id)  # what is followed after it is sent as it is
-        file, offset = server.binlog_status()
-        ((gtids,),) = server.query("SELECT REPLACE(@@global.gtid_executed, '\n', '')")
+        start = BinlogPlace.of(server)
         changes = sum(_changes(server, database, turn + 100 * number) for turn in range(turns))
         table = f"{database}.customer"
         ours.append(
             replace(contender("cdcsync_topic", server.port, folder, table, kafka.bootstrap, name), rows=changes)
         )
         assert _count(kafka, f"{name}.{table}") == 1 + changes
-        words = (server.port, table, file, offset, kafka.bootstrap, topic, changes, folder, gtids)
-        theirs.append(measure("debezium", [*_java(), *map(str, words)]))
+        theirs.append(debezium(server, folder, table, start, changes, kafka.bootstrap, topic))
         assert _count(kafka, topic) == changes
     here, there = (_without_start(*found) for found in (ours, theirs))
     load = os.getloadavg()[0]
@@ -115,12 +110,6 @@ def _changes(server: Server, database: str, turn: int) -> int:
             )
             for start in range(1, ROWS + 1, 500)
         )
-
-
-def _java() -> list[str]:
-    program = Path(__file__).parent / "DebeziumTopic.java"
-    logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-    return ["java", "-Xmx1g", logging, "-cp", f"{DEBEZIUM / 'jars'}/*", str(program)]
 
 
 def _count(kafka: KafkaBroker, topic: str) -> int:

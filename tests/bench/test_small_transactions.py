@@ -1,6 +1,6 @@
 """What one more transaction of one row costs: the reader into Arrow files, `cdcsync run` into
-Delta, and the server's own program that prints the same rows:
-`make bench ARGS='-k small_transactions'`.
+Delta, the server's own program that prints the same rows, and, on MySQL, Debezium's engine, whose
+records go nowhere: `make bench ARGS='-k small_transactions'`.
 
 The marginal cost is the difference of the CPU seconds of two backlogs by the difference of their
 transactions, so that starts do not count. CDCSYNC_BENCH_TRANSACTIONS sets those of the larger one
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench import customers
+from bench.debezium import BinlogPlace, debezium
 from bench.measured import Figures, contender, measure
 from bench.test_throughput import _now, account, printed, server, show
 from support.fixtures import FreshDatabase
@@ -48,11 +49,13 @@ def test_small_transactions(server: Server, fresh_database: FreshDatabase, tmp_p
 def _measured(server: Server, database: str, folder: Path, sync: Sync, count: int) -> dict[str, Figures]:
     """The same backlog read by each."""
     start, (file, offset) = _now(server, folder), server.binlog_status()
+    place = BinlogPlace.of(server) if server.flavor == "mysql" else None
     images = customers.change_one_by_one(server, database, count)
     name = f"{database}.customer"
     figures = [
         contender("cdcsync_binlog_folded", server.port, folder, name, start),
         *printed(server, file, offset, images),
+        *([debezium(server, folder, name, place, count, name="Debezium, no sink")] if place else []),
         measure("cdcsync run, to Delta", sync.run_command("caught-up"), count),
     ]
     assert figures[0].rows == images

@@ -4,6 +4,7 @@
 A backlog is applied by `cdcsync run` in a control group with the limit of the pod; the process of
 the controller is in it, too, which a pod does not have. The kernel ends what does not fit, so a run
 that reaches its goal has lived in it. File pages fill what the processes leave, up to the limit.
+CDCSYNC_BENCH_ROWS sets the rows of the table (default 200,000).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 
 from bench import customers
 from bench.accounted import Group, account_fields, make_group
-from bench.test_throughput import show
+from bench.test_throughput import ROWS, show
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Sync
@@ -27,7 +28,6 @@ pytestmark = [pytest.mark.timeout(1800), pytest.mark.spark]
 _MIB = 1 << 20
 #: the request and the limit of a stream's pod by default
 LIMIT = 1024 * _MIB
-_ROWS = 200_000
 _SAMPLE_SECONDS = 0.2
 
 
@@ -45,8 +45,8 @@ def _small(server: Server, database: str) -> None:
 
 
 def _large(server: Server, database: str) -> None:
-    """400 transactions of 500 rows."""
-    customers.change(server, database, _ROWS, 1)
+    """All rows, in transactions of 500 rows."""
+    customers.change(server, database, ROWS, 1)
 
 
 def _one(server: Server, database: str) -> None:
@@ -66,7 +66,7 @@ def test_stream_memory(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, work: Callable[[Server, str], None]
 ) -> None:
     server, database = mariadb1011, fresh_database(mariadb1011)
-    customers.fill(server, database, _ROWS)
+    customers.fill(server, database, ROWS)
     sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync")
     subprocess.run(sync.run_command("snapshot"), check=True, capture_output=True)
     work(server, database)
@@ -98,4 +98,4 @@ def _limited(group: Group, memory: Path, command: list[str], name: str) -> str:
         group.remove()
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     shown = ", ".join(f"{what} {size / _MIB:.0f}" for what, size in peak.items())
-    return f"stream, {name}, MiB of {LIMIT // _MIB} at the peak: {shown}"
+    return f"stream, table of {ROWS:,} rows, {name}, MiB of {LIMIT // _MIB} at the peak: {shown}"

@@ -148,9 +148,9 @@ def test_stream_of_single_rows(server: Server, fresh_database: FreshDatabase, fo
     _small_transactions(server, fresh_database(server), folder, customers.change_one_by_one, "one row")
 
 
-def test_stream_of_twelve_rows(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
-    """Twelve rows in a transaction, by five statements."""
-    _small_transactions(server, fresh_database(server), folder, customers.change_in_twelves, "twelve rows")
+def test_stream_of_twelve_changes(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
+    """Twelve changes in a transaction, by five statements; they have seventeen images."""
+    _small_transactions(server, fresh_database(server), folder, customers.change_in_twelves, "twelve changes")
 
 
 def _small_transactions(

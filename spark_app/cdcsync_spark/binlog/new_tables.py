@@ -22,7 +22,8 @@ _KEPT_NAMES = 100_000
 #: of a statement's text; a list of columns may be long, and what follows is found by the catalog
 _LONGEST = 1 << 16
 _SPACE = r"(?:\s|/\*(?:(?!\*/).)*+\*/)"
-_WORD = r"`(?:[^`]|``)++`|\"(?:[^\"]|\"\")++\"|[\w$\x80-\U0010ffff]++"
+#: the case matters to none of its characters: to compile the set for both cases takes 10 ms
+_WORD = r"`(?:[^`]|``)++`|\"(?:[^\"]|\"\")++\"|(?-i:[\w$\x80-\U0010ffff]++)"
 _NAME = rf"({_WORD})(?:{_SPACE}*\.{_SPACE}*({_WORD}))?"
 _CREATE = re.compile(
     rf"\bCREATE{_SPACE}+(?:OR{_SPACE}+REPLACE{_SPACE}+)?TABLE{_SPACE}+(?:IF{_SPACE}+NOT{_SPACE}+EXISTS{_SPACE}+)?{_NAME}",
