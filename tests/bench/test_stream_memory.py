@@ -54,6 +54,14 @@ def _one(server: Server, database: str) -> None:
     server.run("UPDATE customer SET c_birth_day = 1, c_login = 'changed', c_first_name = 'Ada'", db=database)
 
 
+def _twice(server: Server, database: str) -> None:
+    """One transaction that changes all rows, and half of them again."""
+    with server.connect(db=database, autocommit=False) as connection, connection.cursor() as cursor:
+        cursor.execute("UPDATE customer SET c_birth_day = 1, c_login = 'changed', c_first_name = 'Ada'")
+        cursor.execute("UPDATE customer SET c_birth_day = 2 WHERE MOD(c_customer_sk, 2) = 0")
+        connection.commit()
+
+
 def _wide(server: Server, database: str) -> None:
     """200 MiB of texts of a megabyte."""
     server.run("CREATE TABLE texts (id INT PRIMARY KEY, body LONGTEXT NOT NULL)", db=database)
@@ -61,7 +69,7 @@ def _wide(server: Server, database: str) -> None:
         server.run(f"INSERT INTO texts VALUES ({key}, REPEAT('text ', 200000))", db=database)
 
 
-@pytest.mark.parametrize("work", [_nothing, _small, _large, _one, _wide])
+@pytest.mark.parametrize("work", [_nothing, _small, _large, _one, _twice, _wide])
 def test_stream_memory(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, work: Callable[[Server, str], None]
 ) -> None:

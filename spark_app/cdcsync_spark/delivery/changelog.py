@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +23,12 @@ from cdcsync_spark.wire.columns.change import TRANSACTION
 
 class Changelog(NamedTuple):
     """`images` in the order of the binlog (`change.changes_schema`); their `TRANSACTION` counts the
-    rows of `transactions`."""
+    rows of `transactions`. `scratch` is a folder for what is made of them and does not fit in
+    memory; None where they are few."""
 
     images: pa.Table
     transactions: Transactions = Transactions()
+    scratch: Path | None = None
 
     def without(self, position: Position) -> Changelog:
         """The changes of transactions that `position` does not cover."""
@@ -40,4 +43,5 @@ class Changelog(NamedTuple):
 def open_changelog(part: TableBatch, batch: BinlogBatch) -> Iterator[Changelog]:
     """Of a part that has rows. The images are in a mapped file, and good inside only."""
     with pa.memory_map(part.file) as source:
-        yield Changelog(pa.ipc.open_file(source).read_all(), read_transactions(batch.transactions))
+        images, transactions = pa.ipc.open_file(source).read_all(), read_transactions(batch.transactions)
+        yield Changelog(images, transactions, Path(part.file).parent)

@@ -6,17 +6,22 @@ folding needs no knowledge of the operation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+
+#: of a batch's images, up to which what is kept of them is in memory
+_IN_MEMORY_BYTES = 64 << 20
 
 
 class Upserts(NamedTuple):
@@ -31,23 +36,39 @@ class Upserts(NamedTuple):
         return int(self.upserts.num_rows + self.deletes.num_rows)
 
 
-def fold(changes: Changelog, key: Sequence[str]) -> Upserts:
+def fold(changes: Changelog, key: Sequence[str], *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> Upserts:
     """Per key (compared byte for byte) the last change in stream order wins.
 
-    `key` are the columns that tell rows apart. Raises TypeUnsupported for a
-    NULL in the key.
+    `key` are the columns that tell rows apart. Of images of more than `in_memory_bytes` what is
+    kept is in a file. Raises TypeUnsupported for a NULL in the key, TransactionTooLarge where the
+    disk is full.
     """
     images = changes.images
     refuse_null_keys(images, key)
     ordered = images.select(list(key)).append_column("_i", pa.array(np.arange(images.num_rows, dtype=np.int64)))
     last = np.zeros(images.num_rows, dtype=bool)
     last[ordered.group_by(list(key)).aggregate([("_i", "max")])["_i_max"].to_numpy()] = True
-    # A filter goes piece by piece; `take` would join them, and one array holds no more than 2 GiB
-    # of text.
-    newest = images.filter(pa.array(last))
-    removed = pc.is_in(newest[KIND], pa.array([ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE], pa.int8()))
-    upserts = newest.filter(pc.invert(removed)).drop_columns([KIND, TRANSACTION])
-    return Upserts(upserts, newest.filter(removed).select(list(key)))
+    removed = np.isin(images[KIND].to_numpy(), [ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE])
+    scratch = changes.scratch if images.nbytes > in_memory_bytes else None
+    upserts = _filtered(images.drop_columns([KIND, TRANSACTION]), last & ~removed, scratch)
+    return Upserts(upserts, _filtered(images.select(list(key)), last & removed, None))
+
+
+def _filtered(rows: pa.Table, wanted: NDArray[np.bool_], scratch: Path | None) -> pa.Table:
+    """The rows of one transaction may be more than fit in memory: they stay in their mapped file
+    where all are wanted, else many go to one in `scratch`. A filter goes piece by piece; `take`
+    would join them, and one array holds no more than 2 GiB of text."""
+    if wanted.all():
+        return rows
+    mask = pa.array(wanted)
+    return rows.filter(mask) if scratch is None else mapped(scratch, rows.schema, _filtered_batches(rows, mask))
+
+
+def _filtered_batches(rows: pa.Table, mask: pa.BooleanArray) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for batch in rows.to_batches():
+        yield batch.filter(mask.slice(first, batch.num_rows))
+        first += batch.num_rows
 
 
 def refuse_null_keys(images: pa.Table, key: Sequence[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.errors import PermanentError
+from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
@@ -53,6 +55,31 @@ def test_the_last_image_of_a_key_wins(
     folded = fold(Changelog(changes(*images)), ["id"])
     assert sorted((r["id"], r["v"]) for r in folded.upserts.to_pylist()) == upserts
     assert folded.deletes["id"].to_pylist() == deletes
+
+
+def test_what_is_kept_of_many_images_is_in_a_file_without_a_name(tmp_path: Path) -> None:
+    """In several pieces, of which some keep nothing."""
+    pieces = [[(INSERT, "a", 1), (INSERT, "b", 1)], [(BEFORE, "a", 1)], [(AFTER, "c", 1), (DELETE, "b", 1)]]
+    images = pa.concat_tables(changes(*piece) for piece in pieces)
+    inside = fold(Changelog(images), ["id"])
+    outside = fold(Changelog(images, scratch=tmp_path), ["id"], in_memory_bytes=0)
+    assert outside.upserts.to_pylist() == inside.upserts.to_pylist() == [{"id": "c", "v": 1}]
+    assert outside.upserts.schema == inside.upserts.schema
+    assert outside.deletes == inside.deletes
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_images_of_many_keys_stay_where_they_are(tmp_path: Path) -> None:
+    images = changes(*((AFTER, f"{n}", n) for n in range(1000)))
+    upserts = fold(Changelog(images, scratch=tmp_path / "none"), ["id"], in_memory_bytes=0).upserts
+    here, there = (table["v"].chunk(0).buffers()[1].address for table in (upserts, images))
+    assert here == there
+
+
+def test_a_scratch_disk_that_fails_is_named(tmp_path: Path) -> None:
+    images = changes((INSERT, "a", 1), (INSERT, "a", 2))
+    with pytest.raises(CdcError, match="scratch disk"):
+        fold(Changelog(images, scratch=tmp_path / "none"), ["id"], in_memory_bytes=0)
 
 
 def test_the_results_have_the_targets_columns() -> None:
