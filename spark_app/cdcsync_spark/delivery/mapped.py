@@ -4,7 +4,8 @@ stream are small, and a transaction has no bound but its disk.
 
 from __future__ import annotations
 
-import uuid
+import mmap
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,15 +15,15 @@ from cdcsync_spark.binlog.spool import disk_error
 
 
 def mapped(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-    """`batches` as a table in a file of `folder` that has no name any more: it goes with the table.
-    Raises TransactionTooLarge where the disk is full."""
-    path = folder / f"{uuid.uuid4()}.mapped"
+    """`batches` as a table in a file of `folder` that never has a name: it goes with the table, and
+    with a process that dies. Raises TransactionTooLarge where the disk is full."""
     try:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            with pa.ipc.new_file(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            file.flush()
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_file(pa.py_buffer(content)).read_all()
     except OSError as error:
         raise disk_error(error, str(folder)) from error
-    finally:
-        path.unlink(missing_ok=True)
