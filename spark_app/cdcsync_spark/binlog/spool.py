@@ -177,7 +177,7 @@ def disk_error(error: OSError, folder: str) -> CdcError:
         return fail(
             Reason.TRANSACTION_TOO_LARGE,
             f"the scratch disk is full ({free.f_bavail * free.f_frsize >> 20} MiB left)",
-            needed="room for the largest transaction twice: as the binlog has it and as Arrow",
+            needed="room for the largest transaction three times: from the binlog, as Arrow, and its last images",
             remedy="give the driver more scratch space, then run again",
         )
     return fail(Reason.INTERNAL_ERROR, f"the scratch disk failed: {error.strerror}", remedy="check the driver's disk")
