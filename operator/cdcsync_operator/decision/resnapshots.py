@@ -12,7 +12,9 @@ The number of the generation is above all that the status knows, so what was sta
 definition is never continued. It is bounded: at most three decisions an hour for each table, and
 none for a table that is larger than its policy allows; then the user is asked. A migration is often
 several statements in a row: a stop within five minutes of the last decision, before that resnapshot
-has read any split, counts as the same decision. Pure.
+has read any split, counts as the same decision. Rows that are not as the catalog describes them,
+and are found so again behind the resnapshot that was to cure it, are a property of the table: it
+stops with that reason, and is not read again by itself. Pure.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import ResnapshotStatus, TableStatus
+from cdcsync_core.stops import is_of_definition
 from cdcsync_core.timestamps import unix_time, utc
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import PreflightResult
@@ -85,6 +88,8 @@ def _is_to_ask(spec: Spec, table: TableStatus) -> bool:
 
 
 def _decided(s: Situation, table: TableStatus) -> TableStatus:
+    if _comes_again(table):
+        return _incurable(table)
     recent = tuple(t for t in (table.resnapshot.at if table.resnapshot else ()) if _is_recent(t, s.now))
     settling = bool(recent) and _is_recent(recent[-1], s.now, SETTLING) and _is_unread(table)
     if len(recent) >= MAX_DECISIONS and not settling:
@@ -97,6 +102,29 @@ def _decided(s: Situation, table: TableStatus) -> TableStatus:
     )
     waiting = {"phase": TablePhase.PENDING, "reason": "", "message": ""}
     return table.model_copy(update=waiting | {"resnapshot": decided})
+
+
+def _comes_again(table: TableStatus) -> bool:
+    """Whether the stop is the one that its last resnapshot was to cure."""
+    decided = table.resnapshot
+    if decided is None or table.generation < decided.generation:
+        return False
+    before, now = message_parts(decided.message), message_parts(table.message)
+    same = (now["found"], now["needed"]) == (before["found"], before["needed"])
+    return table.reason == decided.reason and same and is_of_definition(now["found"])
+
+
+def _incurable(table: TableStatus) -> TableStatus:
+    """Stopped for its own reason; what was decided stays, by which the stop is known again."""
+    parts = message_parts(table.message)
+    message = f"{parts['found']}; needed: {parts['needed']}; remedy: {_UNLIKE_CATALOG}, then {resnapshot(table.name)}"
+    return table.model_copy(update={"message": message})
+
+
+_UNLIKE_CATALOG = (
+    "a resnapshot met the same: leave out the column (spec.tables.overrides[].columns.exclude) or the table"
+    " (spec.tables.exclude), or define it in another way on the source"
+)
 
 
 def _is_recent(stamp: str, now: float, period: float = PERIOD) -> bool:

@@ -35,10 +35,10 @@ def entry(world: ControllerHarness, name: str = "shop.b") -> TableStatus:
     return found
 
 
-def read(world: ControllerHarness, generation: int, *names: str) -> None:
+def read(world: ControllerHarness, generation: int, *names: str, nonce: int = 0) -> None:
     """The snapshot run has published that generation."""
     whole = {"finished": WHOLE, "low": place(300), "high": {"file": place(0)["file"], "offset": 310}}
-    more = {"phase": "CatchingUp", "position": place(300), "generation": generation, "nonce": 0}
+    more = {"phase": "CatchingUp", "position": place(300), "generation": generation, "nonce": nonce}
     world.say(SNAPSHOT, tables=[{"name": name, **whole, **more} for name in names or ("shop.b",)])
 
 
@@ -197,6 +197,57 @@ def test_an_hour_later_it_is_decided_again() -> None:
         wait_for_definition(world)
         world.step(1300)
     assert world.live(SNAPSHOT).tables == (("shop.b", 4),)
+
+
+HIDDEN = (
+    "shop.b: rows with the columns id, b, DB_ROW_HASH_1, without a statement in the binlog that changed them;"
+    " needed: the planned definition: id, b; remedy: resnapshot the table (spec.resnapshot)"
+)
+
+
+def read_and_stopped_again(world: ControllerHarness, generation: int, message: str, nonce: int = 0) -> None:
+    """The resnapshot is published, and the first rows behind it stop the table."""
+    wait_for_definition(world)
+    read(world, generation, nonce=nonce)
+    world.end(SNAPSHOT)
+    world.steps()
+    world.say(CATCH_UP, tables=[stopped(generation) | {"message": message}])
+    world.end(CATCH_UP)
+    world.steps()
+
+
+def test_what_a_resnapshot_did_not_cure_is_not_resnapshotted_again() -> None:
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped() | {"message": HIDDEN}])
+    read_and_stopped_again(world, 1, HIDDEN)
+    wait_for_definition(world)
+    assert SNAPSHOT.value not in world.kinds()
+    assert world.condition("Stalled") == ("True", "SchemaChangeRefused")
+    message = entry(world).message
+    assert message.startswith(HIDDEN.partition("; remedy")[0])
+    assert "tables.exclude" in message
+    assert len(world.started()) == 4, "a snapshot, a stream, a resnapshot, a catch-up"
+    world.step(4000)
+    wait_for_definition(world)
+    assert (SNAPSHOT.value not in world.kinds(), entry(world).message) == (True, message), "nor an hour later"
+    world.change(**EVOLVE, resnapshot=[{"table": "shop.b", "nonce": 1}])
+    read_and_stopped_again(world, 2, HIDDEN, nonce=1)
+    wait_for_definition(world)
+    assert (SNAPSHOT.value not in world.kinds(), entry(world).message) == (True, message), "nor after the user's own"
+
+
+@pytest.mark.parametrize(
+    "again",
+    [HIDDEN.replace("DB_ROW_HASH_1", "c"), HIDDEN.replace("definition: id, b", "definition: id, b, c"), MESSAGE],
+    ids=["other-rows", "other-definition", "a-statement"],
+)
+def test_another_cause_behind_a_resnapshot_is_another_stop(again: str) -> None:
+    """A statement, too, that has the words of the one before."""
+    world = flowing(**EVOLVE)
+    world.say(STREAM, tables=[stopped() | {"message": MESSAGE if again == MESSAGE else HIDDEN}])
+    read_and_stopped_again(world, 1, again)
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 2),)
 
 
 def test_a_table_above_the_row_limit_asks() -> None:

@@ -15,6 +15,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType
+from cdcsync_core.stops import UNANNOUNCED
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.binlog.members import members
@@ -84,7 +85,7 @@ def _unescaped(member: str) -> str:
 def _changed(table: Capture, found: str, needed: str) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"{found}, without a statement in the binlog that changed them",
+        f"{found}, {UNANNOUNCED}",
         needed=f"the planned definition: {needed}",
         remedy=RESNAPSHOT,
         table=str(table.id),

@@ -20,6 +20,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import INTEGERS, LABELLED, Column
+from cdcsync_core.stops import RESULT_HAS
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers
 from cdcsync_spark.wire.columns.key_text import key_text
@@ -196,7 +197,7 @@ def _check_definition(table: Capture, column: Column, found: Definition) -> None
 def _changed(table: Capture, found: str) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"the result has {found}",
+        f"{RESULT_HAS} {found}",
         needed="the definition of the plan",
         remedy=resnapshot(table.id),
         table=str(table.id),
