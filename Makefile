@@ -16,6 +16,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 STAMPS := .cache/stamps
 MYSQL97 := .cache/mysql97
+MARIADB118 := .cache/mariadb118
 KAFKA := .cache/kafka-4.3.1
 FLINK := .cache/flink-2.0.0
 REGISTRY := .cache/apicurio-2.6.13
@@ -39,7 +40,7 @@ help: ## list the targets
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app ## provide the servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app ## provide the servers that the tests start
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
@@ -159,6 +160,10 @@ $(STAMPS)/mariadb114: demo/cdcsync_demo/embedded.py | .venv/ready
 	@echo "servers: MariaDB 11.4 by Maven into the user's cache"
 	@$(BIN)/python -c 'from cdcsync_demo import embedded; print("servers:", embedded.fetch_mariadb().server)'
 	@touch $@
+
+$(MARIADB118)/usr/sbin/mariadbd: | $(STAMPS)/mariadb1011
+	@echo "servers: MariaDB 11.8 by debootstrap into $(MARIADB118) (half a minute, 190 MB)"
+	@tests/support/mariadb118-root.sh $(MARIADB118)
 
 $(MYSQL97)/usr/sbin/mysqld: | $(STAMPS)/mariadb1011
 	@echo "servers: MySQL 9.7 by debootstrap into $(MYSQL97) (about a minute, 650 MB)"

@@ -20,6 +20,7 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     fresh_server,
     kafka,
     mariadb114,
+    mariadb118,
     mariadb1011,
     mariadb1011_loose,
     mysql97_gtid,

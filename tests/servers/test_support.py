@@ -27,7 +27,12 @@ def test_every_server_is_a_fit_source(any_server: Server) -> None:
 
 
 def test_the_variants_differ_in_how_they_keep_gtids(
-    mariadb1011: Server, mariadb1011_loose: Server, mariadb114: Server, mysql97_gtid: Server, mysql97_nogtid: Server
+    mariadb1011: Server,
+    mariadb1011_loose: Server,
+    mariadb114: Server,
+    mariadb118: Server,
+    mysql97_gtid: Server,
+    mysql97_nogtid: Server,
 ) -> None:
     strict = [
         server.query("SELECT @@gtid_strict_mode")[0][0] for server in (mariadb1011, mariadb1011_loose, mariadb114)
@@ -36,9 +41,10 @@ def test_the_variants_differ_in_how_they_keep_gtids(
 
     assert strict == [1, 0, 1]
     assert modes == ["ON", "OFF"]
-    assert [server.version.split(".")[:2] for server in (mariadb1011, mariadb114, mysql97_gtid)] == [
+    assert [server.version.split(".")[:2] for server in (mariadb1011, mariadb114, mariadb118, mysql97_gtid)] == [
         ["10", "11"],
         ["11", "4"],
+        ["11", "8"],
         ["9", "7"],
     ]
 

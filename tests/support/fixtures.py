@@ -1,8 +1,8 @@
 """Fixtures that lend real servers to tests.
 
-- `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mysql97_gtid`, `mysql97_nogtid`: a `Server`,
-  started when first used and shared by the whole session. A test on a shared server works in a
-  database of its own and leaves the server's settings as they were.
+- `mariadb1011`, `mariadb1011_loose`, `mariadb114`, `mariadb118`, `mysql97_gtid`, `mysql97_nogtid`:
+  a `Server`, started when first used and shared by the whole session. A test on a shared server
+  works in a database of its own and leaves the server's settings as they were.
 - `any_server`: each of them in turn; the test runs once per variant. `any_mariadb`, `any_mysql`:
   each of one flavour. The second variant of a program is for `make test-all`. `every_server`: all
   of them always, for what has to do with positions. `usually_on("mysql97_gtid")` marks a long test
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
 #: the same program as another one, with other settings of its log or of another version
-_SECOND = ("mariadb1011_loose", "mariadb114", "mysql97_nogtid")
+_SECOND = ("mariadb1011_loose", "mariadb114", "mariadb118", "mysql97_nogtid")
 
 SERVER_FIXTURES = frozenset(
     {*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server", "kafka", "registry"}
@@ -55,6 +55,7 @@ def _shared_server(name: str) -> Callable[[pytest.TempPathFactory], Iterator[Ser
 mariadb1011 = _shared_server("mariadb1011")
 mariadb1011_loose = _shared_server("mariadb1011_loose")
 mariadb114 = _shared_server("mariadb114")
+mariadb118 = _shared_server("mariadb118")
 mysql97_gtid = _shared_server("mysql97_gtid")
 mysql97_nogtid = _shared_server("mysql97_nogtid")
 

@@ -30,6 +30,7 @@ from cdcsync_demo.server_process import LOOPBACK
 from support.mysql97 import EmbeddedMySQL97
 
 Flavor = Literal["mariadb", "mysql"]
+MARIADB118 = Path(__file__).parents[2] / ".cache/mariadb118"
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 _PURGE_SECONDS = 60
 _END_SECONDS = 60
@@ -220,12 +221,23 @@ def _mariadb1011() -> MariaDBBinaries:
     return binaries
 
 
+def _mariadb118() -> MariaDBBinaries:
+    programs = MARIADB118 / "usr"
+    if not (programs / "sbin/mariadbd").exists():
+        raise RuntimeError(f"found no MariaDB 11.8 in {MARIADB118}; the test needs one; make it by `make servers`")
+    return MariaDBBinaries(programs / "sbin/mariadbd", programs / "bin/mariadb-install-db", programs)
+
+
 def _make_mariadb1011(folder: Path, options: Options) -> _Embedded:
     return EmbeddedMariaDB(folder / "data", options, _mariadb1011())
 
 
 def _make_mariadb114(folder: Path, options: Options) -> _Embedded:
     return EmbeddedMariaDB(folder / "data", options, fetch_mariadb())
+
+
+def _make_mariadb118(folder: Path, options: Options) -> _Embedded:
+    return EmbeddedMariaDB(folder / "data", options, _mariadb118())
 
 
 def _make_mysql97(_folder: Path, options: Options) -> _Embedded:
@@ -238,6 +250,7 @@ VARIANTS = {
         Variant("mariadb1011", "mariadb", _make_mariadb1011, {"gtid-strict-mode": True}),
         Variant("mariadb1011_loose", "mariadb", _make_mariadb1011, {"gtid-strict-mode": False}),
         Variant("mariadb114", "mariadb", _make_mariadb114, {"gtid-strict-mode": True}),
+        Variant("mariadb118", "mariadb", _make_mariadb118, {"gtid-strict-mode": True}),
         Variant("mysql97_gtid", "mysql", _make_mysql97, {"gtid-mode": True, "enforce-gtid-consistency": True}),
         Variant("mysql97_nogtid", "mysql", _make_mysql97, {"gtid-mode": False}),
     )
