@@ -55,8 +55,9 @@ def resource() -> str:
 
 
 def _objects(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object that has fields, from the top, lists as `path[]`."""
-    if not schema.get("properties"):
+    """Every object that has fields, from the top, lists as `path[]`. The
+    fields of a pod are in the manual of Kubernetes."""
+    if not schema.get("properties") or path.endswith(".podTemplate"):
         return
     yield path, schema
     for name, field in schema["properties"].items():

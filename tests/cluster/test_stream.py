@@ -56,9 +56,9 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
     shop.observed()
     with pytest.raises(ApiError, match="path"):
         shop.change(sink={"delta": {"path": "s3://lake/elsewhere"}})
-    shop.change(driver={"podTemplate": {"spec": {"hostNetwork": True}}})
+    shop.change(driver={"podTemplate": {"spec": {"nodeName": "elsewhere"}}})
     shop.until(lambda s: s.condition("Stalled").status == "True", 180, "what the policy refuses is reported")
-    shop.change(driver={"podTemplate": {"spec": {"hostNetwork": None}}})
+    shop.change(driver={"podTemplate": {"spec": {"nodeName": None}}})
     shop.observed()
     shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)
     shop.flows()

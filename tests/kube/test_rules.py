@@ -189,3 +189,60 @@ def test_the_examples_are_accepted(api: Api, namespace: str) -> None:
                 api.create(path_of(namespace) + "?fieldValidation=Strict", document)
                 created += 1
     assert created >= 2
+
+
+def test_every_field_of_a_pod_template_is_one_of_kubernetes(api: Api) -> None:
+    """With its type: by the API server's own description of a PodTemplateSpec."""
+    known = api.get("/openapi/v3/api/v1")["components"]["schemas"]
+    version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+
+    def reference(node: Object) -> Object:
+        name = (node.get("allOf") or [node])[0].get("$ref")
+        return known[name.rpartition("/")[2]] if name else node
+
+    def differences(path: str, ours: Object, theirs: Object) -> Iterator[str]:
+        theirs = reference(theirs)
+        if "x-kubernetes-int-or-string" in ours:
+            if theirs.get("format") != "int-or-string" and "oneOf" not in theirs:
+                yield f"{path}: {theirs}"
+        elif ours["type"] != theirs.get("type"):
+            yield f"{path}: {theirs.get('type')}"
+        for name, field in ours.get("properties", {}).items():
+            if name not in theirs["properties"]:
+                yield f"{path}.{name}"
+            else:
+                yield from differences(f"{path}.{name}", field, theirs["properties"][name])
+        for part in ("items", "additionalProperties"):
+            if part in ours:
+                yield from differences(f"{path}[]", ours[part], theirs[part])
+
+    for part in ("driver", "executors"):
+        template = spec[part]["properties"]["podTemplate"]
+        assert list(differences(part, template, known["io.k8s.api.core.v1.PodTemplateSpec"])) == []
+
+
+def nested(depth: int) -> Object:
+    inner: Object = {}
+    for _ in range(depth):
+        inner = {"nodeAffinity": inner}
+    return inner
+
+
+def test_what_a_pod_template_does_not_have_is_refused_by_apply_and_else_not_kept(api: Api, namespace: str) -> None:
+    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
+    resource = copy.deepcopy(SHOP)
+    resource["spec"]["driver"] = {"podTemplate": {"spec": {"affinity": nested(800), "hostNetwork": True}}}
+    with pytest.raises(ApiError, match="unknown field"):
+        api.create(f"{path}?fieldValidation=Strict", resource)
+    stored = api.create(path, resource)["spec"]["driver"]["podTemplate"]
+    assert stored == {"spec": {"affinity": {"nodeAffinity": {}}}}
+
+
+def test_a_pod_template_has_bounds(api: Api, namespace: str) -> None:
+    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
+    resource = copy.deepcopy(SHOP)
+    variables = [{"name": f"V{n}", "value": "x"} for n in range(65)]
+    resource["spec"]["executors"] = {"podTemplate": {"spec": {"containers": [{"name": "e", "env": variables}]}}}
+    with pytest.raises(ApiError, match="must have at most 64 items"):
+        api.create(path, resource)

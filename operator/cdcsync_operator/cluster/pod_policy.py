@@ -16,6 +16,7 @@ in the pod.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,16 +34,18 @@ Object = dict[str, Any]
 
 _STORES = ("s3://", "s3a://")
 _OURS = ("driver", "executor")
-_POD_FIELDS = frozenset({
+POD_FIELDS = frozenset({
     "affinity", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "initContainers", "nodeSelector",
     "securityContext", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
 })  # fmt: skip
-_CONTAINER_FIELDS = frozenset({
+CONTAINER_FIELDS = frozenset({
     "env", "envFrom", "image", "imagePullPolicy", "name", "ports", "resources", "restartPolicy", "securityContext", "volumeMounts",
 })  # fmt: skip
+#: of a template as JSON
+_TEMPLATE_BYTES = 64 * 1024
 _LISTS = ("containers", "initContainers", "tolerations", "volumes")
 #: field -> the entry of `policy.allowedInPodTemplate` that allows it
-_ALLOWED_BY = {
+ALLOWED_BY = {
     "automountServiceAccountToken": "tokens",
     "imagePullSecrets": "secrets",
     "nodeName": "nodeName",
@@ -50,8 +53,8 @@ _ALLOWED_BY = {
     "runtimeClassName": "runtimeClassName",
     "schedulerName": "schedulerName",
 }
-_COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
-_VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
+COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
+VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
 #: variables by which an interpreter, a linker or our own program is made to run other code
 _ENVIRONMENT_OF_CODE = re.compile(
     r"LD_.*|PYTHON.*|_?JAVA_.*|JDK_.*|SPARK_.*|CDCSYNC_.*|GCONV_PATH|BASH_ENV|ENV|PATH|HOME"
@@ -92,7 +95,7 @@ class Policy:
 
     `allowed_service_accounts`: those that a resource may choose, `*` for all. `allowed_images`:
     besides the operator's own; an entry that ends with `*` stands for all that begin so.
-    `allowed_in_pod_template`: entries, see `_ALLOWED_BY`, and `commands`, `secrets`, `tokens`,
+    `allowed_in_pod_template`: entries, see `ALLOWED_BY`, and `commands`, `secrets`, `tokens`,
     `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
     same form as images. `refused_source_networks`: those in which no source may be, nor a store's
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
@@ -184,6 +187,10 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
     if not policy.allow_pod_template:
         yield "the operator's policy allows none"
         return
+    size = len(json.dumps(template, ensure_ascii=False).encode())
+    if size > _TEMPLATE_BYTES:
+        yield f"{size} bytes as JSON; needed: at most {_TEMPLATE_BYTES}"
+        return
     unknown = sorted(template.keys() - {"metadata", "spec"})
     if unknown:
         yield f"{', '.join(unknown)} is not part of a pod template; needed: metadata, spec"
@@ -199,8 +206,8 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
 
 
 def _pod_spec_violations(pod: Object, policy: Policy) -> Iterator[str]:
-    for name in sorted(pod.keys() - _POD_FIELDS):
-        yield from _refused(f"spec.{name}", _ALLOWED_BY.get(name, ""), policy)
+    for name in sorted(pod.keys() - POD_FIELDS):
+        yield from _refused(f"spec.{name}", ALLOWED_BY.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
         yield from _volume_violations(volume, policy)
     for toleration in _dicts(pod.get("tolerations")):
@@ -224,7 +231,7 @@ def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
     name = str(volume.get("name"))
     if name in ("config", "auth") or name.startswith("secret-"):
         yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
-    for kind in sorted(volume.keys() - {"name"} - _VOLUMES):
+    for kind in sorted(volume.keys() - {"name"} - VOLUMES):
         what = f"volume {volume.get('name')}: {kind}"
         if kind == "hostPath":
             yield f"{what} is refused"
@@ -246,8 +253,8 @@ def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator
 
 
 def _container_violations(container: Object, policy: Policy) -> Iterator[str]:
-    for name in sorted(container.keys() - _CONTAINER_FIELDS):
-        yield from _refused(name, "commands" if name in _COMMANDS else "", policy)
+    for name in sorted(container.keys() - CONTAINER_FIELDS):
+        yield from _refused(name, "commands" if name in COMMANDS else "", policy)
     for variable in _dicts(container.get("env")):
         if "secretKeyRef" in (variable.get("valueFrom") or {}):
             yield from _refused(f"env {variable.get('name')} of a Secret", "secrets", policy)

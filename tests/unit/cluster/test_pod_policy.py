@@ -181,6 +181,14 @@ def test_metadata_is_labels_and_annotations() -> None:
     assert any("template is not part of a pod template" in phrase for phrase in found)
 
 
+def test_a_template_has_at_most_64_kib() -> None:
+    def annotated(length: int) -> list[str]:
+        return refused(driver={"podTemplate": {"metadata": {"annotations": {"a": "x" * length}}}})
+
+    assert annotated(65_000) == []
+    assert annotated(66_000) == ["spec.driver.podTemplate: 66040 bytes as JSON; needed: at most 65536"]
+
+
 def test_templates_can_be_forbidden_as_a_whole() -> None:
     spec = {"driver": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}
     assert refused(**spec) == []

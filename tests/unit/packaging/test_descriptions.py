@@ -17,7 +17,10 @@ _SCHEMA = _VERSION["schema"]["openAPIV3Schema"]["properties"]
 
 
 def _fields(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Every field below: its path, its schema, whether it must be given; of lists `path[]`."""
+    """Every field below: its path, its schema, whether it must be given; of lists `path[]`. The
+    fields of a pod are those of Kubernetes, whose manual describes them."""
+    if path.endswith(".podTemplate"):
+        return
     for name, field in schema.get("properties", {}).items():
         yield f"{path}.{name}", field, name in schema.get("required", [])
         yield from _fields(f"{path}.{name}", field)
