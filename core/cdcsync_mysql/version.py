@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _COMPATIBILITY_PREFIX = "5.5.5-"
 
 #: what the test suite runs against
-TESTED: dict[Flavor, tuple[tuple[int, int], ...]] = {"mysql": ((9, 7),), "mariadb": ((10, 11), (11, 4))}
+TESTED: dict[Flavor, tuple[tuple[int, int], ...]] = {"mysql": ((9, 7),), "mariadb": ((10, 11), (11, 4), (11, 8))}
 #: from here on it is expected to work
 SUPPORTED: dict[Flavor, tuple[int, int]] = {"mysql": (8, 0), "mariadb": (10, 6)}
 

@@ -36,6 +36,8 @@ _IDENTITY = uuid.UUID("6f0b6a0e-6f43-4c0f-9d0e-5f0d3c1b7a11")
 
 _ER_PRIVILEGE = frozenset({1044, 1045, 1142, 1227})
 _ER_FATAL_READING_BINLOG = 1236
+#: MariaDB since 11.8; servers before it say so by the text of a fatal error
+_ER_REPLICA_ID_TAKEN = 4052
 
 #: the command has 32 bits for the offset
 _ADDRESSABLE = 1 << 32
@@ -242,7 +244,7 @@ def _explained(number: int, text: str, start: Position) -> CdcError:
             needed="REPLICATION SLAVE",
             remedy="GRANT REPLICATION SLAVE ON *.* TO the user of spec.source.credentialsSecretRef",
         )
-    if "same server_uuid/server_id" in text:
+    if number == _ER_REPLICA_ID_TAKEN or "same server_uuid/server_id" in text:
         return DumpTakenOver(
             Reason.SOURCE_UNREACHABLE,
             f"another replica with the same id took over: {text} ({number})",

@@ -46,8 +46,8 @@ def test_versions(printed: str, flavor: str, numbers: tuple[int, ...]) -> None:
 
 def test_tested_and_supported() -> None:
     assert MARIADB.tested
-    assert not replace(MARIADB, version="11.8.1").tested
-    assert replace(MARIADB, version="11.8.1").supported
+    assert not replace(MARIADB, version="11.7.2").tested
+    assert replace(MARIADB, version="11.7.2").supported
     assert not replace(MARIADB, version="10.5.20").supported
     assert not replace(MYSQL, version="5.7.44").supported
     assert replace(MYSQL, version="8.0.11").supported

@@ -128,6 +128,7 @@ def _error(number: int, text: str) -> bytes:
             Reason.SOURCE_UNREACHABLE,
         ),
         (_error(4052, "A slave with the same server_uuid/server_id is already connected"), Reason.SOURCE_UNREACHABLE),
+        (_error(4052, "A slave with the same server_id is already connected"), Reason.SOURCE_UNREACHABLE),
         (_error(1227, "Access denied; you need REPLICATION SLAVE"), Reason.PRIVILEGE_MISSING),
         (_error(1053, "Server shutdown in progress"), Reason.SOURCE_UNREACHABLE),
         (b"\xff\x01", Reason.TYPE_UNSUPPORTED),
