@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.report import PositionJson, TableReport
 from cdcsync_core.run import Report, RunKind
-from cdcsync_core.status import SnapshotProgress, Status, TableStatus, with_tables
+from cdcsync_core.status import CONSISTENT, SnapshotProgress, Status, TableStatus, with_tables
 from cdcsync_core.status_part import StatusPosition
 
 
@@ -30,6 +31,7 @@ def merge_report(
     ref = status.runs.get(kind)
     if ref and report.epoch is not None:
         status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
+    before = status
     status = with_tables(status, _accepted_entries(status, report, kind, assigned - foreign))
     if report.snapshot is not None and kind is RunKind.SNAPSHOT:
         known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
@@ -38,19 +40,37 @@ def merge_report(
         status = status.with_(snapshot=SnapshotProgress.model_validate(known))
     if kind is not RunKind.STREAM:
         return status
-    return status if report.position is None else _with_reader_position(status, report.position, report.lag_seconds)
+    if report.position is None:
+        return status
+    return status.with_(
+        position=_reader_position(before, report.position, assigned - foreign), lag_seconds=report.lag_seconds
+    )
 
 
-def _with_reader_position(status: Status, position: PositionJson, lag: float | None) -> Status:
-    """With the reader's place and the lag there.
+def _reader_position(before: Status, position: PositionJson, tables: frozenset[str]) -> StatusPosition:
+    """The reader's place.
 
-    A place without a time is where a run begins, before it has applied anything: the time that is
-    known stays, and gives the lag.
+    One without a time is where a run begins, before it has applied anything: the time that is known
+    stays, and gives the lag. Not where a table comes in that has less: up to that time, all tables
+    are to have everything.
     """
-    found = StatusPosition.model_validate(position)
-    if not found.timestamp and status.position and status.position.timestamp:
-        found = found.model_copy(update={"timestamp": status.position.timestamp})
-    return status.with_(position=found, lag_seconds=lag)
+    found, known = StatusPosition.model_validate(position), before.position
+    if found.timestamp or known is None or not known.timestamp:
+        return found
+    joined = [t for t in before.table_status if t.name in tables and t.positioned]
+    if not all(_has_all(t, known) for t in joined):
+        return found
+    return found.model_copy(update={"timestamp": known.timestamp})
+
+
+def _has_all(table: TableStatus, known: StatusPosition) -> bool:
+    """Whether a table has what the reader before had passed."""
+    if table.phase in CONSISTENT:
+        return True
+    try:
+        return table.position is not None and table.position.parsed().includes(known.parsed())
+    except CdcError:  # they are of different kinds
+        return False
 
 
 def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:

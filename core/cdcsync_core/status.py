@@ -120,10 +120,12 @@ class Runs(RootModel[dict[RunKind, RunRef]]):
 
 
 class Restarts(StatusPart):
-    """Failures in a row; `next_attempt_at` is None when nothing waits."""
+    """Failures in a row; `reason` and `message` are the last one's, `next_attempt_at` is None when
+    nothing waits."""
 
     consecutive: int = 0
     reason: str = ""
+    message: str = ""
     next_attempt_at: str | None = None
 
 
@@ -142,7 +144,10 @@ class ScheduleStatus(StatusPart):
 
 
 class TableCounts(StatusPart):
+    """`total` is the sum of those below it but `unassigned`."""
+
     total: int = 0
+    pending: int = 0
     snapshotting: int = 0
     catching_up: int = 0
     streaming: int = 0
@@ -327,6 +332,7 @@ def count_tables(tables: Iterable[TableStatus]) -> TableCounts:
     unassigned = phases.count(TablePhase.UNASSIGNED)
     return TableCounts(
         total=len(phases) - unassigned,
+        pending=phases.count(TablePhase.PENDING),
         snapshotting=phases.count(TablePhase.SNAPSHOTTING),
         catching_up=phases.count(TablePhase.CATCHING_UP),
         streaming=done,
@@ -370,7 +376,7 @@ def with_condition(status: Status, kind: str, value: bool | None, reason: str, m
         type=kind,
         status=word,
         reason=reason,
-        message=_shown(message),
+        message=shown_message(message),
         last_transition_time=before.last_transition_time
         if before.status == word and before.last_transition_time
         else utc(now),
@@ -381,7 +387,7 @@ def with_condition(status: Status, kind: str, value: bool | None, reason: str, m
     return status.with_(conditions=(*others[:at], after, *others[at:]))
 
 
-def _shown(message: str) -> str:
+def shown_message(message: str) -> str:
     """Its lines, with nothing hidden in them, as far as the CRD allows."""
     message = "\n".join(map(visible, message.split("\n")))
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "..."

@@ -81,7 +81,7 @@ def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
     assert_equal(sync, "a")
     status = sync.status()
     assert status["tables"] == {
-        "total": 2, "snapshotting": 0, "catchingUp": 0, "streaming": 2, "failed": 0, "unassigned": 0, "ready": "2/2",
+        "total": 2, "pending": 0, "snapshotting": 0, "catchingUp": 0, "streaming": 2, "failed": 0, "unassigned": 0, "ready": "2/2",
     }  # fmt: skip
     assert conditions(status)["Consistent"][0] == "True"
     assert status["snapshot"]["rows"] == 2 * ROWS

@@ -69,9 +69,9 @@ class RunView:
             uncaptured = table.phase is TablePhase.UNASSIGNED and table.reason
             if uncaptured and self._is_new(table.name, table.reason, table.message):
                 self._output.warn(f"not captured: {table.reason}: {table.message}")
-        restarts, ready = status.restarts, status.condition("Ready")
-        if restarts.next_attempt_at and self._is_new("restart", restarts.reason, ready.message, again=_AGAIN):
-            text = f"{restarts.reason}: {ready.message}; failure {restarts.consecutive} in a row"
+        restarts = status.restarts
+        if restarts.next_attempt_at and self._is_new("restart", restarts.reason, restarts.message, again=_AGAIN):
+            text = f"{restarts.reason}: {restarts.message}; failure {restarts.consecutive} in a row"
             self._output.warn(f"{text}, next attempt at {restarts.next_attempt_at}")
 
     def _is_new(self, *key: str, again: float = float("inf")) -> bool:

@@ -45,12 +45,11 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
     if stalled.status == "True" and (was.status, was.message) != (stalled.status, stalled.message):
         yield ("Warning", stalled.reason, stalled.message)
     waits, waited = after.condition("Reconciling"), before.condition("Reconciling")
-    if waits.message and waits.reason != waited.reason:
+    if waits.message and waits.reason not in (waited.reason, after.restarts.reason):
         yield ("Warning", waits.reason, waits.message)
     if after.restarts.consecutive > before.restarts.consecutive:
-        ready = after.condition("Ready")
         again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""
-        yield ("Warning", after.restarts.reason, f"{ready.message}{again}")
+        yield ("Warning", after.restarts.reason, f"{after.restarts.message}{again}")
     yield from _turns(before, after)
 
 

@@ -54,7 +54,7 @@ def summarise(s: Situation) -> Status:
     s = settle_phases(s)
     reported_at = s.stream.reported_at if s.stream else None
     s = s.with_status(lag_seconds=effective_lag(s.status, reported_at, s.spec.stream.interval, s.now))
-    status = _with_health(s.status, _health(s, before), _waiting(s), s.now)
+    status = _with_health(s.status, _health(s, before), _hindrance(s), s.now)
     for kind, value, reason, message in (_source_ready(s), _sink_ready(s), _snapshot_complete(s), _consistent(s)):
         status = with_condition(status, kind, value, reason, message, s.now)
     return status
@@ -104,15 +104,14 @@ def _awaits_first_preflight(s: Situation, before: Phase) -> bool:
 def _health_of_work(s: Situation) -> Health:
     if s.observed.closing:
         return _reconciling("Stopped", "the controller was asked to stop")
-    restarts, ready = s.status.restarts, s.status.condition("Ready")
+    restarts = s.status.restarts
     replaced = rolling_out(s)
     if replaced:
         return _reconciling(ROLLING_OUT, replaced)
-    if s.transient_failure:
+    if s.transient_failure and not s.stream:
         return _reconciling(*s.transient_failure)
     if restarts.reason and not s.stream and not _waiting(s)[0]:
-        kept = ready.message if ready.reason == restarts.reason else f"failure {restarts.consecutive} in a row"
-        return _reconciling(restarts.reason, kept)
+        return _reconciling(restarts.reason, restarts.message or f"failure {restarts.consecutive} in a row")
     if s.status.schedule is not None and s.status.phase in (Phase.STREAMING, Phase.WAITING):
         return _health_of_schedule(s)
     if s.stream is None or s.status.phase is not Phase.STREAMING:
@@ -156,6 +155,21 @@ def _waiting(s: Situation) -> tuple[str, str]:
     return next((run.waiting for run in s.live if run.waiting[0]), ("", ""))
 
 
+def _setback(s: Situation) -> tuple[str, str]:
+    """Reason and words of the failures in a row that keep tables from being read or caught up."""
+    restarts = s.status.restarts
+    if not restarts.consecutive or not (s.needs.unread or s.needs.behind):
+        return "", ""
+    again = f", next attempt at {restarts.next_attempt_at}" if restarts.next_attempt_at else ""
+    return restarts.reason, f"{restarts.message or restarts.reason}; failure {restarts.consecutive} in a row{again}"
+
+
+def _hindrance(s: Situation) -> tuple[str, str]:
+    """What holds back a part of the sync, beside a stream that may be in order."""
+    waiting = _waiting(s)
+    return waiting if waiting[0] or s.stream is None else _setback(s)
+
+
 def _work(s: Situation) -> str:
     counts = s.status.tables
     parts = [f"{counts.streaming} of {counts.total} tables consistent{_as_of(s.status)}"]
@@ -187,11 +201,11 @@ def _failures(failed: list[TableStatus]) -> str:
     return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
 
 
-def _with_health(status: Status, health: Health, waiting: tuple[str, str], now: float) -> Status:
+def _with_health(status: Status, health: Health, hindrance: tuple[str, str], now: float) -> Status:
     status = with_condition(status, "Ready", health.ready, health.reason, health.message, now)
     reconciling = not health.stalled and not health.settled
-    hindrance = waiting if reconciling and waiting[0] else (health.reason, "")
-    status = with_condition(status, "Reconciling", reconciling, *hindrance, now)
+    why = hindrance if reconciling and hindrance[0] else (health.reason, "")
+    status = with_condition(status, "Reconciling", reconciling, *why, now)
     stalled = health.message if health.stalled else ""
     return with_condition(status, "Stalled", health.stalled, health.reason, stalled, now)
 
@@ -235,7 +249,9 @@ def _snapshot_complete(s: Situation) -> ConditionValue:
     if not s.assigned:
         return ("SnapshotComplete", False, "Pending", "no table has been resolved yet")
     if left:
-        return ("SnapshotComplete", False, "Snapshotting", f"{left} tables are not read to the end")
+        reason, words = _setback(s)
+        counted = f"{left} tables are not read to the end"
+        return ("SnapshotComplete", False, reason or "Snapshotting", "; ".join(filter(None, (counted, words))))
     unread = [t.name for t in s.assigned if not is_read(s.spec, t)]
     if unread:
         named = ", ".join(unread[:_SHOWN_FAILURES])
@@ -266,6 +282,16 @@ def _consistent(s: Situation) -> ConditionValue:
             False,
             Reason.CASCADES_NOT_LOGGED.value,
             f"accepted by the spec, never consistent: {named}",
+        )
+    failed = [t for t in tables if t.failed]
+    if failed:
+        named = ", ".join(f"{t.name} ({t.reason})" for t in failed[:_SHOWN_FAILURES])
+        more = f" and {len(failed) - _SHOWN_FAILURES} more" if len(failed) > _SHOWN_FAILURES else ""
+        return (
+            "Consistent",
+            False,
+            failed[0].reason,
+            f"{len(failed)} of {len(tables)} tables have stopped: {named}{more}",
         )
     behind = [t.name for t in tables if t.phase not in CONSISTENT]
     again = [t for t in tables if t.is_resnapshotted]

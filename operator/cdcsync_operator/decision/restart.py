@@ -10,7 +10,7 @@ start still backs off. Pure: time comes in as unix seconds.
 from __future__ import annotations
 
 from cdcsync_core.spec import AutoRestart, CdcSync
-from cdcsync_core.status import Restarts
+from cdcsync_core.status import Restarts, shown_message
 from cdcsync_core.timestamps import unix_time, utc
 
 _MIN_STABLE = 60.0
@@ -39,12 +39,17 @@ def is_stable(policy: AutoRestart, restarts: Restarts, lasted: float) -> bool:
     return lasted >= max(_MIN_STABLE, delay(policy, restarts.consecutive))
 
 
-def after_failure(policy: AutoRestart, restarts: Restarts, reason: str, lasted: float, now: float) -> Restarts:
-    """With one more failure; `lasted` are the seconds that the failed run had been up."""
+def after_failure(
+    policy: AutoRestart, restarts: Restarts, failure: tuple[str, str], lasted: float, now: float
+) -> Restarts:
+    """With one more failure, by its reason and message; `lasted` are the seconds that the run had
+    been up."""
     consecutive = 1 if is_stable(policy, restarts, lasted) else restarts.consecutive + 1
     # rounded up to the second in which it is shown, so that the pause is never cut short
+    next_attempt = utc(now + delay(policy, consecutive) + 0.999)
+    reason, message = failure
     return Restarts(
-        consecutive=consecutive, reason=reason, next_attempt_at=utc(now + delay(policy, consecutive) + 0.999)
+        consecutive=consecutive, reason=reason, message=shown_message(message), next_attempt_at=next_attempt
     )
 
 

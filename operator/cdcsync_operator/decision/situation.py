@@ -151,7 +151,7 @@ class Situation:
         """With one more failure that is retried after a pause, unless the resource stops
         here."""
         policy = self.spec.auto_restart
-        restarts = restart.after_failure(policy, self.status.restarts, reason, lasted, self.now)
+        restarts = restart.after_failure(policy, self.status.restarts, (reason, message), lasted, self.now)
         after = self.with_status(restarts=restarts).with_(transient_failure=(reason, message))
         if not restart.exhausted(policy, restarts):
             return after

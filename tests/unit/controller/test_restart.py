@@ -23,19 +23,19 @@ def test_the_pause_doubles_up_to_its_maximum(failures: int, seconds: float) -> N
 
 
 def test_failures_in_a_row_are_counted_and_waited_for() -> None:
-    first = after_failure(POLICY, Restarts(), "DriverLost", lasted=3, now=1000.0)
+    first = after_failure(POLICY, Restarts(), ("DriverLost", "gone"), lasted=3, now=1000.0)
     assert (first.consecutive, first.reason) == (1, "DriverLost")
     assert 5 <= wait_left(first, 1000.0) <= 6
     assert wait_left(first, 1006.0) == 0
-    second = after_failure(POLICY, first, "OutOfMemory", lasted=3, now=1006.0)
-    assert (second.consecutive, second.reason) == (2, "OutOfMemory")
+    second = after_failure(POLICY, first, ("OutOfMemory", "no memory"), lasted=3, now=1006.0)
+    assert (second.consecutive, second.reason, second.message) == (2, "OutOfMemory", "no memory")
 
 
 def test_a_run_that_lasted_starts_a_new_row() -> None:
     row = Restarts(consecutive=7, reason="DriverLost")
     assert not is_stable(POLICY, row, lasted=300)
     assert is_stable(POLICY, row, lasted=320)
-    assert after_failure(POLICY, row, "DriverLost", lasted=321, now=0.0).consecutive == 1
+    assert after_failure(POLICY, row, ("DriverLost", "gone"), lasted=321, now=0.0).consecutive == 1
 
 
 def test_where_the_user_said_to_stop() -> None:

@@ -153,6 +153,104 @@ def test_consistency_is_claimed_as_of_a_time() -> None:
     assert f"2 of 2 tables consistent as of {known}" in world.status.condition("Ready").message
 
 
+def beginning(world: ControllerHarness, offset: int) -> None:
+    """A stream that has just begun reports its tables, and no time yet."""
+    entries = [{"name": n, "phase": "Streaming", "position": place(offset)} for n in world.tables]
+    world.say(STREAM, tables=entries, position=place(offset), lag_seconds=None)
+    world.step()
+
+
+def test_no_time_is_claimed_that_a_table_has_not_reached() -> None:
+    """It stopped at 300; the stream went on to 900 with the other one, and begins again at 300 with
+    both."""
+    world = ControllerHarness(resource=resource(schemaChange={"behavior": "fail"}))
+    world.to_streaming()
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "DDL"}])
+    world.step(100)
+    world.flow("shop.a", offset=900)
+    world.step()
+    world.change(schemaChange={"behavior": "evolve"})
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    beginning(world, 300)
+    assert world.condition("Consistent") == ("True", "Consistent")
+    assert world.status.condition("Consistent").message == "2 of 2 tables equal the source as of their positions"
+    assert " as of " not in world.status.condition("Ready").message
+    world.flow("shop.a", "shop.b", offset=400)
+    world.step()
+    known = world.status.to_dict()["position"]["timestamp"]
+    assert world.status.condition("Consistent").message == f"2 of 2 tables equal the source as of {known}"
+
+
+def test_a_stream_that_begins_again_keeps_the_time_that_all_its_tables_have_reached() -> None:
+    """Quiet tables' commits are older than what the reader has passed for them."""
+    world = ControllerHarness()
+    world.to_streaming()
+    world.flow("shop.a", "shop.b", offset=900)
+    world.step()
+    known = world.status.to_dict()["position"]["timestamp"]
+    world.change(restartNonce=1)
+    world.steps()
+    world.end(STREAM)
+    world.steps()
+    beginning(world, 300)
+    assert world.status.condition("Consistent").message == f"2 of 2 tables equal the source as of {known}"
+
+
+# ---- what does not get on beside a stream that flows
+
+
+def resnapshot_that_fails(world: ControllerHarness) -> None:
+    world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
+    world.steps()
+    world.end(SNAPSHOT, 4, "SourceUnreachable", "shop.b: no connection")
+    world.flow("shop.a")
+    world.step()
+
+
+def test_a_snapshot_that_fails_in_a_row_is_told_beside_a_stream_that_flows() -> None:
+    world = ControllerHarness()
+    world.to_streaming()
+    resnapshot_that_fails(world)
+    world.step()
+    for attempt in (1, 2):
+        assert world.condition("Ready") == ("True", "Streaming")
+        for kind in ("Reconciling", "SnapshotComplete"):
+            found = world.status.condition(kind)
+            assert found.reason == "SourceUnreachable"
+            assert f"shop.b: no connection; failure {attempt} in a row, next attempt at " in found.message
+        assert world.status.restarts.message == "shop.b: no connection"
+        world.step(30)
+        world.step()
+        if attempt == 1:
+            assert world.condition("SnapshotComplete") == ("False", "SourceUnreachable"), "while it is tried again"
+            world.end(SNAPSHOT, 4, "SourceUnreachable", "shop.b: no connection")
+            world.flow("shop.a")
+            world.step()
+    world.read("shop.b", nonce=1)
+    world.step()
+    assert world.condition("SnapshotComplete") == ("True", "Complete")
+
+
+def test_tables_that_wait_to_be_read_again_are_counted() -> None:
+    world = ControllerHarness(resource=resource(schemaChange={"behavior": "evolve"}))
+    world.to_streaming()
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "DDL"}])
+    world.step()
+    counts = world.status.tables
+    assert (counts.total, counts.pending, counts.streaming, counts.failed) == (2, 1, 1, 0)
+
+
+def test_a_table_that_failed_for_good_is_why_the_sync_is_not_consistent() -> None:
+    world = ControllerHarness(resource=resource(schemaChange={"behavior": "fail"}))
+    world.to_streaming()
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "TypeUnsupported", "message": "m"}])
+    world.step()
+    assert world.condition("Consistent") == ("False", "TypeUnsupported")
+    assert world.status.condition("Consistent").message == "1 of 2 tables have stopped: shop.b (TypeUnsupported)"
+
+
 # ---- a change is rolled out
 
 

@@ -44,8 +44,10 @@ def test_the_names_are_those_of_the_interface() -> None:
     assert data["observedGeneration"] == -1
     assert data["phase"] == "Pending"
     assert list(data["runs"]) == ["snapshot", "stream", "catchUp"]
-    assert list(data["restarts"]) == ["consecutive", "reason", "nextAttemptAt"]
-    assert list(data["tables"]) == ["total", "snapshotting", "catchingUp", "streaming", "failed", "unassigned", "ready"]
+    assert list(data["restarts"]) == ["consecutive", "reason", "message", "nextAttemptAt"]
+    assert list(data["tables"]) == [
+        "total", "pending", "snapshotting", "catchingUp", "streaming", "failed", "unassigned", "ready",
+    ]  # fmt: skip
     assert list(data["snapshot"]) == [
         "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt", "percent",
     ]  # fmt: skip
@@ -69,6 +71,9 @@ def test_ten_thousand_tables_are_counted() -> None:
     tables = [TableStatus(name=f"d.t{i}", phase=random.Random(i).choice(phases)) for i in range(10_000)]
     counts = count_tables(tables)
     assert counts.total + counts.unassigned == 10_000
+    assert counts.total == sum(
+        (counts.pending, counts.snapshotting, counts.catching_up, counts.streaming, counts.failed)
+    )
 
 
 def test_only_the_named_run_is_heard() -> None:
