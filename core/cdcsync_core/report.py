@@ -23,7 +23,7 @@ class SchemaJson(TypedDict, total=False):
     """The last change of a table's definition that was met: `version` counts the definitions of its
     content, `at` is when the statement was committed (RFC 3339), `step` the `Kind` of what it
     meant, `statement` its text, shortened; `proof` is the `Proof` of the definition that was
-    predicted, `proofMessage` why there is no more of it."""
+    predicted, `proofMessage` what is not confirmed, and why."""
 
     version: int
     at: str

@@ -55,9 +55,11 @@ class LastChange:
 
     `version` counts the definitions of the content from 0, `at` is when the statement was committed
     (seconds since 1970), `statement` its beginning, `kind` what it meant. `unproved`: no row was
-    seen since that has the definition as it was predicted. `unconfirmed`: the server's catalog was
-    not compared since; `defaults` are then the defaults that were predicted for added columns, as
-    pairs of a column and its default in comparable form.
+    seen since that has the definition as it was predicted. `shown`: such a row differs from those
+    before the change, or nothing was predicted to change. `unseen` is what was predicted and is in
+    no row event. `unconfirmed`: the server's catalog was not compared since; `defaults` are then
+    the defaults that were predicted for added columns, as pairs of a column and its default in
+    comparable form.
     """
 
     version: int = 0
@@ -67,10 +69,12 @@ class LastChange:
     unproved: bool = False
     unconfirmed: bool = False
     defaults: tuple[tuple[str, str], ...] = ()
+    shown: bool = False
+    unseen: tuple[str, ...] = ()
 
     def confirmed(self) -> LastChange:
         """The catalog has what was predicted."""
-        return replace(self, unconfirmed=False, defaults=())
+        return replace(self, unconfirmed=False, defaults=(), unseen=())
 
     def is_of(self, other: LastChange | None) -> bool:
         """Whether both are the same change, proved or not."""
@@ -85,11 +89,14 @@ class LastChange:
             "unproved": self.unproved,
             "unconfirmed": self.unconfirmed,
             **({"defaults": [list(pair) for pair in self.defaults]} if self.defaults else {}),
+            **({"shown": True} if self.shown else {}),
+            **({"unseen": list(self.unseen)} if self.unseen else {}),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LastChange:
-        """Of a version that confirmed nothing, everything is still to be confirmed."""
+        """Of a version that confirmed nothing, everything is still to be confirmed; of one that did
+        not note what rows show, they show nothing."""
         return cls(
             data["version"],
             data["at"],
@@ -98,6 +105,8 @@ class LastChange:
             data["unproved"],
             data.get("unconfirmed", True),
             tuple((column, default) for column, default in data.get("defaults", [])),
+            data.get("shown", False),
+            tuple(data.get("unseen", [])),
         )
 
 

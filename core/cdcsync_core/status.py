@@ -179,8 +179,8 @@ class SnapshotProgress(StatusPart):
 class SchemaStatus(StatusPart):
     """The last change of the table's definition: `version` counts the definitions of its content,
     `step` is what the statement meant for the rows, `proof` what has confirmed the definition that
-    was predicted from it (a `Proof`; empty in reports of older runs), `proof_message` why the
-    catalog could not."""
+    was predicted from it (a `Proof`; empty in reports of older runs), `proof_message` what
+    is not confirmed, and why."""
 
     version: int = 0
     at: str = ""

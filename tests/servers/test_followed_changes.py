@@ -128,6 +128,7 @@ CLASSES = {
     "widen-key": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY id BIGINT",)),
     "members": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY e ENUM('z','y','x'), MODIFY s SET('p','q','r')",)),
     "charset": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30) CHARACTER SET utf8mb4",)),
+    "charset-of-the-table": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30)",)),
     "convert": Class(Kind.RESHAPE, ("ALTER TABLE a CONVERT TO CHARACTER SET utf8mb4",)),
     "longer": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY v VARCHAR(300)",)),
     "truncate": Class(Kind.EMPTY, ("TRUNCATE TABLE a",)),
@@ -148,6 +149,23 @@ def test_the_copy_equals_the_source_after_each_class(copy: Stepwise, name: str) 
     equal(copy)
     assert last_change(copy).kind is kind
     assert not last_change(copy).unproved
+
+
+@confirming
+def test_rows_prove_what_they_carry_and_nothing_else(copy: Stepwise) -> None:
+    """None of them before there is one; what they cannot show is named until the catalog is
+    read."""
+    for clauses, shown, unseen in (
+        ("ADD x INT DEFAULT 5, DEFAULT CHARSET latin1", True, ["the default of x", "the default character set"]),
+        ("DEFAULT CHARSET utf8mb4", False, ["the default of x", "the default character set"]),
+    ):
+        alter(copy, f"ALTER TABLE a {clauses}")
+        copy.follow()
+        assert last_change(copy).unproved
+        write(copy, 10 if shown else 20)
+        equal(copy)
+        change = last_change(copy)
+        assert (change.unproved, change.shown, list(change.unseen)) == (False, shown, unseen)
 
 
 NO_ROW_CHANGES = (

@@ -196,6 +196,8 @@ CHANGES = [
     change(A + "MODIFY ts DATETIME", before=("SET time_zone = '+05:00'",)),
     change(A + "MODIFY dt TIMESTAMP NULL", before=("SET time_zone = '+05:00'", LAX)), change(A + "MODIFY tm TIME(3)"),
     change(A + "MODIFY l VARCHAR(20) CHARACTER SET utf8mb4"), change(A + "MODIFY tx TEXT CHARACTER SET ascii", before=(LAX,)),
+    change(A + "MODIFY l VARCHAR(20)"), change(A + "CHANGE l l VARCHAR(20) COMMENT 'x'"),
+    change(A + "DEFAULT CHARACTER SET latin1, MODIFY s CHAR(5)"), change(A + "MODIFY s CHAR(5), CHARACTER SET latin1"),
     change(A + "CONVERT TO CHARACTER SET utf8mb4"), change(A + "CONVERT TO CHARACTER SET latin1"),
     change(A + "DEFAULT CHARACTER SET ascii", A + "MODIFY tx TEXT", before=(LAX,)),
     change(A + "MODIFY b VARCHAR(10) CHARACTER SET latin1", before=(LAX,)), change(A + "MODIFY e ENUM('a','b','c','dd')"),

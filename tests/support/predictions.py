@@ -15,10 +15,11 @@ from pymysql.err import MySQLError
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.confirmation import contradictions, other_defaults
-from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, unchanged
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Stop, unchanged
 from cdcsync_core.source_table import TableId, quote
 from cdcsync_mysql.catalog import read_defaults, read_table
+from cdcsync_spark.binlog.schema_steps import Policy, meaning
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.catalog_default import catalog_default, predicted_default
@@ -30,6 +31,8 @@ from support.dump import log_end, read_log
 from support.servers import Server
 
 Rows = dict[Any, dict[str, Any]]
+_EXACT = Policy(follow=True)
+_KEPT = ("no key is left, but the server has one",)
 #: the next row event, whatever the table's columns are; every partitioned table has room for it
 _WRITE = "REPLACE INTO t ({key}) VALUES (29)"
 _OTHER_TABLES = re.compile(r"\b[op]\b")
@@ -189,7 +192,8 @@ def _judged(played: Played, facts: list[Fact]) -> Verdict | None:
         return None
     outcome, rows = _predicted(played, statements)
     if not isinstance(outcome, Followed | Emptied):
-        return Verdict(played.case, outcome.kind, reason=getattr(outcome, "reason", ""))
+        kept = isinstance(outcome, Stop) and outcome.cause is Reason.NO_PRIMARY_KEY and played.after is not None
+        return Verdict(played.case, outcome.kind, _KEPT if kept else (), getattr(outcome, "reason", ""))
     last = max(i for i, f in enumerate(facts) if isinstance(f, Statement))
     own = [f for f in facts if isinstance(f, RowsEvent) and f.table == played.table]
     maps = [f.map for f in facts[last:] if isinstance(f, RowsEvent) and f.table == played.table]
@@ -205,7 +209,7 @@ def _predicted(played: Played, statements: list[Statement]) -> tuple[Outcome, Ro
     definition, rows = played.before, played.rows
     result: Outcome = unchanged(definition)
     for statement in statements:
-        outcome = apply_to(definition, statement)
+        outcome = _outcome(definition, statement)
         if outcome is None:
             continue
         if not isinstance(outcome, Followed | Emptied):
@@ -215,6 +219,12 @@ def _predicted(played: Played, statements: list[Statement]) -> tuple[Outcome, Ro
         if outcome.kind is not Kind.NOTHING or result.kind is Kind.NOTHING:
             result = outcome
     return (Emptied(definition), {}) if isinstance(result, Emptied) else (_with(result, definition), rows)
+
+
+def _outcome(definition: Capture, statement: Statement) -> Outcome | None:
+    """What the stream takes it for, and what it is where the table stops."""
+    meant = meaning(definition, statement, _EXACT)
+    return apply_to(definition, statement) if meant is None or isinstance(meant, CdcError) else meant
 
 
 def _predicted_defaults(outcome: Followed, statement: Statement) -> dict[str, str]:

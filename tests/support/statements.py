@@ -42,12 +42,16 @@ def _column(name: str, declared: str) -> Column:
 
 
 ORDERS = Capture(
-    SourceTable(TableId("shop", "orders"), tuple(_column(n, t) for n, t in TYPES.items())), ("id",), key_index="PRIMARY"
+    SourceTable(TableId("shop", "orders"), tuple(_column(n, t) for n, t in TYPES.items()), "utf8mb4"),
+    ("id",),
+    key_index="PRIMARY",
 )
 #: as MariaDB declares the same
 WIDE = Capture(
     SourceTable(
-        ORDERS.id, tuple(_column(n, {"int": "int(11)", "year": "year(4)"}.get(t, t)) for n, t in TYPES.items())
+        ORDERS.id,
+        tuple(_column(n, {"int": "int(11)", "year": "year(4)"}.get(t, t)) for n, t in TYPES.items()),
+        "utf8mb4",
     ),
     ("id",),
     key_index="PRIMARY",

@@ -67,7 +67,7 @@ class Definitions(Mapping[TableId, Capture]):
     def advance(self, table: TableId, step: Followed | Emptied) -> None:
         """All that is decoded from here on is of the definition after `step`."""
         self._unconfirmed.add(table)
-        if step.after != self._captures[table]:
+        if isinstance(step, Followed):
             self._unproved.add(table)
         self._captures[table] = step.after
 

@@ -7,9 +7,9 @@ the definition that it has, so nothing but the statement travels between them.
 
 Why it is right: what is followed is what `wire.sql.schema_change` predicts, and everything else
 stops the table. A stop with SchemaChangeRefused is one that a resnapshot cures; where it cures
-nothing, because there is no table or no key any more, the reason is another one. A statement that
-the strict rule of R9 lets pass changes no row whatever the prediction says: then only what is known
-of the definition besides its columns is lost.
+nothing, because there is no table or no key any more, the reason is another one. Where a statement
+that the strict rule of R9 lets pass is none that is predicted, only what is known of the definition
+besides its columns is lost; where both rules read it and the prediction has a change, there is one.
 """
 
 from __future__ import annotations
@@ -97,10 +97,12 @@ def meaning(
     outcome = apply_to(capture, statement) if followable else None
     if outcome is None:
         return None if harmless else statement_error(statement, capture.id, fault)
-    if harmless and outcome.kind is not Kind.NOTHING:
+    if harmless and not isinstance(outcome, Followed):
         outcome = unchanged(capture, _facts_lost(capture))
     if not isinstance(outcome, Followed):
         return outcome if isinstance(outcome, Emptied) and policy.emptied else _error(outcome, statement, capture.id)
+    if not policy.follow and outcome.kind is not Kind.NOTHING:
+        return statement_error(statement, capture.id, fault)
     followed = replace(outcome, after=_as_taken(outcome, policy))
     return None if followed.kind is Kind.NOTHING and _same(capture, followed.after) else followed
 

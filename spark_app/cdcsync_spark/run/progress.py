@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Protocol, Unpack
 
@@ -86,14 +87,22 @@ def schema_part(change: LastChange, unreadable: str = "") -> SchemaJson:
         "statement": change.statement,
         "step": change.kind.value,
         "proof": _proof(change).value,
-        "proofMessage": unreadable if change.unconfirmed else "",
+        "proofMessage": "; ".join(_unconfirmed(change, unreadable)) if change.unconfirmed else "",
     }
 
 
 def _proof(change: LastChange) -> Proof:
     if not change.unconfirmed:
         return Proof.CATALOG
-    return Proof.PENDING if change.unproved else Proof.ROWS
+    return Proof.ROWS if change.shown and not change.unproved else Proof.PENDING
+
+
+def _unconfirmed(change: LastChange, unreadable: str) -> Iterator[str]:
+    """What the rows after the change could not confirm, and why the catalog has not."""
+    if change.unseen and not change.unproved:
+        yield f"rows do not carry {', '.join(change.unseen)}"
+    if unreadable:
+        yield unreadable
 
 
 def failed_entry(

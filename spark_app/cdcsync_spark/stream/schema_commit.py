@@ -20,6 +20,7 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning, not_followed, repeatable
 from cdcsync_spark.binlog.stop_reasons import shown
 from cdcsync_spark.sinks.base import AdvancePosition, Change, Commit, Empty, Evolve
+from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
 from cdcsync_spark.wire.sql.catalog_default import predicted_default
 
 
@@ -62,17 +63,20 @@ def _change(state: TableState, found: Followed | Emptied, policy: Policy) -> tup
 
 
 def _noted(state: TableState, found: Followed | Emptied, step: SchemaStep) -> LastChange:
-    """Versions count the definitions of the content; one that differs has to be proved by rows, and
-    whatever was predicted by the catalog."""
+    """Versions count the definitions of the content. Whatever was predicted has to be proved by
+    rows, in what they carry, and by the catalog; after a TRUNCATE the catalog alone is asked."""
     changed, last = found.after != state.capture, _not_named(state.change, step) or LastChange()
+    followed = found if isinstance(found, Followed) else None
     return LastChange(
         last.version + changed,
         step.committed_at,
         shown(step.statement),
         found.kind,
-        changed or last.unproved,
-        isinstance(found, Followed) or last.unconfirmed,
-        last.defaults + (_defaults(found, step) if isinstance(found, Followed) else ()),
+        followed is not None or last.unproved,
+        True,
+        last.defaults + (_defaults(followed, step) if followed else ()),
+        followed is not None and shown_by_rows(followed),
+        tuple(dict.fromkeys(last.unseen + (unseen_by_rows(followed) if followed else ()))),
     )
 
 

@@ -116,7 +116,7 @@ def test_a_state_comes_back_from_its_commit(position: Position | None) -> None:
         position=position,
         resnapshot_nonce=2,
         generation=2,
-        change=LastChange(2, 5.5, "TRUNCATE orders", Kind.EMPTY, unproved=True),
+        change=LastChange(2, 5.5, "ALTER", Kind.FILL, unproved=True, shown=True, unseen=("the default of x",)),
     )
     assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
 

@@ -4,7 +4,8 @@ of a schema change that was followed.
 Why it is right: besides what `definition` needs to read bytes (names, order, types, signedness,
 character sets, members) the length, precision and nullability of each column and the key are
 compared, so a prediction that is wrong in anything but a default is found before its first row is
-used. What the event does not carry is not compared: an absent field proves nothing.
+used. What the event does not carry is not compared: an absent field proves nothing, and
+`unseen_by_rows` names it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterator
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.source_table import LABELLED, Column, SourceType
+from cdcsync_core.schema_change import Filled, Followed
+from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
@@ -61,6 +63,54 @@ def _of_key(definition: Capture, table_map: TableMap) -> Iterator[str]:
         yield f"another primary key than ({', '.join(definition.key)})"
 
 
+def shown_by_rows(change: Followed) -> bool:
+    """Whether an event that equals the next definition differs from the previous one's, or there
+    is nothing that it could show: the change keeps all that was known."""
+    before, after = change.before, change.after
+    carried = _carried(before) != _carried(after)
+    return carried or (before == after and before.source.facts == after.source.facts)
+
+
+def unseen_by_rows(change: Followed) -> tuple[str, ...]:
+    """What is predicted to change and no event carries, by its name."""
+    return tuple(_unseen(change))
+
+
+def _carried(definition: Capture) -> tuple[object, ...]:
+    """What of a definition an event has in some form."""
+    columns = tuple((c.name, c.nullable, _in_event(c.type)) for c in definition.columns)
+    return columns, definition.key if definition.key_index == "PRIMARY" else ()
+
+
+def _in_event(source: SourceType) -> tuple[object, ...]:
+    """The sizes of integers and YEAR are how their values are printed."""
+    size = () if source.base in _PRINTED else (source.size, source.scale)
+    return source.base, size, source.unsigned, source.charset, source.members
+
+
+def _unseen(change: Followed) -> Iterator[str]:
+    olds = {column.name: column for column in change.before.columns}
+    for column, origin in zip(change.after.columns, change.origins, strict=True):
+        if isinstance(origin, Filled):
+            yield f"the default of {column.name}"
+            continue
+        old = olds[origin.source]
+        if old.type.declared != column.type.declared and _in_event(old.type) == _in_event(column.type):
+            yield f"the declaration of {column.name}"
+        if old.collation != column.collation:
+            yield f"the collation of {column.name}"
+    facts = zip(_FACTS.items(), change.before.source.facts, change.after.source.facts, strict=True)
+    yield from (name for (name, unknown), old, new in facts if new not in (old, unknown))
+
+
+#: in the order of `SourceTable.facts`, each with what it is where nothing is predicted
+_FACTS = {
+    "the default character set": "",
+    "the generated columns": None,
+    "the numbered column": None,
+    "the unique indexes": None,
+}
+_PRINTED = INTEGERS.keys() | {"year"}
 _SIGNED = frozenset({"decimal", "float", "double"})
 _TEXT = frozenset({types.STRING, types.VAR_STRING})
 _VARIABLE = frozenset({types.VARCHAR})

@@ -23,7 +23,8 @@ from cdcsync_spark.wire.sql.conversions import keeps_values, promoted
 from cdcsync_spark.wire.sql.fills import fill
 from cdcsync_spark.wire.sql.indexes import may_be_key
 from cdcsync_spark.wire.sql.layout import Layout, Placed
-from cdcsync_spark.wire.sql.reader import Reader, clauses, folded, unnested, words
+from cdcsync_spark.wire.sql.options import names_charset
+from cdcsync_spark.wire.sql.reader import Reader, clauses, folded, words
 from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
 
 _NO_COLUMN = words("INDEX KEY UNIQUE FULLTEXT SPATIAL PRIMARY CONSTRAINT FOREIGN CHECK PARTITION")
@@ -63,7 +64,7 @@ class _Alteration:
         #: columns whose default another clause sets
         self._defaulted: set[str] = set()
         #: the default of texts in this statement; not known where the statement changes it
-        self._default = "" if any(map(_names_charset, parts)) else definition.source.charset
+        self._default = "" if any(map(names_charset, parts)) else definition.source.charset
 
     def read(self, clause: Sequence[Token]) -> None:
         reader = Reader(clause)
@@ -278,7 +279,7 @@ class _Alteration:
         """What changes no row; a new default for texts is remembered."""
         if not is_harmless(clause, self._old, self._session):
             raise Reader(clause).unexpected()
-        if _names_charset(clause):
+        if names_charset(clause):
             self._charset = _charset_option(clause)
         reader = Reader(clause)
         if reader.take("ALTER"):
@@ -334,17 +335,6 @@ def _beyond(reader: Reader) -> str:
         if reader.peek().kind in (Kind.WORD, Kind.NAME, Kind.STRING) and reader.peek().text.lower() != "innodb":
             return f"the engine {reader.peek().text}"
     return ""
-
-
-def _names_charset(clause: Sequence[Token]) -> bool:
-    """Whether options of the table, or CONVERT, say a character set. Definitions of columns do in
-    their own right."""
-    outside = unnested(clause)
-    head = outside[0].text.upper() if outside else ""
-    of_column = head in ("ADD", "MODIFY", "CHANGE", "ALTER", "DROP", "RENAME")
-    return not of_column and any(
-        t.kind is Kind.WORD and t.text.upper() in ("CHARSET", "CHARACTER", "COLLATE") for t in outside
-    )
 
 
 def _charset_option(clause: Sequence[Token]) -> str:

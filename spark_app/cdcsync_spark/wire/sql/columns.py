@@ -2,10 +2,10 @@
 may come.
 
 Why values stay: the type, its length and signedness, and the members are the recorded ones, so
-nothing is converted. Where a statement does not say the character set it is the table's default,
-which is not recorded: in strict mode a conversion that loses something is an error, and another
-character set is seen in the next TABLE_MAP. NULLs that may not stay are an error in strict mode,
-and nothing is read of a statement that would fill them by itself (TIMESTAMP, AUTO_INCREMENT).
+nothing is converted. A text whose character set the statement leaves out gets the table's default,
+so that default has to be recorded and to be the column's own. NULLs that may not stay are an error
+in strict mode, and nothing is read of a statement that would fill them by itself (TIMESTAMP,
+AUTO_INCREMENT).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_same_column(reader: Reader, table: Capture, session: Session) -> None:
         raise Unreadable(f"no column {name}")
     declared = read_type(reader)
     read_attributes(reader, declared)
-    if not (_same_type(declared, column.type) and _same_text(declared, column, session)):
+    if not (_same_type(declared, column.type) and _same_text(declared, column, table.source.charset)):
         raise Unreadable(f"another type of {name}")
     if not (_same_key(declared, column) if name in table.key else _nulls_stay(declared, column, session)):
         raise Unreadable(f"another key, or NULLs of {name} that go")
@@ -174,12 +174,13 @@ def _same_type(declared: Declared, recorded: SourceType) -> bool:
     return same is not None and plain and recorded.base == declared.base and same(declared, recorded)
 
 
-def _same_text(declared: Declared, column: Column, session: Session) -> bool:
+def _same_text(declared: Declared, column: Column, default: str) -> bool:
+    """`default` is the table's character set, empty if not known; so is `utf8`, which is not the
+    same one on every server."""
     if column.type.base not in _LABELLED:
         return not (declared.charset or declared.collation)
-    if declared.charset in ("", "utf8", "uca1400"):
-        return session.strict
-    return declared.charset == column.type.charset
+    charset = default if declared.charset in ("", "uca1400") else declared.charset
+    return charset not in ("", "utf8") and charset == column.type.charset
 
 
 def _same_key(declared: Declared, column: Column) -> bool:

@@ -3,12 +3,13 @@ recorded definition decides."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.alter import is_harmless
 from cdcsync_spark.wire.sql.indexes import may_be_key
+from cdcsync_spark.wire.sql.options import names_charset
 from cdcsync_spark.wire.sql.reader import TableName
 from cdcsync_spark.wire.sql.tokens import Session, Token
 
@@ -79,4 +80,6 @@ class Altered(Effect):
     session: Session
 
     def changes(self, table: Capture) -> bool:
-        return not all(is_harmless(clause, table, self.session) for clause in self.clauses)
+        default = "" if any(map(names_charset, self.clauses)) else table.source.charset
+        known = table.of(replace(table.source, charset=default))
+        return not all(is_harmless(clause, known, self.session) for clause in self.clauses)

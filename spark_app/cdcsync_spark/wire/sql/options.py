@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cdcsync_spark.wire.sql.reader import Reader, words
-from cdcsync_spark.wire.sql.tokens import Kind
+from collections.abc import Sequence
+
+from cdcsync_spark.wire.sql.reader import Reader, unnested, words
+from cdcsync_spark.wire.sql.tokens import Kind, Token
 
 _ANY = (Kind.NUMBER, Kind.WORD, Kind.STRING)
 
@@ -15,6 +17,17 @@ def table_options(reader: Reader) -> bool:
         found = True
         reader.take(",")
     return found
+
+
+def names_charset(clause: Sequence[Token]) -> bool:
+    """Whether options of the table, or CONVERT, say a character set. Definitions of columns do in
+    their own right."""
+    outside = unnested(clause)
+    head = outside[0].text.upper() if outside else ""
+    of_column = head in ("ADD", "MODIFY", "CHANGE", "ALTER", "DROP", "RENAME")
+    return not of_column and any(
+        t.kind is Kind.WORD and t.text.upper() in ("CHARSET", "CHARACTER", "COLLATE") for t in outside
+    )
 
 
 def _option(reader: Reader) -> bool:

@@ -108,14 +108,19 @@ def test_the_last_change_of_a_definition_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unproved", "unconfirmed", "proof", "message"),
+    ("unproved", "unconfirmed", "shown", "proof", "message"),
     [
-        (True, True, "Pending", "why"),
-        (False, True, "Rows", "why"),
-        (True, False, "Catalog", ""),
-        (False, False, "Catalog", ""),
+        (True, True, True, "Pending", "why"),
+        (False, True, True, "Rows", "rows do not carry the default of x; why"),
+        (False, True, False, "Pending", "rows do not carry the default of x; why"),
+        (True, False, True, "Catalog", ""),
+        (False, False, False, "Catalog", ""),
     ],
 )
-def test_what_has_confirmed_a_change_is_reported(unproved: bool, unconfirmed: bool, proof: str, message: str) -> None:
-    part = schema_part(LastChange(1, unproved=unproved, unconfirmed=unconfirmed), "why")
+def test_what_has_confirmed_a_change_is_reported(
+    unproved: bool, unconfirmed: bool, shown: bool, proof: str, message: str
+) -> None:
+    """Rows confirm only what they show."""
+    change = LastChange(1, unproved=unproved, unconfirmed=unconfirmed, shown=shown, unseen=("the default of x",))
+    part = schema_part(change, "why")
     assert (part["proof"], part["proofMessage"]) == (proof, message)

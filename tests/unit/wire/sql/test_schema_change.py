@@ -62,12 +62,8 @@ def alter(clauses: str, session: Session = MYSQL, **changes: Any) -> Followed:
 _PROVED_NOTHING = {
     "ALTER TABLE orders ADD COLUMN IF NOT EXISTS (v INT)",
     "ALTER TABLE orders MODIFY id INT",
-    "ALTER TABLE orders MODIFY v VARCHAR(10)",
-    "ALTER TABLE orders MODIFY v VARCHAR(10) COMMENT 'x'",
-    "ALTER TABLE orders MODIFY tx TEXT COLLATE uca1400_ai_ci",
     "ALTER TABLE orders MODIFY n INT NOT NULL",
     "ALTER TABLE orders CHANGE n n INT NOT NULL COMMENT 'x'",
-    "ALTER TABLE orders MODIFY e ENUM('a','b','c')",
 }
 #: nothing, and resnapshotted all the same: two clauses about a column, a name in another spelling
 _RESNAPSHOTTED = {
