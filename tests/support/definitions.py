@@ -33,6 +33,14 @@ TABLE = (
 )
 #: without a primary key: rows are identified by `u`
 UNIQUE = (TABLE[0].replace("PRIMARY KEY (id), UNIQUE KEY u (n)", "UNIQUE KEY u (id), UNIQUE KEY w (n, id)"), *TABLE[1:])
+#: keys of two columns
+COMPOSITE = tuple(
+    (
+        f"CREATE TABLE t (id INT NOT NULL, a INT NOT NULL, b INT NOT NULL, {key})",
+        "INSERT INTO t VALUES (1,1,1), (2,2,2)",
+    )
+    for key in ("UNIQUE KEY uk (id, a)", "PRIMARY KEY (a, id)", "PRIMARY KEY (id, a), UNIQUE KEY uk (b)")
+)
 #: no NULL in any column
 FULL = (TABLE[0], *(statement for statement in TABLE[1:] if ",NULL" not in statement))
 PARTITIONED = (
@@ -208,6 +216,9 @@ CHANGES = [
     change(A + "MODIFY n INT NULL", "INSERT INTO t (id) VALUES (70)", LAX, A + "MODIFY n INT NOT NULL"),
     change(A + "MODIFY ts TIMESTAMP NOT NULL", table=FULL), change(A + "MODIFY n INT NOT NULL AUTO_INCREMENT"),
     change(A + "DROP PRIMARY KEY, ADD PRIMARY KEY (n)"), change(A + "DROP PRIMARY KEY"), change("DROP INDEX `PRIMARY` ON t"),
+    *(change(A + f"{clauses}", table=table) for table in COMPOSITE
+      for clauses in ("DROP a", "DROP id", "DROP a, DROP id", "DROP a, ADD c INT", "DROP a, RENAME COLUMN b TO a")),
+    change(A + "DROP a, DROP INDEX uk, ADD UNIQUE uk (id)", table=COMPOSITE[0]),
     change("DROP INDEX u ON t", table=UNIQUE), change(A + "DROP INDEX u, ADD UNIQUE u (id, n)", table=UNIQUE),
     change(A + "RENAME INDEX u TO x", table=UNIQUE), change(A + "ADD PRIMARY KEY (id)", table=UNIQUE),
     change("CREATE OR REPLACE UNIQUE INDEX u ON t (id, n)", table=UNIQUE, flavor=_MARIADB),

@@ -38,7 +38,11 @@ class Impossible(Exception):
 
 
 def alter(definition: Capture, parts: Sequence[Sequence[Token]], session: Session) -> Followed | Resnapshot | Stop:
-    """What the clauses of one ALTER TABLE do to the table."""
+    """What the clauses of one ALTER TABLE do to the table.
+
+    An index whose columns are dropped one by one stays while it has one (MySQL; MariaDB refuses to
+    drop a part of it), so a key that loses a part is another key, and none only without any.
+    """
     try:
         alteration = _Alteration(definition, session, parts)
         for part in parts:
@@ -78,8 +82,11 @@ class _Alteration:
             self._pass(clause)
 
     def outcome(self) -> Followed | Resnapshot | Stop:
-        if self._key_gone:
-            last = not self._key_added and self._old.source.unique == frozenset()
+        lost = [name for name in self._old.key if name in self._layout.dropped]
+        if lost and len(lost) < len(self._old.key) and not self._key_gone:
+            return Resnapshot(f"the key loses {', '.join(lost)}")
+        if self._key_gone or lost:
+            last = not self._key_added and self._unique == frozenset()
             without_key = Stop("the key is dropped, and no other is left", Reason.NO_PRIMARY_KEY)
             return without_key if last else Resnapshot("the key changes")
         if self._key_added:
@@ -150,7 +157,6 @@ class _Alteration:
             return
         column = self._layout.take(name)
         self._layout.drop(column)
-        self._key_gone |= column.name in self._old.key
         self._unique = self._unique if not self._unique else None
 
     def _rename(self, reader: Reader) -> None:

@@ -170,6 +170,17 @@ def test_what_is_not_known_leads_to_a_resnapshot_and_never_to_a_guess() -> None:
     assert kind("ALTER TABLE orders MODIFY v VARCHAR(10) NOT NULL", replace(MYSQL, sql_mode=0)) == "resnapshot"
 
 
+def test_a_key_that_loses_a_part_is_another_key() -> None:
+    """And no key is left only where each of its columns is dropped and there is no other."""
+    both = replace(definition(MYSQL), key=("id", "n"))
+    for clauses, expected in (("DROP n", "resnapshot"), ("DROP id", "resnapshot"), ("DROP id, DROP n", "stop"),
+                              ("DROP n, DROP PRIMARY KEY", "stop"), ("DROP v", "reshape"),
+                              ("DROP PRIMARY KEY, ADD UNIQUE (n)", "resnapshot")):  # fmt: skip
+        found = apply_to(both, Statement("shop", f"ALTER TABLE orders {clauses}", MYSQL))
+        assert found is not None
+        assert found.kind.value == expected, clauses
+
+
 def test_the_origin_of_every_column_is_named() -> None:
     found = alter("DROP v, ADD v INT DEFAULT 7 AFTER n, RENAME COLUMN i TO k, MODIFY d DECIMAL(12,4) FIRST")
     names = [c.name for c in found.after.columns]
