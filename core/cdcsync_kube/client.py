@@ -5,7 +5,9 @@ Why it exists: both need a dozen calls on plain objects; a generated client cost
 in every driver. Why it is right: a connection belongs to one thread; a kept one that the server has
 closed meanwhile is opened again, once, for calls that may be repeated (all but POST, whose repeat
 would answer 409 for our own object: the caller decides what that means). Every call has a timeout.
-The token is reread for each call, because the kubelet rotates it.
+The token is reread for each call, because the kubelet rotates it. An answer has a bound of bytes,
+which is more than one object may have: a page of a list that exceeds it is asked for again with
+fewer objects, so that no tenant's large objects fill the memory of the reader.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 TIMEOUT = 30.0
+#: bytes of an answer; one object has at most about 3 MiB
+ANSWER_BYTES = 16 * 2**20
+_TOO_LARGE = "AnswerTooLarge"
 _JSON = "application/json"
-_METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_METADATA_ONLY = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+METADATA_ONLY = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 Object = dict[str, Any]
 
 
@@ -78,18 +83,24 @@ class Api:
 
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
         """Of the objects of a list, without the objects."""
-        return (found["metadata"] for found in self.items(path, _METADATA_LIST, 500, **query))
+        return (found["metadata"] for found in self.items(path, METADATA_LIST, 500, **query))
 
     def metadata_of(self, path: str) -> Object:
         """Of one object, without the object."""
-        return dict(self._call("GET", path, {}, accept=_METADATA_ONLY)["metadata"])
+        return dict(self._call("GET", path, {}, accept=METADATA_ONLY)["metadata"])
 
     def items(self, path: str, accept: str = _JSON, page: int = 500, **query: str) -> Iterator[Object]:
-        """The objects of a list, so many at once."""
+        """The objects of a list, at most so many at once."""
         token = ""
         while True:
             asked = query | {"limit": str(page)} | ({"continue": token} if token else {})
-            part = self._call("GET", path, asked, accept=accept)
+            try:
+                part = self._call("GET", path, asked, accept=accept)
+            except ApiError as error:
+                if error.reason != _TOO_LARGE or page == 1:
+                    raise
+                page = max(1, page // 8)
+                continue
             yield from part.get("items") or []
             token = part.get("metadata", {}).get("continue", "")
             if not token:
@@ -158,7 +169,10 @@ class Api:
         self.calls += 1
         connection.request(method, target, content, headers)
         response = connection.getresponse()
-        text = response.read()
+        text = response.read(ANSWER_BYTES + 1)
+        if len(text) > ANSWER_BYTES:
+            self._close(connection)
+            raise ApiError(0, _TOO_LARGE, f"an answer of the API server has more than {ANSWER_BYTES} bytes")
         if response.will_close:
             self._close(connection)
         return response.status, text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -115,3 +116,44 @@ def test_a_second_operator_waits_and_takes_over(
     eventually(lambda: leading(sync) == "two", tmp_path / "two.log")
     sync.create(state="paused")
     eventually(lambda: sync.stored.phase == "Paused", tmp_path / "two.log")
+
+
+@pytest.fixture
+def many_levels() -> Iterator[int]:
+    """Lets this process read and write objects of nearly as many levels as the API server takes."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(60_000)
+    yield 9_900
+    sys.setrecursionlimit(before)
+
+
+def nested_fields(levels: int) -> dict[str, Any]:
+    """An entry of `managedFields`."""
+    fields: dict[str, Any] = {}
+    for _ in range(levels):
+        fields = {"f:a": fields}
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "cdcsync.io/v1alpha1", "fieldsType": "FieldsV1"}
+    return entry | {"fieldsV1": fields, "time": "2026-01-01T00:00:00Z"}
+
+
+def test_an_object_of_as_many_levels_as_the_api_server_takes_ends_no_operator(
+    sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, many_levels: int
+) -> None:
+    """`managedFields` have no schema, so whoever creates a resource may nest them. One operator
+    meets the object in an event, the next one in its first list."""
+    first = operators("one")
+    eventually(lambda: leading(sync) == "one", tmp_path / "one.log")
+    about = {"name": "deep", "managedFields": [nested_fields(many_levels)]}
+    body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": about}
+    stored = sync.api.create(sync.syncs, body | {"spec": sync.spec | {"state": "paused"}})
+    assert json.dumps(stored).count("f:a") >= many_levels
+    path = f"{sync.syncs}/deep"
+    eventually(lambda: sync.api.get(path)["status"].get("phase") == "Paused", tmp_path / "one.log")
+    assert first.poll() is None, (tmp_path / "one.log").read_text()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(120) == 0
+    second = operators("two")
+    eventually(lambda: leading(sync) == "two", tmp_path / "two.log")
+    sync.create(state="paused")
+    eventually(lambda: sync.stored.phase == "Paused", tmp_path / "two.log")
+    assert second.poll() is None, (tmp_path / "two.log").read_text()

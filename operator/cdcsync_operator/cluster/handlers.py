@@ -25,7 +25,13 @@ from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.settings import OperatorSettings, from_environment
 from cdcsync_operator.cluster.source import ClusterSource
+from cdcsync_operator.cluster.watch_session import log_in
 from cdcsync_operator.reconcile.secret_files import remove_leftovers
+
+#: objects of a list at once, each as its metadata
+_PAGE = 50
+#: levels of an object: the API server takes 10,000, and a decoder may use two calls for each
+_LEVELS = 30_000
 
 
 def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
@@ -36,10 +42,9 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         settings.posting.enabled = False
         settings.scanning.disabled = True
         settings.peering.standalone = True
+        settings.watching.chunk_size = _PAGE
 
-    @kopf.on.login(registry=registry)
-    def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+    kopf.on.login(registry=registry)(log_in)
 
     @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
     async def sync_changed(namespace: str | None, name: str, **_: Any) -> None:
@@ -54,6 +59,7 @@ def main() -> int:
     """Runs until SIGTERM. Exit 1 where the lease, the watch or a thread was lost: its
     Deployment starts it again."""
     _log_to_stderr()
+    sys.setrecursionlimit(_LEVELS)
     remove_leftovers()
     settings = from_environment()
     api = connect_api()

@@ -73,6 +73,30 @@ def test_a_list_is_read_page_by_page(api: Api, server: Server) -> None:
     assert {a for *_, a in server.asked} == {"Bearer a-token"}
 
 
+def test_a_page_of_large_objects_is_read_in_smaller_ones(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdcsync_kube.client.ANSWER_BYTES", 250)
+    large = {"text": "x" * 150}
+    server.answers = [
+        (200, {"items": [large, large]}),
+        (200, {"items": [large], "metadata": {"continue": "x"}}),
+        (200, {"items": [large]}),
+    ]
+    assert list(api.items("/things", page=8)) == [large, large]
+    assert [path.partition("limit=")[2] for _, path, _ in server.asked] == ["8", "1", "1&continue=x"]
+
+
+def test_an_object_above_the_bound_is_an_error_that_names_it(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdcsync_kube.client.ANSWER_BYTES", 100)
+    server.answers = [(200, {"text": "x" * 150}), (200, {"n": 1})]
+    with pytest.raises(ApiError, match="more than 100 bytes"):
+        api.get("/things/a")
+    assert api.get("/things/b") == {"n": 1}
+
+
 def test_a_refusal_has_the_servers_reason_and_message(api: Api, server: Server) -> None:
     server.answers = [(409, {"reason": "AlreadyExists", "message": "it is there"})]
     with pytest.raises(ApiError) as caught:
