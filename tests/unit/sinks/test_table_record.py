@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord, writer_of
+from cdcsync_spark.sinks.kafka.state_fold import header_of
+from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
 from contract.sinkcase import first_state
 
 PLAIN = TableRecord(first_state(), "topic", "id", 3)
@@ -20,7 +21,7 @@ PLAIN = TableRecord(first_state(), "topic", "id", 3)
 def test_it_is_read_as_it_was_written(record: TableRecord) -> None:
     text = record.to_json("me")
     assert TableRecord.from_json(text) == record
-    assert writer_of(text) == "me"
+    assert header_of(text).writer == "me"
 
 
 def test_one_of_a_version_before_has_no_schema_of_keys() -> None:

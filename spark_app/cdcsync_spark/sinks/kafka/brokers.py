@@ -130,6 +130,10 @@ def is_lost_topic(error: KafkaException) -> bool:
     return error_of(error).name() in _LOST_TOPICS
 
 
+def is_forbidden(error: KafkaException) -> bool:
+    return error_of(error).name().endswith("_AUTHORIZATION_FAILED")
+
+
 def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
     """Of an answer."""
     name, text = found.name(), f"{doing}: {_text(found)}"

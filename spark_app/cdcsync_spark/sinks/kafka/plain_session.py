@@ -33,6 +33,15 @@ class PlainSession(KafkaSession):
     def _start_producer(self) -> None:
         self._producer = self.brokers.producer()
 
+    def _begin(self) -> None:
+        """There is nothing to begin, to commit or to give up."""
+
+    def _commit(self) -> None:
+        self._raise_failure()
+
+    def _give_up(self) -> None:
+        pass
+
     def _raise_failure(self) -> None:
         if self._failed is not None:
             raise KafkaException(self._failed)
@@ -60,6 +69,7 @@ class PlainSession(KafkaSession):
                 raise self._refused(error, records) or self.brokers.error(error, "sending records") from None
             gate("kafka-committed")
             self._states.records.update(records)
+            self._repeat_states()
             return True
 
     def _is_followed(self, records: Mapping[str, TableRecord]) -> bool:

@@ -37,12 +37,12 @@ from cdcsync_spark.sinks.kafka.brokers import (
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, replaced_state
 from cdcsync_spark.sinks.kafka.pace import Pace
+from cdcsync_spark.sinks.kafka.state_fold import stating
 from cdcsync_spark.sinks.kafka.state_topic import StateTopic
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topics
 
 _log = get_logger()
-_STATE_CONFIG = {"cleanup.policy": "compact"}
 #: seconds between two checks of what is acknowledged
 _STEP = 0.5
 #: seconds without an acknowledgement after which the topics are described
@@ -105,18 +105,24 @@ class KafkaSession:
         """Of all tables, as far as is known."""
         return self._states.records
 
+    @property
+    def states_read(self) -> int:
+        """Records of the state topic, since the start."""
+        return self._states.read
+
     def open(self) -> None:
         """Once; from then on no predecessor can commit."""
         with self.lock:
             if self._open:
                 return
             if self.role:
-                self.topics.make(self._states.name, 1, self.replication, _STATE_CONFIG)
-                self._state_id = self.topics.made(self._states.name).id
+                self._state_id = self._states.make(self.replication)
                 self._start_producer()
                 gate("kafka-opened")
             if self.role or self.topics.find(self._states.name):
                 self._states.refresh()
+            if self.role:
+                self._repeat_states()
             self._open = True
 
     def _start_producer(self) -> None:
@@ -134,7 +140,7 @@ class KafkaSession:
         ends the run; nothing is left open then."""
         with self.lock:
             self._pace = Pace()
-            self._calling(lambda p: p.begin_transaction(), "beginning a transaction")
+            self._begin()
             try:
                 if not self._write(records, pieces):
                     self._abort()
@@ -158,7 +164,38 @@ class KafkaSession:
                 raise
             gate("kafka-committed")
             self._states.records.update(records)
+            self._repeat_states()
             return True
+
+    def _repeat_states(self) -> None:
+        """So that those who come later read little of the state topic: when the repeats are there,
+        a record says so."""
+        repeats = self._states.repeats()
+        if not repeats:
+            return
+        self._send_repeats(repeats)
+        gate("states-repeated")
+        self._states.since = self._states.at
+        self._send_repeats([(key, stating(value, self._states.since)) for key, value in repeats[:1]])
+
+    def _send_repeats(self, repeats: Iterable[tuple[bytes, bytes]]) -> None:
+        self._pace, self._failed = Pace(), None
+        self._begin()
+        try:
+            for key, value in repeats:
+                self._produce(self._states.name, value, key, self._on_delivery, 0)
+            while left := self._live.flush(_STEP):
+                self._check_progress(left)
+            self._commit()
+        except KafkaException as error:
+            self._give_up()
+            raise self._ended(error, "repeating the states") from None
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _begin(self) -> None:
+        self._calling(lambda p: p.begin_transaction(), "beginning a transaction")
 
     def _write(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
         """False where another writer was first."""
@@ -185,7 +222,8 @@ class KafkaSession:
         self._own, self._failed, self._failed_topic = {}, None, None
         for table, record in records.items():
             with _faults_of(table):
-                self._produce(self._states.name, record.to_json(self._writer), table.encode(), self._acknowledged, 0)
+                value = record.to_json(self._writer, self._states.since)
+                self._produce(self._states.name, value, table.encode(), self._acknowledged, 0)
         until = time.monotonic() + self.settings.timeout
         while len(self._own) < len(records):
             if self._failed is not None:

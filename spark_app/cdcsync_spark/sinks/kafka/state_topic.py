@@ -10,82 +10,118 @@ passes, whatever either of them knew or how long it slept.
 
 Why `refresh` reads to the end that is asked for with read_uncommitted: a read_committed reader's
 own end is held back by any open transaction, so it would miss what was committed behind one.
+
+A first `refresh` reads the last records alone, then from where they say (`state_fold`). Where none
+says so, as none of the version before did, it reads all. What the brokers have removed before that
+place, as retention does, is not needed; where it is, tables are without a state, and their topics
+are refused as foreign.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.kafka.brokers import Brokers, is_unanswered
-from cdcsync_spark.sinks.kafka.table_record import TableRecord, writer_of
-from cdcsync_spark.sinks.kafka.topics import Topics
+from cdcsync_spark.sinks.kafka.state_fold import StateFold, header_of, repeats_due
+from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.topics import Setting, Topics
 
-_POLL = 0.2
+Late: TypeAlias = Callable[[int], CdcError]
+_log = get_logger()
+#: of the state topic. Its files are closed early, because brokers compact closed ones only; both
+#: values are the least that managed brokers allow
+STATE_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(50 << 20), "segment.ms": str(4 * 3600 * 1000)}
+_POLL, _PAUSE = 0.2, 1.0
+_AT_ONCE = 5000
+#: of the end, which is read first
+_TAIL, _LONGER = 200, 16
 
 
 @dataclass
 class StateTopic:
-    """`records` are the committed ones as of the last `refresh`, by table."""
+    """`records` are the committed ones as of the last `refresh`, by table. `since` is where a
+    reader may begin, `at` how far the committed ones are read, `read` how many that were."""
 
     brokers: Brokers
     topics: Topics
     name: str
     records: dict[str, TableRecord] = field(default_factory=dict)
+    since: int = 0
+    at: int = 0
+    read: int = 0
+    _fold: StateFold = field(default_factory=StateFold)
     _committed: Consumer | None = None
     _all: Consumer | None = None
-    #: behind what each of them has read
-    _at: int = 0
+    #: behind what `_all` has read
     _seen: int = 0
+    #: how far it had read when records were to be repeated last
+    _tried: int = 0
     #: by table, the offset of the first record of another writer since the last `refresh`
     _foreign: dict[str, int] = field(default_factory=dict)
+
+    def make(self, replication: int) -> str:
+        """Its id; one that is there gets the settings of a new one, as far as this client may."""
+        self.topics.make(self.name, 1, replication, STATE_CONFIG)
+        found = self.topics.made(self.name)
+        missing = missing_config(self.topics.config(self.name))
+        if missing and not self.topics.configure(self.name, missing):
+            _log.warning("the state topic keeps settings that do not fit", topic=self.name, needed=missing)
+        return found.id
 
     def refresh(self) -> None:
         """Reads what was committed up to now."""
         end = self.topics.end(self.name)
         if self._committed is None:
-            self._committed = self._consumer("read_committed", 0)
+            self._begin(end)
         # an open transaction of a process that died ends within its timeout
-        until = time.monotonic() + self.brokers.settings.transaction + self.brokers.settings.timeout
-        while self._at < end:
-            if time.monotonic() > until:
-                raise self._held_back(end)
-            self._take(self._committed.poll(_POLL))
-        if self._all is None:
-            self._all = self._consumer("read_uncommitted", end)
-        elif end > self._seen:
-            self._all.seek(TopicPartition(self.name, 0, end))
-        self._seen = max(self._seen, end)
+        self._read_committed(end, self.brokers.settings.transaction + self.brokers.settings.timeout, self._held_back)
+        for table, value in self._fold.changed():
+            self.records[table] = self._parsed(table, value)
+        if end > self._seen:
+            self._assign(self._all, end)
+            self._seen = end
         self._foreign = {}
 
-    def _take(self, message: Message | None) -> None:
-        if message is None:
-            return
-        at = message.offset()
-        error = message.error()
-        if error is not None:
-            if error.name() != "_PARTITION_EOF":
-                self._raise_lasting(KafkaException(error))
-            elif at is not None:
-                self._at = max(self._at, at)
-            return
-        assert at is not None
-        self._at = at + 1
-        key, value = message.key(), message.value()
-        if key is not None and value is not None:
-            self._keep(_text(key), self._read(_text(key), _bytes(value)))
+    def _begin(self, end: int) -> None:
+        self._all = self.brokers.consumer("read_uncommitted")
+        self.since = self.at = self._found_since(end)
+        self._assign(self._all, end)  # it may have read further
+        self._seen = end
+        committed = self.brokers.consumer("read_committed")
+        self._assign(committed, self.at)
+        self._committed = committed
 
-    def _keep(self, table: str, record: TableRecord) -> None:
-        """Where no broker fences it, an older run may write after a newer one."""
-        known = self.records.get(table)
-        if known is None or record.state.epoch >= known.state.epoch:
-            self.records[table] = record
+    def _found_since(self, end: int) -> int:
+        """As the last records say; they may be of transactions that are open or aborted."""
+        begin, tail = self.topics.begins(self.name, 1)[0], _TAIL
+        while True:
+            start = max(begin, end - tail)
+            self._assign(self._all, start)
+            found = [header_of(value) for _, value in self._pairs_seen(start, end)]
+            since = [header.since for header in found if header.since is not None]
+            if since:
+                return max(begin, *since)
+            if start == begin or any(header.repeats is None for header in found):
+                return begin
+            tail *= _LONGER
 
-    def _read(self, table: str, value: bytes) -> TableRecord:
+    def _read_committed(self, end: int, patience: float, late: Late | None) -> None:
+        assert self._committed is not None, "refreshed before"
+        for place, message in self._messages(self._committed, self.at, end, patience, late):
+            self.at = place
+            key, value = (None, None) if message is None else (message.key(), message.value())
+            self.read += message is not None
+            if key is not None and value is not None:
+                self._fold.take(self.at - 1, _bytes(key), _bytes(value))
+
+    def _parsed(self, table: str, value: bytes) -> TableRecord:
         try:
             return TableRecord.from_json(value)
         except (ValueError, KeyError, TypeError):
@@ -96,6 +132,16 @@ class StateTopic:
                 remedy="stop the other writer, then delete the sync's topics and create it again",
                 table=table,
             ) from None
+
+    def repeats(self) -> list[tuple[bytes, bytes]] | None:
+        """Key and value of the records to be written, so that later readers may begin at `at`; None
+        while that would spare them little. What this process knows of the tables stays as it is,
+        because it may be in the middle of a decision."""
+        if not repeats_due(self._seen - max(self.since, self._tried), len(self.records)):
+            return None
+        self._tried = self._seen
+        self._read_committed(self._seen, _PAUSE, None)  # an open transaction is not waited for
+        return self._fold.repeats() if repeats_due(self.at - self.since, len(self.records)) else None
 
     def overtaken(self, own: Mapping[str, int], writer: str) -> bool:
         """Whether another writer's record of a table is before its own one, whose offset `own` has,
@@ -110,49 +156,77 @@ class StateTopic:
 
     def _read_to(self, end: int, writer: str) -> None:
         """Notes the records of other writers up to offset `end`."""
-        assert self._all is not None, "refreshed before"
-        until = time.monotonic() + self.brokers.settings.timeout
-        while self._seen < end:
-            if time.monotonic() > until:
-                raise self.brokers.timeout(f"reading the state topic {self.name} to its own record")
-            message = self._all.poll(_POLL)
-            if message is None:
-                continue
-            at = message.offset()
-            error = message.error()
-            if error is not None:
-                if error.name() != "_PARTITION_EOF":
-                    self._raise_lasting(KafkaException(error))
-                elif at is not None:
-                    self._seen = max(self._seen, at)
-                continue
-            assert at is not None
-            self._seen = at + 1
-            key, value = message.key(), message.value()
-            if key is not None and writer_of(None if value is None else _bytes(value)) != writer:
-                self._foreign.setdefault(_text(key), at)
+        for key, value in self._pairs_seen(self._seen, end):
+            header = header_of(value)
+            self.since = max(self.since, header.since or 0)
+            if header.repeats is None and header.writer != writer:
+                self._foreign.setdefault(key.decode(errors="replace"), self._seen - 1)
 
-    def _consumer(self, isolation: str, offset: int) -> Consumer:
-        consumer = self.brokers.consumer(isolation)
+    def _pairs_seen(self, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values, those of open transactions included; an absent value is empty."""
+        assert self._all is not None, "refreshed before"
+        timeout = self.brokers.settings.timeout
+        for place, message in self._messages(self._all, start, end, timeout, self._silent):
+            self._seen = place
+            key = message.key() if message is not None else None
+            if message is not None and key is not None:
+                yield _bytes(key), _bytes(message.value() or b"")
+
+    def _messages(
+        self, consumer: Consumer, at: int, end: int, patience: float, late: Late | None
+    ) -> Iterator[tuple[int, Message | None]]:
+        """From `at` to `end`, each with the place behind it; None where that is the end of what is
+        there. When nothing has come for `patience` seconds it ends, or raises what `late` makes."""
+        until = time.monotonic() + patience
+        while at < end:
+            before = at
+            for message in consumer.consume(_AT_ONCE, 0) or [consumer.poll(_POLL)]:
+                if message is None:
+                    continue
+                offset, error = message.offset(), message.error()
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    self._raise_lasting(KafkaException(error))
+                elif offset is not None:
+                    at = max(at, offset + (error is None))
+                    yield at, message if error is None else None
+            if at > before:
+                until = time.monotonic() + patience
+            elif time.monotonic() > until:
+                if late is not None:
+                    raise late(end)
+                return
+
+    def _assign(self, consumer: Consumer | None, offset: int) -> None:
+        assert consumer is not None
         consumer.assign([TopicPartition(self.name, 0, offset)])
-        return consumer
 
     def _raise_lasting(self, error: KafkaException) -> None:
         """What librdkafka tries again by itself is bounded by who waits."""
         if not is_unanswered(error):
             raise self.brokers.error(error, f"reading the state topic {self.name}") from None
 
+    def _silent(self, end: int) -> CdcError:
+        return self.brokers.timeout(f"reading the state topic {self.name} to its record at {end - 1}")
+
     def _held_back(self, end: int) -> CdcError:
         return fail(
             Reason.SINK_UNREACHABLE,
-            f"the state topic {self.name} could be read to offset {self._at} of {end}: a transaction is open there",
+            f"the state topic {self.name} could be read to offset {self.at} of {end}: a transaction is open there",
             needed="brokers that end transactions after their timeout",
             remedy="check that the brokers are up",
         )
 
 
-def _text(key: str | bytes) -> str:
-    return key if isinstance(key, str) else key.decode()
+def missing_config(found: Mapping[str, Setting] | None) -> dict[str, str]:
+    """What the state topic needs and does not have. Sizes of files are taken as they are where they
+    were set for it; records that expire never are. None: its settings may not be asked for."""
+    if found is None:
+        return {}
+    return {
+        name: value
+        for name, value in STATE_CONFIG.items()
+        if name in found and found[name].value != value and (name == "cleanup.policy" or not found[name].own)
+    }
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -48,12 +48,14 @@ class TableRecord:
     def by(self, epoch: int) -> TableRecord:
         return replace(self, state=replace(self.state, epoch=epoch))
 
-    def to_json(self, writer: str) -> bytes:
-        """`writer` is unique to the process, so that it knows its own records."""
+    def to_json(self, writer: str, since: int | None = None) -> bytes:
+        """`writer` is unique to the process, so that it knows its own records; from the offset
+        `since` of the state topic on, all tables are found (`state_fold`)."""
         sent = self.publication
         data = {
             "v": _VERSION,
             "writer": writer,
+            **({"since": since} if since is not None else {}),
             "topic": self.topic,
             "topicId": self.topic_id,
             "partitions": self.partitions,
@@ -86,11 +88,3 @@ def is_whole(state: TableState) -> bool:
     """Whether a staged copy with this state is complete, so that nothing is added to it any more.
     With early delivery its rows are sent as they were read, else as of one position."""
     return state.consistent or (state.early and state.position is not None)
-
-
-def writer_of(text: bytes | None) -> str:
-    """Who wrote a record; empty where that cannot be known."""
-    try:
-        return str(json.loads(text or b"")["writer"])
-    except (ValueError, KeyError, TypeError):
-        return ""

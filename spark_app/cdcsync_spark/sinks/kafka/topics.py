@@ -9,14 +9,24 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+)
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.kafka.brokers import Brokers, error_of
+from cdcsync_spark.sinks.kafka.brokers import Brokers, error_of, is_forbidden
 
 #: of a topic that was just made: no leader is known yet, or brokers disagree about its epoch
 _NO_LEADER = frozenset(
@@ -36,6 +46,13 @@ class Topic:
     name: str
     id: str
     partitions: int
+
+
+class Setting(NamedTuple):
+    """Of a topic; whether it was set for this one, else it is the brokers'."""
+
+    value: str
+    own: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,31 @@ class Topics:
             if error_of(error).name() in ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS"):
                 raise _refused(name, error) from None
             raise self.brokers.error(error, f"making the topic {name}") from None
+
+    def config(self, name: str) -> dict[str, Setting] | None:
+        """Of a topic that is there; None where it may not be asked for."""
+        asked = ConfigResource(ConfigResource.Type.TOPIC, name)
+        try:
+            found = self.admin.describe_configs([asked], request_timeout=self.timeout)[asked].result()
+        except KafkaException as error:
+            if is_forbidden(error):
+                return None
+            raise self.brokers.error(error, f"asking for the settings of the topic {name}") from None
+        return {
+            n: Setting(e.value or "", e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value) for n, e in found.items()
+        }
+
+    def configure(self, name: str, config: Mapping[str, str]) -> bool:
+        """False where that is not allowed."""
+        changes = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in config.items()]
+        changed = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
+        try:
+            self.admin.incremental_alter_configs([changed], request_timeout=self.timeout)[changed].result()
+        except KafkaException as error:
+            if is_forbidden(error):
+                return False
+            raise self.brokers.error(error, f"changing the settings of the topic {name}") from None
+        return True
 
     def made(self, name: str) -> Topic:
         """One that was just made, or was there: brokers may learn of it a moment later."""
