@@ -107,8 +107,8 @@ class SlowLake:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self.reading, self.let_go = 0, threading.Event(), threading.Event()
-        self._read = table_index.file_batches
-        monkeypatch.setattr(table_index, "file_batches", self._slowly)
+        self._read = table_index.key_batches
+        monkeypatch.setattr(table_index, "key_batches", self._slowly)
 
     def _slowly(self, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
         self.asked += 1

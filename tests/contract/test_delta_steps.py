@@ -112,8 +112,8 @@ def test_files_are_rewritten_only_where_old_rows_would_be_misread(
 def test_the_key_index_reads_no_key_again(writer: Writer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where the key's type changes its index is made again."""
     read: list[str] = []
-    real = table_index.file_batches
-    monkeypatch.setattr(table_index, "file_batches", lambda *a, **k: read.append(a[1]) or real(*a, **k))
+    real = table_index.key_batches
+    monkeypatch.setattr(table_index, "key_batches", lambda *a, **k: read.append(a[1]) or real(*a, **k))
     table, origins, _ = STEPS[name]
     writer.commit(1, step(2, table, origins))
     writer.commit(1, batch(3, Upsert(rows_of(table, []), keys_of(table, [(1,)]))))

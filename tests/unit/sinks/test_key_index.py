@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import tracemalloc
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +23,7 @@ from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.sinks.lake import key_runs
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
+from cdcsync_spark.wire.columns.typemap import captured_schema
 from contract.sinkcase import Row, keys_of, make_table
 
 EXACT = {
@@ -106,7 +108,7 @@ class World:
         self.folder = folder
         self.files: dict[str, list[Row]] = {}
         self.deleted: dict[str, BitMap] = {}
-        self.index = KeyIndex(table, folder, seed=7, in_memory=16, fanout=3)
+        self.index = KeyIndex(table, folder, seed=7, in_memory=16, fanout=3, block=24)
 
     def put(self, keys: list[Row]) -> None:
         """A batch: the keys' previous rows are deleted, a new file has them."""
@@ -140,7 +142,7 @@ class World:
         }
 
     def rebuilt(self) -> KeyIndex:
-        index = KeyIndex(self.table, self.folder, seed=8, in_memory=16, fanout=3)
+        index = KeyIndex(self.table, self.folder, seed=8, in_memory=16, fanout=3, block=24)
         assert index.sync(self.versions()) == len(self.files)
         assert index.sync(self.versions()) == 0
         return index
@@ -205,7 +207,7 @@ def test_a_file_is_known_with_its_keys_or_not_at_all(
     world = World(table, tmp_path)
     world.put([key(1), key(2)])
     with monkeypatch.context() as full:
-        full.setattr(key_runs.Scratch, "keep", _no_space)
+        full.setattr(key_runs.Scratch, "written", _no_space)
         with pytest.raises(OSError, match="No space"):
             world.put([key(2), key(3)])
     assert world.index.sync(world.versions()) == 1
@@ -239,6 +241,44 @@ def test_a_file_of_many_batches_in_any_order(tmp_path: Path) -> None:
         index.add("f", [batch_of(table, keys[i : i + 10]) for i in range(0, 101, 10)])
         for row, key in enumerate(keys):
             assert index.locate(keys_of(table, [key]))["f"].tolist() == [row]
+
+
+@pytest.mark.parametrize(("declared", "spread"), [("int(11)", 1), ("int(11)", 7919), ("varchar(20)", 7919)])
+def test_the_memory_for_the_index_does_not_grow_with_the_table(declared: str, spread: int, tmp_path: Path) -> None:
+    """Neither with rows in large files nor with small files: what is built and merged is in scratch
+    space, and only blocks of it are in memory."""
+    table, few, many = one_key(declared), 40_000, 120_000
+    for file_rows in (10_000, 1_000):
+        assert peak_of(table, few, file_rows, spread, tmp_path) + 2**21 > peak_of(
+            table, many, file_rows, spread, tmp_path
+        )
+
+
+def peak_of(table: Capture, rows: int, file_rows: int, spread: int, folder: Path) -> int:
+    """Bytes of Python and of Arrow at the peak of building an index, which then finds its keys."""
+
+    def keys_from(start: int, stop: int) -> pa.RecordBatch:
+        numbers = pa.array(np.arange(start, stop) * spread % rows)
+        return pa.record_batch([numbers.cast(kind)], ["k"])
+
+    def version(start: int) -> FileVersion:
+        pieces = range(start, start + file_rows, 5000)
+        return FileVersion("", lambda: (keys_from(at, min(at + 5000, start + file_rows)) for at in pieces), BitMap)
+
+    kind = captured_schema(table).field("k").type
+    index = KeyIndex(table, folder, seed=7, in_memory=2000, block=8 * 1024)
+    starts = range(0, rows - file_rows + 1, file_rows)
+    held = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        assert index.sync({f"f{start}": version(start) for start in starts}) == len(starts)
+        peak = tracemalloc.get_traced_memory()[1] + max(0, pa.total_allocated_bytes() - held)
+    finally:
+        tracemalloc.stop()
+    last = starts[-1]
+    found = index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"]))
+    assert {path: rows.tolist() for path, rows in found.items()} == {f"f{last}": [0, 1, 2]}
+    return peak
 
 
 def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path) -> None:

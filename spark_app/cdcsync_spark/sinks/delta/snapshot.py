@@ -28,6 +28,8 @@ from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _FOOTERS_AT_ONCE = 8
+#: rows of keys that are read at a time, and bytes of a file
+_KEY_ROWS, _BUFFER_BYTES = 64 * 1024, 2**20
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,14 @@ def file_batches(
     of the table's schema."""
     fragment = ds.ParquetFileFormat().make_fragment(path, files)
     return typed_batches(fragment, table, [table.field(name) for name in columns])
+
+
+def key_batches(files: pafs.FileSystem, path: str, table: pa.Schema, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same for a few narrow columns `key`, page by page: a file may have one row group."""
+    schema = pa.schema([table.field(name) for name in key])
+    with files.open_input_file(path) as opened, pq.ParquetFile(opened, buffer_size=_BUFFER_BYTES) as parquet:
+        for batch in parquet.iter_batches(_KEY_ROWS, columns=list(key), use_threads=False):
+            yield batch.select(schema.names).cast(schema)
 
 
 def _row_groups(files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap) -> Iterator[_Part]:

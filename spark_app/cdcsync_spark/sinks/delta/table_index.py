@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import Closed
 from cdcsync_spark.sinks.delta.log import Log
-from cdcsync_spark.sinks.delta.snapshot import deleted_rows, file_batches, read_range
+from cdcsync_spark.sinks.delta.snapshot import deleted_rows, key_batches, read_range
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -56,7 +56,7 @@ class TableIndex:
         table = view.state.capture
         if self.current is None or not self.current.serves(table):
             self.current = KeyIndex(table, self._scratch, secrets.randbits(64))
-        read_keys = partial(file_batches, log.files, table=captured_schema(table), columns=table.key)
+        read_keys = partial(key_batches, log.files, table=captured_schema(table), key=table.key)
         begun = time.monotonic()
         read = self.current.sync({path: self._version(log, file, read_keys) for path, file in view.files.items()})
         if read:

@@ -12,8 +12,9 @@ Keys that are not exact (`key_codes`) are kept with it, many of them in scratch 
 hit is compared with them: two keys of one hash are told apart, and a wrong row is never deleted. A
 key that is live twice was written by another program: the table is stopped.
 
-Costs: 8 bytes of scratch space a row for exact keys in sorted files, 12 for others, plus the keys
-themselves where they are hashed.
+Costs: 8 bytes of scratch space a row for exact keys in sorted files that do not overlap, 16 for
+others, plus the keys themselves where they are hashed. The memory for building, merging and lookups
+is that of some blocks, whatever the table; what grows is a bit a row for deleted rows at most.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +35,35 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
-from cdcsync_spark.sinks.lake.key_runs import IN_MEMORY, Hits, Rows, Run, Scratch, joined, merged, run_of_file
+from cdcsync_spark.sinks.lake.key_runs import (
+    BLOCK,
+    IN_MEMORY,
+    Hits,
+    Rows,
+    Run,
+    Scratch,
+    chained,
+    joined,
+    merged,
+    sorted_runs,
+)
 from cdcsync_spark.wire.columns.typemap import arrow_type
 
 #: so many small runs of one size class are merged into one
 FANOUT = 8
 #: runs of this class and above (2 million entries) stay as they are
 LARGE = 4
+#: runs that are merged into one at most
+_WAYS = 64
+#: what small files may have in memory together, in runs of the largest size that stays there;
+#: a run counts as so many entries more
+_SMALL, _RUN = 4, 256
 #: keys that are looked up at a time
-_BATCH = 1 << 20
-_NO_CODES = np.empty(0, np.uint64)
+_BATCH = 1 << 18
 
-#: what of a table is read at the same time while the index is built
-_AT_ONCE = 4
+#: files that are read at the same time while the index is built, and whose index waits in memory
+#: to be taken in
+_AT_ONCE, _WAITING = 4, 32
 
 
 @dataclass(frozen=True)
@@ -62,7 +79,7 @@ class FileVersion:
 
 @dataclass(frozen=True)
 class _Loaded:
-    codes: Codes
+    runs: list[Run]
     keys: StoredKeys | None
     deleted: BitMap
 
@@ -80,19 +97,29 @@ class KeyIndex:
     """The index of `table`; `folder` is scratch space, `seed` 64 bits that cannot be guessed.
 
     Runs of more than `in_memory` entries lie in scratch space; `fanout` runs of one size class are
-    merged.
+    merged, `block` entries at a time.
     """
 
     def __init__(
-        self, table: Capture, folder: Path, seed: int, *, in_memory: int = IN_MEMORY, fanout: int = FANOUT
+        self,
+        table: Capture,
+        folder: Path,
+        seed: int,
+        *,
+        in_memory: int = IN_MEMORY,
+        fanout: int = FANOUT,
+        block: int = BLOCK,
     ) -> None:
         self.table = table
         self._codec = KeyCodec.of(table, seed)
         self._scratch = Scratch(folder, in_memory)
         self._fanout = fanout
+        self._block = block
         self._files: dict[str, _Entry] = {}
         self._paths: list[str] = []
         self._runs: list[Run] = []
+        self._in_memory = 0
+        self._small_keys: list[StoredKeys] = []
 
     def serves(self, table: Capture) -> bool:
         """Whether its entries hold for `table`, too: the same key of the same types."""
@@ -107,8 +134,10 @@ class KeyIndex:
         missing = [path for path in files if path not in self._files]
         if missing:
             with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as pool:
-                for path, loaded in zip(missing, pool.map(self._load, (files[p] for p in missing)), strict=True):
-                    self._register(path, files[path].vector, loaded)
+                for start in range(0, len(missing), _WAITING):
+                    some = missing[start : start + _WAITING]
+                    for path, loaded in zip(some, pool.map(self._load, (files[p] for p in some)), strict=True):
+                        self._register(path, files[path].vector, loaded)
             self.merge_runs()
         return len(missing)
 
@@ -118,34 +147,52 @@ class KeyIndex:
 
     def _load(self, version: FileVersion) -> _Loaded:
         if self._codec.exact:
-            codes, stored = [self._codec.codes(batch) for batch in version.read_keys()], None
+            stored, runs = None, self._sorted(map(self._codec.codes, version.read_keys()))
         else:
-            codes, stored = self._stored(version.read_keys())
-        return _Loaded(np.concatenate([_NO_CODES, *codes]), stored, version.deleted())
+            stored, runs = self._stored(version.read_keys())
+        return _Loaded(runs, stored, version.deleted())
 
-    def _register(self, path: str, vector: str, loaded: _Loaded) -> None:
-        """The file counts as known when its run is kept: where scratch space is full, neither
-        is."""
-        number = len(self._paths)
-        run = self._scratch.keep(run_of_file(loaded.codes, number))
-        self._paths.append(path)
-        self._files[path] = _Entry(number, len(loaded.codes), vector, loaded.deleted, loaded.keys)
-        self._runs.append(run)
+    def _sorted(self, codes: Iterable[Codes]) -> list[Run]:
+        return sorted_runs(codes, 0, self._scratch, self._block)
 
-    def _stored(self, keys: Iterable[pa.RecordBatch]) -> tuple[list[Codes], StoredKeys]:
-        """Codes, and the keys in scratch space; one batch after the other, so that memory holds no
-        file's keys."""
-        codes = []
+    def _stored(self, keys: Iterable[pa.RecordBatch]) -> tuple[StoredKeys, list[Run]]:
+        """The keys in scratch space, and their codes; one batch after the other, so that memory
+        holds no file's keys."""
         with self._scratch.writing() as written, ExitStack() as stack:
             writer: pa.ipc.RecordBatchFileWriter | None = None
-            for batch in keys:
-                codes.append(self._codec.codes(batch))
-                writer = writer or stack.enter_context(pa.ipc.new_file(written.file, batch.schema))
-                writer.write_batch(batch)
-        if writer is None:
-            return codes, StoredKeys([])
-        reader = pa.ipc.open_file(written.content)
-        return codes, StoredKeys([reader.get_batch(i) for i in range(reader.num_record_batches)])
+
+            def codes() -> Iterator[Codes]:
+                nonlocal writer
+                for batch in keys:
+                    writer = writer or stack.enter_context(pa.ipc.new_file(written.file, batch.schema))
+                    writer.write_batch(batch)
+                    yield self._codec.codes(batch)
+
+            runs = self._sorted(codes())
+        return StoredKeys(written.content), runs
+
+    def _register(self, path: str, vector: str, loaded: _Loaded) -> None:
+        """The file counts as known when scratch space has what belongs there: where it is full, the
+        file is read again."""
+        self._make_room()
+        number = len(self._paths)
+        self._paths.append(path)
+        rows = sum(map(len, loaded.runs))
+        self._files[path] = _Entry(number, rows, vector, loaded.deleted, loaded.keys)
+        self._runs += [replace(run, file=number) for run in loaded.runs]
+        self._in_memory += sum(len(run) + _RUN for run in loaded.runs if run.in_memory)
+        if loaded.keys is not None and loaded.keys.size <= self._scratch.read_bytes:
+            self._small_keys.append(loaded.keys)
+
+    def _make_room(self) -> None:
+        """Many small files have no more in memory than one large."""
+        if self._in_memory > _SMALL * self._scratch.in_memory:
+            small = [run for run in self._live_runs() if run.in_memory]
+            self._take_runs([*(run for run in self._runs if not run.in_memory), *self._merged(small)])
+        if sum(keys.size for keys in self._small_keys) > _SMALL * self._scratch.read_bytes:
+            live = {id(entry.keys) for entry in self._files.values()}
+            self._scratch.move([keys for keys in self._small_keys if id(keys) in live])
+            self._small_keys = []
 
     def delete(self, path: str, vector: str, deleted: BitMap) -> None:
         """A live file's deleted rows, all of them, and their vector."""
@@ -178,16 +225,34 @@ class KeyIndex:
     def merge_runs(self) -> bool:
         """Drops runs of dead files and merges small ones, which keeps lookups fast; whether
         there was something to merge."""
-        live = {e.number for e in self._files.values()}
         classes: dict[int, list[Run]] = {}
-        for run in self._runs:
-            if not isinstance(run.file, int) or run.file in live:
-                classes.setdefault(_size_class(run, self._fanout), []).append(run)
+        for run in self._live_runs():
+            classes.setdefault(_size_class(run, self._fanout), []).append(run)
         crowded = [size for size, runs in classes.items() if len(runs) >= self._fanout and size < LARGE]
         for size in crowded:
-            classes[size] = [self._scratch.keep(merged(classes[size], self._counts))]
-        self._runs = [run for runs in classes.values() for run in runs]
+            classes[size] = self._merged(classes[size])
+        self._take_runs([run for runs in classes.values() for run in runs])
         return bool(crowded)
+
+    def _live_runs(self) -> list[Run]:
+        live = np.array([e.number for e in self._files.values()], np.int32)
+        return [run for run in self._runs if run.parts is None or np.isin(run.parts.numbers, live).any()]
+
+    def _merged(self, runs: Sequence[Run]) -> list[Run]:
+        """One run, or as few as `_WAYS` allows."""
+        if not runs:
+            return []
+        if chain := chained(runs, self._scratch, self._block):
+            return [chain]
+        group = -(-len(runs) // -(-len(runs) // _WAYS))
+        return [
+            merged(runs[start : start + group], self._counts, self._scratch, self._block)
+            for start in range(0, len(runs), group)
+        ]
+
+    def _take_runs(self, runs: list[Run]) -> None:
+        self._runs = runs
+        self._in_memory = sum(len(run) + _RUN for run in runs if run.in_memory)
 
     # -- lookups
 
@@ -253,11 +318,22 @@ class KeyIndex:
 
 
 class StoredKeys:
-    """The keys of one file's rows, memory-mapped if they are many."""
+    """The keys of one file's rows, an Arrow file; memory-mapped if they are many."""
 
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._ends = np.cumsum([b.num_rows for b in batches])
+    def __init__(self, content: pa.Buffer) -> None:
+        self.move(content)
+
+    def move(self, content: pa.Buffer) -> None:
+        """The same keys, which are elsewhere now."""
+        reader = pa.ipc.open_file(content) if content.size else None
+        self.content = content
+        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)] if reader else []
+        self._ends = np.cumsum([b.num_rows for b in self._batches])
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.content.size)
 
     def equal(self, rows: Rows, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Whether row `rows[i]` holds key `i` of `keys`."""

@@ -2,20 +2,22 @@
 space. No knowledge of Delta.
 
 A run is immutable: `codes` ascending, and for each its row and its file. Rows are left out where
-they count up from 0, as in a file sorted by an exact key; the file is left out where the whole run
-is of one. What is larger than `Scratch.in_memory` lies in a scratch file whose pages the system may
-drop at will, so memory does not grow with the table. That file loses its name at once: it ends with
-the process, however that ends.
+they count up from 0, as in a file sorted by an exact key, and in files of which one begins where
+the other ends; the file is left out where the whole run is of one. Runs are sorted and merged block
+by block, and what is larger than `Scratch.in_memory` lies in a scratch file whose pages the system
+may drop at will, so memory does not grow with the table. That file loses its name at once: it ends
+with the process, however that ends.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +27,19 @@ from cdcsync_spark.sinks.lake.key_codes import Codes
 
 #: entries that a run may have in memory
 IN_MEMORY = 64 * 1024
+#: entries that are sorted or merged at a time; the memory for it is some 64 bytes each
+BLOCK = 512 * 1024
 #: codes from fence to fence (half a page of them), a power of two
 FENCED = 256
+_ALIGNED = 64
 
 Rows = npt.NDArray[np.uint32]
 Numbers = npt.NDArray[np.int32]
+Keep = Callable[["Hits"], npt.NDArray[np.bool_]]
+#: blocks of several columns
+Blocks = Iterable[tuple[npt.NDArray[Any], ...]]
+#: an entry of a merged run: what a key needs of it is on one page
+_ENTRY = np.dtype([("code", np.uint64), ("row", np.uint32), ("file", np.int32)])
 
 
 class Hits(NamedTuple):
@@ -52,18 +62,37 @@ def joined(parts: Sequence[Hits]) -> Hits:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Whole files one after the other: for each its first entry, ascending, and its number."""
+
+    starts: npt.NDArray[np.int64]
+    numbers: Numbers
+
+
+@dataclass(frozen=True)
 class Run:
-    """`rows` None: the row is the index; `file` is a number, or one for each entry. `fences` has
-    every `FENCED`th code of a large run, near enough to the processor that most of a search costs
-    little."""
+    """`rows` None: the row is the index in the file's part; `file` is a number, parts, or a number
+    for each entry. `fences` has every `FENCED`th code of a run in scratch space, few enough pages
+    that most of a search costs little."""
 
     codes: Codes
     rows: Rows | None
-    file: Numbers | int
+    file: Numbers | Parts | int
     fences: Codes | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def in_memory(self) -> bool:
+        return self.fences is None
+
+    @property
+    def parts(self) -> Parts | None:
+        """Its files where it has all rows of them."""
+        if isinstance(self.file, int):
+            return Parts(np.zeros(1, np.int64), np.array([self.file], np.int32))
+        return self.file if isinstance(self.file, Parts) else None
 
     def find(self, wanted: Codes) -> Hits:
         """All entries with a code of `wanted` (ascending, may repeat)."""
@@ -96,32 +125,123 @@ class Run:
         return at + (self.codes[at] < wanted)
 
     def _entries(self, query: npt.NDArray[np.int64], at: npt.NDArray[np.int64]) -> Hits:
+        if isinstance(self.file, Parts):
+            part = np.searchsorted(self.file.starts, at, "right") - 1
+            return Hits(query, self.file.numbers[part], (at - self.file.starts[part]).astype(np.uint32))
         row = at.astype(np.uint32) if self.rows is None else self.rows[at]
         file = np.full(len(at), self.file, np.int32) if isinstance(self.file, int) else self.file[at]
         return Hits(query, file, row)
 
-    def everything(self) -> tuple[Codes, Hits]:
-        """Codes and their entries; `query` counts them."""
-        count = np.arange(len(self), dtype=np.int64)
-        return np.asarray(self.codes), self._entries(count, count)
+    def part(self, start: int, stop: int) -> tuple[Codes, Hits]:
+        """Codes and entries from `start` to `stop`; `query` counts them."""
+        at = np.arange(start, stop, dtype=np.int64)
+        return self.codes[start:stop], self._entries(at - start, at)
 
 
-def run_of_file(codes: Codes, file: int) -> Run:
-    """The run of one file's codes in the order of its rows."""
-    if len(codes) < 2 or bool((codes[1:] > codes[:-1]).all()):
-        return Run(codes, None, file)
-    order = np.argsort(codes, kind="stable")
-    return Run(codes[order], order.astype(np.uint32), file)
+def sorted_runs(blocks: Iterable[Codes], file: int, scratch: Scratch, block: int = BLOCK) -> list[Run]:
+    """One file's codes, which come in the order of its rows: one run where they ascend, else one
+    for each `block` of them."""
+    ascending = _Ascending()
+    codes, fences = scratch.written(_with_fences((b,) for b in ascending.watched(blocks)), (np.uint64, np.uint64))
+    if ascending:
+        return [Run(codes, None, file, fences if len(codes) > scratch.in_memory else None)] if len(codes) else []
+    return [_sorted_part(codes, start, file, scratch, block) for start in range(0, len(codes), block)]
 
 
-def merged(runs: Sequence[Run], keep: Callable[[Hits], npt.NDArray[np.bool_]]) -> Run:
+def _sorted_part(codes: Codes, start: int, file: int, scratch: Scratch, block: int) -> Run:
+    part = codes[start : start + block]
+    order = np.argsort(part)
+    codes, rows = part[order], (order + start).astype(np.uint32)
+    if len(codes) <= scratch.in_memory:
+        return Run(codes, rows, file)
+    mapped = scratch.written([(codes, codes[::FENCED], rows)], (np.uint64, np.uint64, np.uint32))
+    return Run(mapped[0], mapped[2], file, mapped[1])
+
+
+class _Ascending:
+    """Whether the codes that went through `watched` ascend, none of them twice."""
+
+    def __init__(self) -> None:
+        self._ascending = True
+
+    def __bool__(self) -> bool:
+        return self._ascending
+
+    def watched(self, blocks: Iterable[Codes]) -> Iterator[Codes]:
+        last: Codes = np.empty(0, np.uint64)
+        for block in blocks:
+            begins = not len(last) or not len(block) or bool(block[0] > last[0])
+            self._ascending = self._ascending and begins and bool((block[1:] > block[:-1]).all())
+            last = block[-1:] if len(block) else last
+            yield block
+
+
+def chained(runs: Sequence[Run], scratch: Scratch, block: int = BLOCK) -> Run | None:
+    """One run of runs without rows, each of which begins behind the end of another; None where they
+    are others."""
+    runs = sorted((run for run in runs if len(run)), key=lambda run: int(run.codes[0]))
+    parts = [run.parts for run in runs if run.rows is None]
+    whole = [part for part in parts if part is not None]
+    if not runs or len(whole) < len(runs) or any(one.codes[-1] >= two.codes[0] for one, two in pairwise(runs)):
+        return None
+    pieces = ((run.codes[at : at + block],) for run in runs for at in range(0, len(run), block))
+    codes, fences = scratch.written(_with_fences(pieces), (np.uint64, np.uint64))
+    firsts = [0, *accumulate(map(len, runs))][:-1]
+    starts = np.concatenate([first + part.starts for first, part in zip(firsts, whole, strict=True)])
+    file = Parts(starts, np.concatenate([part.numbers for part in whole]))
+    return Run(codes, None, file, fences if len(codes) > scratch.in_memory else None)
+
+
+def merged(runs: Sequence[Run], keep: Keep, scratch: Scratch, block: int = BLOCK) -> Run:
     """One run of several, without the entries that `keep` refuses."""
-    parts = [run.everything() for run in runs]
+    runs = [run for run in runs if len(run)]
+    blocks = (_entries(codes, hits, keep) for codes, hits in _merged_blocks(runs, block)) if runs else ()
+    entries, fences = scratch.written(_with_fences(blocks), (_ENTRY, np.uint64))
+    large = len(entries) > scratch.in_memory
+    return Run(entries["code"], entries["row"], entries["file"], fences if large else None)
+
+
+def _merged_blocks(runs: Sequence[Run], block: int) -> Iterator[tuple[Codes, Hits]]:
+    """All entries in the order of their codes, at most `block` at a time: of each run a window,
+    and of the windows what is not beyond the end of any of them."""
+    window, at = max(1, block // len(runs)), [0] * len(runs)
+    begins = np.array([run.codes[0] for run in runs])
+    ends = np.array([run.codes[:window][-1] for run in runs])
+    live = np.ones(len(runs), bool)
+    while live.any():
+        least, parts = ends[live].min(), []
+        for number in map(int, np.flatnonzero(live & (begins <= least))):
+            run, start = runs[number], at[number]
+            stop = start + int(np.searchsorted(run.codes[start : start + window], least, "right"))
+            parts.append(run.part(start, stop))
+            at[number], live[number] = stop, stop < len(run)
+            if live[number]:
+                begins[number], ends[number] = run.codes[stop], run.codes[stop : stop + window][-1]
+        yield _in_order(parts)
+
+
+def _in_order(parts: Sequence[tuple[Codes, Hits]]) -> tuple[Codes, Hits]:
+    if len(parts) == 1:
+        return parts[0]
     codes, hits = np.concatenate([c for c, _ in parts]), joined([h for _, h in parts])
+    order = np.argsort(codes, kind="stable")  # of sorted parts
+    return codes[order], hits.where(order)
+
+
+def _entries(codes: Codes, hits: Hits, keep: Keep) -> tuple[npt.NDArray[Any]]:
     kept = keep(hits)
-    codes, hits = codes[kept], hits.where(kept)
-    order = np.argsort(codes, kind="stable")
-    return Run(codes[order], hits.row[order], hits.file[order])
+    entries = np.empty(int(np.count_nonzero(kept)), _ENTRY)
+    entries["code"], entries["row"], entries["file"] = codes[kept], hits.row[kept], hits.file[kept]
+    return (entries,)
+
+
+def _with_fences(blocks: Blocks) -> Blocks:
+    """Codes or entries, and every `FENCED`th code."""
+    count = 0
+    for (block,) in blocks:
+        codes = block["code"] if block.dtype == _ENTRY else block
+        yield block, codes[-count % FENCED :: FENCED]
+        count += len(block)
 
 
 @dataclass(frozen=True)
@@ -132,40 +252,70 @@ class Scratch:
     folder: Path
     in_memory: int = IN_MEMORY
 
-    def keep(self, run: Run) -> Run:
-        """The same run, memory-mapped if it is large."""
-        if len(run) <= self.in_memory:
-            return run
-        return Run(
-            self._mapped(run.codes),
-            None if run.rows is None else self._mapped(run.rows),
-            run.file if isinstance(run.file, int) else self._mapped(run.file),
-            run.codes[::FENCED].copy(),
-        )
+    def written(self, blocks: Blocks, kinds: Sequence[npt.DTypeLike]) -> tuple[npt.NDArray[Any], ...]:
+        """The columns, of types `kinds`, that come in `blocks`: memory-mapped if the first has more
+        than `in_memory` values."""
+        blocks, few, count = iter(blocks), [], 0
+        for block in blocks:
+            few.append(block)
+            count += len(block[0])
+            if count > self.in_memory:
+                break
+        else:
+            columns = zip(*few, strict=True) if few else ((),) * len(kinds)
+            return tuple(
+                np.concatenate([np.empty(0, kind), *column]) for kind, column in zip(kinds, columns, strict=True)
+            )
+        with ExitStack() as stack:
+            files = [stack.enter_context(self.writing()) for _ in kinds]
+            for block in chain(few, blocks):
+                for file, values in zip(files, block, strict=True):
+                    file.file.write(np.ascontiguousarray(values).data)
+        return tuple(np.frombuffer(file.content, kind) for file, kind in zip(files, kinds, strict=True))
 
-    def _mapped(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        with self.writing() as written:
-            written.file.write(np.ascontiguousarray(values).data)
-        return np.frombuffer(memoryview(written.content), values.dtype)
+    @property
+    def read_bytes(self) -> int:
+        """Contents of so many bytes are read, not mapped: a process may have 65,530 maps, and each
+        table has small files."""
+        return self.in_memory * np.uint64().nbytes
 
     @contextmanager
     def writing(self) -> Iterator[Written]:
-        """A new file; when the block ends it is mapped, and has neither a name nor a descriptor any
-        more.
-
-        What has no more bytes than the codes of a run in memory is read instead: a process may have
-        65,530 maps, and each table has small files.
-        """
+        """A new file; when the block ends it is mapped, or read if it is small, and has neither a
+        name nor a descriptor any more."""
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="index-") as file:
             written = Written(file)
             yield written
             size = file.tell()
             file.seek(0)
-            if size <= self.in_memory * np.uint64().nbytes:
+            if size <= self.read_bytes:
                 written.content = pa.py_buffer(file.read())
                 return
             with pa.memory_map(file.name) as mapped:
                 written.content = mapped.read_buffer()
+
+    def move(self, small: Sequence[Movable]) -> None:
+        """Contents that were read, into one file."""
+        with self.writing() as written:
+            starts = [_append(written.file, one.content) for one in small]
+        for one, start in zip(small, starts, strict=True):
+            one.move(written.content.slice(start, one.content.size))
+
+
+class Movable(Protocol):
+    """What rests on a content that is elsewhere after `move`."""
+
+    content: pa.Buffer
+
+    def move(self, content: pa.Buffer) -> None: ...
+
+
+def _append(file: IO[bytes], content: pa.Buffer) -> int:
+    """Where it begins: Arrow's buffers are aligned."""
+    file.write(bytes(-file.tell() % _ALIGNED))
+    start = file.tell()
+    file.write(content)
+    return start
 
 
 @dataclass
