@@ -1,4 +1,5 @@
-"""For which hosts a Secret is: its annotation `cdcsync.io/hosts`.
+"""For which hosts a Secret is, and whether one that is not verified may get it: its annotations
+`cdcsync.io/hosts` and `cdcsync.io/allow-unverified`.
 
 Why it exists: who may create a CdcSync may name any labelled Secret of the namespace, and a host of
 his own. The owner of a Secret says by the annotation where its content may be sent. Why it is
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from cdcsync_core.spec import CdcSync, Spec
 
 HOSTS_ANNOTATION = "cdcsync.io/hosts"
+UNVERIFIED_ANNOTATION = "cdcsync.io/allow-unverified"
 
 
 def admits(hosts: str, host: str) -> bool:
@@ -38,16 +40,44 @@ def destinations(spec: Spec) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def misdirected(resource: CdcSync, annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def misdirected(
+    resource: CdcSync, annotations: Mapping[str, Mapping[str, str]], *, must_name_hosts: bool = False
+) -> dict[str, str]:
     """A phrase per Secret that is not for all hosts that would get it; `annotations` are those of
-    Secrets, by name."""
-    found = {}
-    for name, wanted in destinations(resource.spec).items():
-        hosts = annotations.get(name, {}).get(HOSTS_ANNOTATION)
-        refused = [] if hosts is None else [host for host in wanted if not admits(hosts, host)]
+    Secrets, by name. A Secret without hosts is for all of them, unless it must name some."""
+    phrases = {}
+    for name, destined in destinations(resource.spec).items():
+        if name not in annotations:
+            continue
+        hosts = annotations[name].get(HOSTS_ANNOTATION, "" if must_name_hosts else None)
+        refused = [] if hosts is None else [host for host in destined if not admits(hosts, host)]
         if refused:
-            found[name] = (
-                f"Secret {name} is not for the host {refused[0]} (its annotation {HOSTS_ANNOTATION}: {(hosts or '')[:200] or 'empty'}); "
-                "needed: a Secret without that annotation, or one that names the host"
+            needed = (
+                "one that names the host"
+                if must_name_hosts
+                else "a Secret without that annotation, or one that names the host"
             )
-    return found
+            phrases[name] = (
+                f"Secret {name} is not for the host {refused[0]} (its annotation {HOSTS_ANNOTATION}: {(hosts or '')[:200] or 'empty'}); "
+                f"needed: {needed}"
+            )
+    return phrases
+
+
+def unverified(resource: CdcSync, annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """A phrase per Secret whose password the spec would send to a server that is not verified,
+    although the Secret does not allow that. Who writes the spec is not always who owns the
+    Secret."""
+    spec = resource.spec
+    passwords = {
+        **({spec.source.credentials_secret_ref.name: "spec.source"} if spec.source.tls.allow_unverified else {})
+    }
+    passwords |= dict.fromkeys(spec.sink.kind.unverified_secrets(), f"spec.sink.{spec.sink.type}")
+    return {
+        name: (
+            f"Secret {name} would be sent to a server that is not verified ({field}.tls.allowUnverified); "
+            f'needed: the annotation {UNVERIFIED_ANNOTATION}: "true" on the Secret, or tls.caSecretRef'
+        )
+        for name, field in passwords.items()
+        if name in annotations and annotations[name].get(UNVERIFIED_ANNOTATION) != "true"
+    }

@@ -56,6 +56,10 @@ class SinkKind(Part, ABC):
         only."""
         return {}
 
+    def unverified_secrets(self) -> tuple[str, ...]:
+        """The names of Secrets whose password may be sent to a server that is not verified."""
+        return ()
+
     def named_hosts(self) -> tuple[tuple[str, str], ...]:
         """The servers in the section beside the location's: the path of the field, and the host."""
         return ()
@@ -347,6 +351,9 @@ class Kafka(SinkKind):
         registry = self.schema_registry
         named = (("spec.sink.kafka.schemaRegistry.url", registry.host),) if registry else ()
         return (*(("spec.sink.kafka.bootstrapServers", host) for host in self.hosts), *named)
+
+    def unverified_secrets(self) -> tuple[str, ...]:
+        return (self.sasl.credentials_secret_ref.name,) if self.sasl and self.tls.allow_unverified else ()
 
     def secret_hosts(self) -> dict[str, tuple[str, ...]]:
         pair = self.tls.client_cert_secret_ref

@@ -21,8 +21,8 @@ from cdcsync_lake.probe import CONTENT, PROBES, is_probe, refuse_inside_a_table,
 _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
 
 
-def check_bucket(lake: Location, leftover: float) -> list[CdcError]:
-    store = _client(lake)
+def check_bucket(lake: Location, leftover: float, proxy: str) -> list[CdcError]:
+    store = _client(lake, proxy)
     folder = f"{lake.prefix}/{PROBES}" if lake.prefix else PROBES
     key = f"{folder}/{uuid.uuid4().hex}"
     listing = _tried(lake, "listing", lambda: _remove_old_objects(store, folder, leftover))
@@ -90,11 +90,12 @@ def _log_in(store: S3Store) -> Callable[[str], bool]:
     return has_log
 
 
-def _client(lake: Location) -> S3Store:
+def _client(lake: Location, proxy: str) -> S3Store:
     """With short timeouts: the answer is worth less than the time spent waiting for it."""
     retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
     try:
-        return S3Store(lake.bucket, config=lake.store_config(), client_options=_REQUEST, retry_config=retry)  # type: ignore[arg-type]
+        options = _REQUEST | ({"proxy_url": proxy} if proxy else {})
+        return S3Store(lake.bucket, config=lake.store_config(), client_options=options, retry_config=retry)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
         found = f"no client can be made for {lake.uri}: {brief(lake.without_secrets(str(error)))}"
         remedy = "correct options in spec.sink, or the variables in its Secret"

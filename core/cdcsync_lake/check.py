@@ -38,18 +38,21 @@ class SinkCheck:
         return self.errors + (self.topics.errors if self.topics else ())
 
 
-def check_lake(location: Location, leftover_seconds: float = LEFTOVER_SECONDS) -> SinkCheck:
+def check_lake(location: Location, leftover_seconds: float = LEFTOVER_SECONDS, proxy: str = "") -> SinkCheck:
     """Tries what commits need; waits for a store that does not answer, but not for long. Raises no
-    CdcError. Probes older than `leftover_seconds` were left by a check that died."""
+    CdcError. Probes older than `leftover_seconds` were left by a check that died; `proxy` is the
+    URL through which a store is reached, empty for none."""
     try:
-        errors = check_disk(location, leftover_seconds) if location.local else _in_store(location, leftover_seconds)
+        errors = (
+            check_disk(location, leftover_seconds) if location.local else _in_store(location, leftover_seconds, proxy)
+        )
     except CdcError as error:
         errors = [error]
     return SinkCheck(location.uri, tuple(errors))
 
 
-def _in_store(location: Location, leftover: float) -> list[CdcError]:
+def _in_store(location: Location, leftover: float, proxy: str) -> list[CdcError]:
     """The client of object stores is loaded where there is one."""
     from cdcsync_lake.bucket_check import check_bucket
 
-    return check_bucket(location, leftover)
+    return check_bucket(location, leftover, proxy)

@@ -1,9 +1,9 @@
 """The errors of object stores and file systems in the product's words. Pure.
 
-Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. A
-client's text is cut to what the store itself answered (S3's code and message) or to its first
-sentence: clients append a dump of their own data structures, which is unreadable in a condition;
-what is left is quoted.
+Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. Of
+a store's answer only its HTTP status and a code that S3 documents are shown, never its text: the
+endpoint may be a server of another kind, whose answers are not for whoever reads the status.
+Clients append a dump of their own data structures, which is cut; what is left is quoted.
 """
 
 from __future__ import annotations
@@ -27,23 +27,33 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_TEXT = re.compile("no space left|quota exceeded|file too large", re.I)
 #: delta-rs colours its errors for terminals
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: what S3 answers with
-_CODE = re.compile(r"<Code>([^<]*)</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+#: what S3 answers with; MinIO's codes begin with XMinio. Source: Amazon S3 API Reference, "Error
+#: responses"
+_CODE = re.compile(
+    r"<Code>(Access(?:Denied|PointNotFound)|AllAccessDisabled|AuthorizationHeaderMalformed|AuthorizationQueryParametersError"
+    r"|BucketRegionError|ConditionalRequestConflict|EntityTooLarge|ExpiredToken|IllegalLocationConstraintException|IncompleteBody"
+    r"|InternalError|Invalid(?:AccessKeyId|Argument|BucketName|BucketState|Digest|ObjectState|Request|Security|Token|URI)"
+    r"|KeyTooLongError|KMS\.[A-Za-z]{1,30}|MethodNotAllowed|MissingSecurityHeader|NoSuch(?:Bucket|Key|Upload)|NotImplemented"
+    r"|OperationAborted|PermanentRedirect|PreconditionFailed|Redirect|Request(?:Expired|Timeout|TimeTooSkewed)"
+    r"|ServiceUnavailable|SignatureDoesNotMatch|SlowDown|TemporaryRedirect|TokenRefreshRequired|XMinio[A-Za-z]{1,40})</Code>"
+)
+#: where a client's text goes over to what the server sent
+_ANSWER = re.compile(r"(status code: \d{3}(?: [A-Z][A-Za-z -]{0,40})?|Got invalid [a-z ]{1,20} response)\b.*", re.S)
 #: where a client's dump of its own data begins, and what of it is worth keeping
 _DUMP = re.compile(r"\s*Debug source:")
 _CAUSE = re.compile(r'message: "([^"]+)"|error: "([^"]+)"')
 
 
 def brief(text: str) -> str:
-    """The error text of a store or its client, quoted, without the client's dump."""
+    """The error text of a store or its client, quoted, without the client's dump and without what
+    the server sent but for its status and code."""
     text = _COLOURS.sub("", text)
-    code, message = _CODE.search(text), _MESSAGE.search(text)
+    code = _CODE.search(text)
     if code:
-        return quoted(f"{code[1]}: {message[1]}" if message and message[1] else code[1])
+        return quoted(code[1])
     head, _, dump = text.partition("Debug source:")
     cause = _CAUSE.search(dump)
-    text = " ".join(head.split())
+    text = " ".join(_ANSWER.sub(r"\1", head).split())
     return quoted(f"{text}: {cause[1] or cause[2]}" if cause else text)
 
 

@@ -63,6 +63,7 @@ class Question:
         self.login_seconds = login_seconds
         self._take = take
         self._answer = self._kept = self._taken = 0
+        self.refused_networks = refused_networks
         self._refused = parse_networks(refused_networks)
         self._changed = threading.Condition()
         self._ends: list[float] = []

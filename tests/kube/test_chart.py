@@ -15,6 +15,7 @@ import yaml
 from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.rbac import NEEDED
 from cdcsync_operator.cluster.settings import from_environment
+from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
 
 ROOT = Path(__file__).resolve().parents[2]
 HELM = ROOT / ".cache" / "node" / "helm"
@@ -127,6 +128,33 @@ def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "network", ["{banana}", "10.0.0.0/33", "256.1.1.1", "fd00::/129", "db.example.com", "1::2::3 x"]
+)
+def test_a_network_that_is_none_is_refused(network: str) -> None:
+    """The operator would end at its start."""
+    values = {"policy": {"refusedSourceNetworks": [network]}, "clusterWide": True}
+    result = helm("template", "cdcsync", str(CHART), values=values)
+    assert result.returncode != 0
+    assert "refusedSourceNetworks" in result.stderr
+
+
+def test_the_charts_networks_are_those_of_the_operator() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert tuple(values["policy"]["refusedSourceNetworks"]) == DEFAULT_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [({"clusterWide": True}, "true"), ({"watchNamespaces": ["a"]}, "false"),
+     ({"clusterWide": True, "policy": {"secretsNameHosts": False}}, "false")],
+)  # fmt: skip
+def test_secrets_must_name_their_hosts_where_all_namespaces_are_watched(values: dict[str, Any], expected: str) -> None:
+    (deployment,) = [d for d in rendered(values) if d["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"name": "CDCSYNC_SECRETS_NAME_HOSTS", "value": expected} in container["env"]
+
+
+@pytest.mark.parametrize(
     ("values", "expected"),
     [({}, "watchNamespaces is empty"), ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other")],
 )
@@ -163,7 +191,7 @@ def test_the_chart_passes_lint() -> None:
 def test_the_operator_understands_what_the_chart_tells_it() -> None:
     (deployment,) = [d for d in rendered(SWITCHES["everything"]) if d["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    settings = from_environment({e["name"]: e["value"] for e in container["env"]})
+    settings = from_environment({e["name"]: e["value"] for e in container["env"] if "value" in e})
     assert (settings.image.name, settings.image.pull_policy) == (f"registry.example/spark@sha256:{'8' * 64}", "Always")
     assert settings.image.pull_secrets == ("pull",)
     assert settings.policy.allowed_service_accounts == {"cloud", "lake"}

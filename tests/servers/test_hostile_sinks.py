@@ -50,6 +50,24 @@ def dripping_answer(server: Hostile, client: socket.socket) -> None:
     server.drip(client)
 
 
+def internal_page(server: Hostile, client: socket.socket) -> None:
+    """What a server of another kind answers."""
+    client.recv(65536)
+    body = b"role: admin-of-the-cluster <Code>Password</Code><Message>hunter2</Message>"
+    server.send(client, b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def elsewhere(port: int) -> Callable[[Hostile, socket.socket], None]:
+    """Redirects to another address of this machine."""
+
+    def redirect(server: Hostile, client: socket.socket) -> None:
+        client.recv(65536)
+        head = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.2:%d/x\r\nContent-Length: 0\r\n\r\n"
+        server.send(client, head % port)
+
+    return redirect
+
+
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     folder = tmp_path / "lake"
@@ -107,3 +125,44 @@ def test_a_real_store_is_judged_as_ever(secret: Path, tmp_path: Path) -> None:
         store.make_bucket("lake")
         assert check_apart(lake, asked) == SinkCheck("s3://lake/cdc")
         assert not asked.stopped
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "2130706433", "0x7f000001"])
+def test_no_spelling_of_an_endpoint_reaches_a_network_of_the_policy(host: str, secret: Path) -> None:
+    server = Hostile(internal_page)
+    with server.listening() as port, Question(("127.0.0.0/8",)) as asked:
+        lake = Location.parse("s3://lake/cdc", f"http://{host}:{port}", REGION, str(secret))
+        (error,) = check_apart(lake, asked).errors
+    assert error.reason is Reason.SPEC_INVALID
+    assert "is at 127.0.0.1, in the network 127.0.0.0/8 that the operator's policy refuses" in error.message
+    assert server.sent == 0
+
+
+def test_a_variable_of_the_secret_reaches_no_network_of_the_policy(secret: Path) -> None:
+    server = Hostile(internal_page)
+    with server.listening() as port, Question(("127.0.0.0/8",)) as asked:
+        (secret / "AWS_ENDPOINT_URL").write_text(f"http://127.0.0.1:{port}")
+        (secret / "AWS_ALLOW_HTTP").write_text("true")
+        errors = check_apart(Location.parse("s3://lake/cdc", "", REGION, str(secret)), asked).errors
+    assert {e.reason for e in errors} == {Reason.SPEC_INVALID}
+    assert server.sent == 0
+
+
+def test_a_redirect_reaches_no_network_of_the_policy(secret: Path) -> None:
+    other = Hostile(internal_page)
+    with (
+        other.listening("127.0.0.2") as away,
+        Hostile(elsewhere(away)).listening() as port,
+        Question(("127.0.0.2/32",)) as asked,
+    ):
+        assert check_apart(_lake(port, secret), asked).errors
+    assert other.sent == 0
+
+
+def test_no_text_of_an_answer_is_shown(secret: Path) -> None:
+    with Hostile(internal_page).listening() as port, Question() as asked:
+        errors = check_apart(_lake(port, secret), asked).errors
+    shown = " ".join(error.message for error in errors)
+    assert "404 Not Found" in shown
+    for text in ("admin-of-the-cluster", "Password", "hunter2"):
+        assert text not in shown

@@ -101,6 +101,7 @@ class Node:
             "policy.allowedImages": "{localhost/*}",
             "policy.allowedInPodTemplate": "{commands}",  # by which the tests fill disks and memory
             "policy.minRestartBackoff": "1s",
+            "policy.refuseNodeAddresses": "false",  # the sources are on this machine
         }
         given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
         self.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)

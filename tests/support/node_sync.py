@@ -172,7 +172,9 @@ def make_namespace(node: Node, name: str, enforced: str = "restricted") -> None:
 
 
 def make_secret(node: Node, namespace: str, name: str, values: dict[str, str]) -> None:
-    about: Object = {"name": name, "labels": {"cdcsync.io/source": "true"}}
+    """For the servers of the tests' machine, which are not verified."""
+    annotations = {"cdcsync.io/hosts": node.address, "cdcsync.io/allow-unverified": "true"}
+    about: Object = {"name": name, "labels": {"cdcsync.io/source": "true"}, "annotations": annotations}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": about, "stringData": values}
     node.api.create(f"/api/v1/namespaces/{namespace}/secrets", body)
 

@@ -99,6 +99,7 @@ class Policy:
     `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
     same form as images. `refused_source_networks`: those in which no source may be, nor a store's
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
+    `secrets_name_hosts`: a Secret without the annotation `cdcsync.io/hosts` is for no host.
     """
 
     allow_pod_template: bool = True
@@ -108,6 +109,7 @@ class Policy:
     allowed_spark_conf: tuple[str, ...] = ()
     refused_source_networks: tuple[str, ...] = ()
     least_restart_seconds: float = 0.0
+    secrets_name_hosts: bool = False
 
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)

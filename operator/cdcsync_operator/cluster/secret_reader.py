@@ -1,6 +1,9 @@
 """The Secrets that a resource names, as a cluster has them: read by name, the wanted keys only, and
 no more than there is room for.
 
+Why a Secret's type counts: a label and a key in a spec would otherwise send the token of a service
+account, or the login of an image registry, to a host that the spec names.
+
 Why it is right: a request names one Secret and its label, so no answer grows with what else is in
 the namespace, and the content of a Secret without the label is not even read. Of the source's
 Secrets the keys are kept that the resource names, of the sink's those that are variables of a
@@ -16,7 +19,8 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets
-from cdcsync_core.secret_hosts import misdirected
+from cdcsync_core.quoting import quoted
+from cdcsync_core.secret_hosts import misdirected, unverified
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_kube.client import Api, Object
 from cdcsync_lake.location import CREDENTIAL
@@ -25,6 +29,8 @@ from cdcsync_operator.cluster.room import SECRETS, Room
 #: bytes and keys of one Secret, of those that are wanted; a bundle of all public authorities has
 #: 250 KiB
 MOST_BYTES, MOST_KEYS = 384 * 2**10, 32
+#: what may hold credentials of a source or a sink; a Secret without a type is Opaque
+TYPES = ("Opaque", "kubernetes.io/basic-auth", "kubernetes.io/tls")
 #: what a file takes at least in a file system in memory
 _PAGE = 4096
 
@@ -40,12 +46,14 @@ class FoundSecrets:
 
 @dataclass(frozen=True)
 class SecretReader:
-    """Those of one sync, which holds its share of `room` until `close`."""
+    """Those of one sync, which holds its share of `room` until `close`. `must_name_hosts`: a Secret
+    that does not name its hosts is for none."""
 
     api: Api
     namespace: str
     name: str
     room: Room = field(default_factory=lambda: Room(SECRETS))
+    must_name_hosts: bool = False
 
     def read(self, resource: CdcSync) -> FoundSecrets:
         """A Secret that is not for the source's host counts as missing, as does one for which there
@@ -59,7 +67,12 @@ class SecretReader:
         }
         annotations = {name: secret["metadata"].get("annotations") or {} for name, secret in found.items()}
         too_large = {name: phrase for name, values in texts.items() if (phrase := _oversize(name, values))}
-        refused = too_large | misdirected(resource, annotations)
+        refused = (
+            too_large
+            | unverified(resource, annotations)
+            | misdirected(resource, annotations, must_name_hosts=self.must_name_hosts)
+            | {name: _of_another_type(name, secret) for name, secret in found.items() if _type(secret) not in TYPES}
+        )
         unlabelled = {name for name in wanted.keys() - found.keys() if self._is_there(name)}
         missing = (*missing_secrets(resource, texts, unlabelled), *refused.values())
         values = {name: of for name, of in texts.items() if name not in refused}
@@ -102,6 +115,14 @@ def _text(value: str) -> SecretStr | None:
         return SecretStr(base64.b64decode(value).decode())
     except (binascii.Error, UnicodeDecodeError):
         return None
+
+
+def _type(secret: Object) -> str:
+    return str(secret.get("type") or TYPES[0])
+
+
+def _of_another_type(name: str, secret: Object) -> str:
+    return f"Secret {name} is of the type {quoted(_type(secret))}; needed: one of {', '.join(TYPES)}"
 
 
 def _oversize(name: str, values: dict[str, SecretStr]) -> str:

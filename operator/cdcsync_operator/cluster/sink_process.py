@@ -4,9 +4,10 @@ time and its memory.
 Why it exists: the operator checks the stores of many tenants, and the client of a store bounds a
 request, not a listing of pages without end, nor what it keeps of an answer. Why it is right: the
 process bounds the memory that it may have before it connects; its parent ends it when its time is
-over or the question is given up. It is given where the lake is and which folder has the
-credentials, never a credential; what it reports is bounded, and what it does not report is an error
-that is tried again.
+over or the question is given up. It connects through a proxy that holds the operator's policy of
+networks against every address (`checked_proxy`). It is given where the lake is and which folder has
+the credentials, never a credential; what it reports is bounded, and what it does not report is an
+error that is tried again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 
 from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_lake.check import SinkCheck, check_lake
+from cdcsync_lake.checked_proxy import CheckedProxy
 from cdcsync_lake.location import Location
 from cdcsync_mysql.question import Question
 
@@ -61,7 +63,9 @@ def _answer(process: subprocess.Popen[bytes], location: Location, question: Ques
     """None where its time is over."""
     assert process.stdin
     try:
-        process.stdin.write(json.dumps(dataclasses.asdict(location)).encode())
+        process.stdin.write(
+            json.dumps({"location": dataclasses.asdict(location), "refused": question.refused_networks}).encode()
+        )
         process.stdin.close()
     except BrokenPipeError:
         return b""
@@ -87,7 +91,10 @@ def _unknown(location: Location, found: str) -> SinkCheck:
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    found: tuple[CdcError, ...] = check_lake(Location(**json.load(sys.stdin))).errors
+    asked = json.load(sys.stdin)
+    with CheckedProxy(tuple(asked["refused"])) as proxy:
+        errors: tuple[CdcError, ...] = check_lake(Location(**asked["location"]), proxy=proxy.url).errors
+    found = (proxy.refusal,) if proxy.refusal else errors
     text = json.dumps([error.to_json() for error in found])
     sys.stdout.write(text if len(text) <= _ANSWER_BYTES else "")
 

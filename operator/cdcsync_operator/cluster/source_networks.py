@@ -14,17 +14,27 @@ from urllib.parse import urlsplit
 from cdcsync_core.networks import parse_networks, refusing
 from cdcsync_core.spec import Spec
 
-#: this machine, link-local addresses (a cloud's metadata among them), and what is no address of a
-#: server
-DEFAULT_REFUSED = ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "::/128", "fe80::/10")
+#: this machine, link-local addresses, what is no address of a server, and where clouds answer with
+#: a machine's metadata and credentials: AWS (link-local, fd00:ec2::254), Alibaba, Azure
+DEFAULT_REFUSED = (
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "0.0.0.0/8",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "::1/128",
+    "::/128",
+    "fe80::/10",
+    "fd00:ec2::254/128",
+)
 
 
 def refused_networks(chosen: tuple[str, ...] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The settings' `chosen` ones, None for the default; the API server's address is always among
-    them. Raises ValueError."""
-    server = environment.get("KUBERNETES_SERVICE_HOST", "")
+    """The settings' `chosen` ones, None for the default; the addresses of the API server and of the
+    operator's own node are always among them. Raises ValueError."""
+    servers = f"{environment.get('KUBERNETES_SERVICE_HOST', '')},{environment.get('CDCSYNC_NODE_ADDRESSES', '')}"
     networks = DEFAULT_REFUSED if chosen is None else chosen
-    return (*map(str, parse_networks(networks)), *((server,) if server else ()))
+    return (*map(str, parse_networks(networks)), *(server for server in servers.split(",") if server))
 
 
 def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
@@ -37,7 +47,7 @@ def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
         *spec.sink.kind.named_hosts(),
     ):
         try:
-            network = refusing("127.0.0.1" if host == "localhost" else host, known)
+            network = refusing("127.0.0.1" if host.lower().rstrip(".") == "localhost" else host, known)
         except ValueError:
             continue  # a name
         if network:

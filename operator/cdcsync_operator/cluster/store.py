@@ -68,7 +68,9 @@ class KubeStore:
         self.namespace, self.name = namespace, name
         self._path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs/{name}"
         self._shards = KubeTableShards(api, namespace, name)
-        self._secrets = SecretReader(api, namespace, name, room or Room(SECRETS))
+        self._secrets = SecretReader(
+            api, namespace, name, room or Room(SECRETS), must_name_hosts=policy.secrets_name_hosts
+        )
         self._object: Object = {}
         self._resource: CdcSync | None = None
         self._written: Object | None = None

@@ -140,3 +140,46 @@ def test_the_syncs_of_one_namespace_leave_room_to_those_of_others(api: ListingAp
     for reader in readers[:2]:
         reader.close()
     assert readers[-1].read(spec()).values, "what deleted syncs had is free"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "kubernetes.io/service-account-token",
+        "kubernetes.io/dockerconfigjson",
+        "bootstrap.kubernetes.io/token",
+        "x" * 300,
+    ],
+)
+def test_a_secret_of_a_type_that_holds_no_login_counts_as_missing(api: ListingApi, kind: str) -> None:
+    """The token of a service account, named by a key of the spec, would go to the spec's host."""
+    add(api, "login", LOGIN)
+    api.objects[f"{SECRETS}/login"]["type"] = kind
+    found = SecretReader(api, "lake", "shop").read(spec())
+    assert found.values == {}
+    (phrase,) = found.missing
+    assert phrase.startswith("Secret login is of the type ")
+    assert "needed: one of Opaque, kubernetes.io/basic-auth, kubernetes.io/tls" in phrase
+    assert len(phrase) < 400
+
+
+def test_a_secret_must_name_its_hosts_where_the_policy_asks_for_it(api: ListingApi) -> None:
+    add(api, "login", LOGIN)
+    assert SecretReader(api, "lake", "shop").read(spec()).missing == ()
+    reader = SecretReader(api, "lake", "shop", must_name_hosts=True)
+    (phrase,) = reader.read(spec()).missing
+    assert "Secret login is not for the host db (its annotation cdcsync.io/hosts: empty)" in phrase
+    api.objects[f"{SECRETS}/login"]["metadata"]["annotations"] = {"cdcsync.io/hosts": "db"}
+    assert texts(reader.read(spec()).values) == {"login": LOGIN}
+
+
+def test_the_spec_alone_sends_no_password_to_a_server_that_is_not_verified(api: ListingApi) -> None:
+    add(api, "login", LOGIN)
+    source = {"host": "db", "credentialsSecretRef": {"name": "login"}, "tls": {"allowUnverified": True}}
+    open_spec = resource(source=source)
+    reader = SecretReader(api, "lake", "shop")
+    (phrase,) = reader.read(open_spec).missing
+    assert "Secret login would be sent to a server that is not verified (spec.source.tls.allowUnverified)" in phrase
+    assert 'the annotation cdcsync.io/allow-unverified: "true"' in phrase
+    api.objects[f"{SECRETS}/login"]["metadata"]["annotations"] = {"cdcsync.io/allow-unverified": "true"}
+    assert texts(reader.read(open_spec).values) == {"login": LOGIN}

@@ -22,8 +22,10 @@ def _refused(host: str, endpoint: str = "", networks: tuple[str, ...] = DEFAULT_
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "127.9.9.9", "localhost", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254"],
-)
+    ["127.0.0.1", "127.9.9.9", "localhost", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254",
+     "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "169.254.169.254.", "LOCALHOST", "localhost.",
+     "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"],
+)  # fmt: skip
 def test_addresses_that_only_the_operator_reaches_are_refused(host: str) -> None:
     (fault,) = _refused(host)
     assert f"spec.source.host: {host}" in fault
@@ -39,6 +41,13 @@ def test_other_hosts_are_not(host: str) -> None:
 def test_the_stores_endpoint_is_asked_by_the_operator_too() -> None:
     assert "spec.sink.delta.options.endpoint" in _refused("db", "http://169.254.169.254/latest")[0]
     assert "spec.sink.delta.options.endpoint" in _refused("db", "169.254.169.254:80")[0]
+    for spelling in (
+        "http://2852039166",
+        "http://0xa9fea9fe/",
+        "http://169.254.169.254.:80",
+        "https://[64:ff9b::a9fe:a9fe]",
+    ):
+        assert "spec.sink.delta.options.endpoint" in _refused("db", spelling)[0]
     assert _refused("db", "http://minio.lake:9000") == _refused("db", "http://[") == []
 
 
@@ -71,3 +80,9 @@ def test_the_chart_says_other_networks() -> None:
     assert from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": ""}).policy.refused_source_networks == ()
     with pytest.raises(PermanentError, match=r"policy\.refusedSourceNetworks"):
         from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": "10.0.0.1/8"})
+
+
+def test_the_addresses_of_the_operators_node_are_refused_where_the_chart_gives_them() -> None:
+    settings = from_environment(REQUIRED | {"CDCSYNC_NODE_ADDRESSES": "10.0.0.7,fd00::7"})
+    networks = settings.policy.refused_source_networks
+    assert [len(_refused(host, networks=networks)) for host in ("10.0.0.7", "fd00::7", "10.0.0.8")] == [1, 1, 0]
