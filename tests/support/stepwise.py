@@ -102,9 +102,9 @@ class Stepwise:
     def _events(self) -> bool:
         return takes_events(self._sink().capabilities)
 
-    def follow(self) -> dict[str, StreamTable]:
+    def follow(self, meanwhile: Callable[[], None] | None = None) -> dict[str, StreamTable]:
         """Applies the binlog up to now; stopped tables are in the result, the others are applied to
-        the end."""
+        the end. `meanwhile` runs once the reader has arrived there, and is applied, too."""
         end = self.end()
         tables = {f"{self.database}.{n}": self._stream_table(n, t) for n, t in self.targets.items()}
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
@@ -115,6 +115,9 @@ class Stepwise:
         reader.start()
         try:
             _apply(reader, applier, end)
+            if meanwhile is not None:
+                meanwhile()
+                _apply(reader, applier, self.end())
             if self.confirm is not None:
                 self._confirm(reader, applier)
         finally:

@@ -54,8 +54,10 @@ class DmlCheck:
         cannot. Raises CdcError."""
         with connect(self.source) as connection:
             verify_resumable(connection, read_facts(connection), self.lineage, None)
-            written = TableId(dml.written.database, dml.written.name)
-            fault = fault_of_writing(connection, written, self.captured)
+            fault = ""
+            if dml.written is not None:
+                written = TableId(dml.written.database, dml.written.name)
+                fault = fault_of_writing(connection, written, self.captured)
             if dml.read is not None and not fault:
                 fault = fault_of_reading(connection, TableId(dml.read.database, dml.read.name))
         return fault or _fault_since(self.read(place), dml)

@@ -10,11 +10,12 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.server import read_facts, read_process
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.memory import bound_unpacked_events
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.binlog.temporary_tables import Process
 from cdcsync_spark.wire.binlog.parser import EventParser
 
 
@@ -22,11 +23,12 @@ from cdcsync_spark.wire.binlog.parser import EventParser
 class Dump:
     """One dump connection whose history is verified and that is about to send: raw events, and the
     parser that knows where they begin. `end` is where the binlog ended before: a heartbeat from
-    there or beyond is from its end."""
+    there or beyond is from its end. `process` is the server that it is connected to."""
 
     client: BinlogClient
     parser: EventParser
     end: LogOffset | None = None
+    process: Process | None = None
 
 
 #: settings, where to go on, whose rows are wanted; raises CdcError
@@ -40,6 +42,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
         facts = read_facts(connection)
         verify_resumable(connection, facts, settings.lineage, start)
         end = high(connection, facts)
+        process = Process(facts.server_id, *read_process(connection))
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
         gtid_pos = str(start.gtid_pos) if isinstance(start, FilePosition) else ""
         client = BinlogClient(
@@ -51,7 +54,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
         parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=_sent_again(start), wanted=wanted)
-        yield Dump(client, parser, end)
+        yield Dump(client, parser, end, process)
 
 
 def _oldest_file(positions: Iterable[Position]) -> str:

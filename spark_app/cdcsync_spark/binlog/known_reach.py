@@ -31,13 +31,16 @@ class KnownReach:
     def unknown(self, statement: Statement, tables: Iterable[TableId]) -> Dml | None:
         """What must be asked; None where nothing is."""
         dml = read_dml(statement) if is_dml(statement.sql) else None
-        if dml is None or dml in self._faults or any(dml.written.means(t) for t in tables):
+        if dml is None or not dml.tables or dml in self._faults:
             return None
-        return dml
+        written = dml.written
+        return None if written is not None and any(written.means(t) for t in tables) else dml
 
     def fault(self, statement: Statement) -> str | None:
         """Why the change may reach a captured table, "" where it cannot; None if not checked."""
-        if not self._faults or not is_dml(statement.sql):
+        if not is_dml(statement.sql) or not (self._faults or statement.temporary):
             return None
         dml = read_dml(statement)
-        return None if dml is None else self._faults.get(dml)
+        if dml is None:
+            return None
+        return self._faults.get(dml) if dml.tables else ""

@@ -272,6 +272,8 @@ class BinlogReader:
         with self._open_dump(settings, position, self._wanted) as dump:
             with self._changed:
                 self._client = dump.client
+                if dump.process is not None:
+                    self._assembler.temporary.connect(dump.process)
             try:
                 self._consume(dump)
             finally:

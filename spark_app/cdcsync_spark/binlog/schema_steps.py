@@ -52,6 +52,7 @@ class Policy:
     append_only: bool = False
 
 
+_PERHAPS_TEMPORARY = "its session may have a temporary table of this name"
 #: today's default
 NOT_FOLLOWED = Policy()
 
@@ -94,10 +95,12 @@ def meaning(
     the table."""
     harmless = not may_change(statement, capture)
     followable = not is_dml(statement.sql) and (policy.follow or harmless)
+    if statement.in_doubt and not harmless and not is_dml(statement.sql):
+        return not_followed(_PERHAPS_TEMPORARY, statement, capture.id)
     outcome = apply_to(capture, statement) if followable else None
     if outcome is None:
         return None if harmless else statement_error(statement, capture.id, fault)
-    if harmless and not isinstance(outcome, Followed):
+    if harmless and (statement.in_doubt or not isinstance(outcome, Followed)):
         outcome = unchanged(capture, _facts_lost(capture))
     if not isinstance(outcome, Followed):
         return outcome if isinstance(outcome, Emptied) and policy.emptied else _error(outcome, statement, capture.id)

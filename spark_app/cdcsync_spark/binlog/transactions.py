@@ -47,6 +47,7 @@ from cdcsync_spark.binlog.schema_steps import SchemaStep
 from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.stop_reasons import incident_error, statement_error, xa_error
+from cdcsync_spark.binlog.temporary_tables import TemporaryTables
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
@@ -70,6 +71,7 @@ class TransactionAssembler:
         self._ahead = {t: p for t, p in ahead.items() if not start.includes(p)}
         self._stopped: set[TableId] = set()
         self._reach = KnownReach()
+        self.temporary = TemporaryTables()
         self._prepared = PreparedTransactions(spool)
         self._sealed_at = start
         #: grows with each progress of the position, and with each confirmation of the same one
@@ -124,6 +126,7 @@ class TransactionAssembler:
         """Drops the transaction that is being read: the connection is lost and it will come
         again."""
         self._open = OpenTransaction()
+        self.temporary.go_back()
         self._spool.rotate()
 
     def seal(self) -> SealedTransactions:
@@ -163,7 +166,9 @@ class TransactionAssembler:
         self.waits = False
 
     def _statement(self, statement: Statement) -> None:
-        self._open.statements.append(statement)
+        judged = self.temporary.judge(statement)
+        if judged is not None:
+            self._open.statements.append(judged)
 
     def _xa_prepare(self, prepare: facts.XaPrepare) -> None:
         self._open.prepared = prepare.xid
@@ -178,6 +183,7 @@ class TransactionAssembler:
         self._sealed_at.covers(end.id)  # raises for a transaction of the other kind, before any of it is kept
         self._check_prepared(self._open.ended, end.id)
         self._check_reach(self._open, end.id)
+        self.temporary.settle()
         done, self._open = self._open, OpenTransaction()
         if done.prepared is None:
             self._commit(done, end.id, end.timestamp)
@@ -221,6 +227,8 @@ class TransactionAssembler:
         self._keep_rows([item for part in (*prepared, done) for item in part.rows], transaction, committed_at)
 
     def _rollback(self, rollback: facts.TransactionRollback) -> None:
+        """Temporary tables stay."""
+        self.temporary.settle()
         self._open = OpenTransaction()
         if rollback.id is None:
             return
@@ -398,5 +406,6 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
     facts.RollbackTo: TransactionAssembler._rollback_to,
     facts.XaPrepare: TransactionAssembler._xa_prepare,
     facts.XaEnd: TransactionAssembler._xa_end,
+    facts.ServerStarted: lambda assembler, started: assembler.temporary.end_sessions(started.server),
     facts.Incident: TransactionAssembler._incident,
 }

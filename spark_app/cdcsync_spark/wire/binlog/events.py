@@ -42,6 +42,8 @@ _GTID, LOGICAL_CLOCK = struct.Struct("<B16sQ"), b"\2"
 _MARIADB_GTID = struct.Struct("<QIB")
 #: thread and duration, the database's length, the error, the length of the status variables
 _QUERY = struct.Struct("<8xB2xH")
+#: server's version, when it was started
+_STARTED = struct.Struct("<2x50xI")
 #: the end of the database's name, and the statement
 BEGIN = b"\0BEGIN"
 #: the bytes of these heads
@@ -73,7 +75,8 @@ class MariaDbGtid(NamedTuple):
 class Query(NamedTuple):
     """`sql_mode` is None and `charset`, the client's, is empty where the event does not say.
 
-    `time_zone` and `microseconds` are in the event only if the statement used them.
+    `thread` is the session's number on its server; `time_zone` and `microseconds` are in the event
+    only if the statement used them.
     """
 
     database: str
@@ -82,6 +85,7 @@ class Query(NamedTuple):
     charset: str
     time_zone: str = ""
     microseconds: int | None = None
+    thread: int = 0
 
 
 class Place(NamedTuple):
@@ -113,6 +117,12 @@ def parse_version(body: Buffer) -> int:
     text = bytes(body[2:52]).rstrip(b"\0").decode("ascii", "replace")
     found = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)
     return int(found[1]) * 10_000 + int(found[2]) * 100 + int(found[3]) if found else 0
+
+
+def has_started(body: Buffer) -> bool:
+    """Whether the server began the file of this format description event when it was started: then
+    no session of before lives, and no temporary table."""
+    return len(body) >= _STARTED.size and _STARTED.unpack_from(body)[0] != 0
 
 
 def parse_rotate(body: Buffer) -> Place:
@@ -229,7 +239,8 @@ def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Qu
     """QUERY, EXECUTE_LOAD_QUERY (`extra` bytes in the post header) and MariaDB's
     QUERY_COMPRESSED."""
     cursor = Cursor(body)
-    cursor.skip(8)
+    thread = cursor.uint(4)
+    cursor.skip(4)
     database_length = cursor.byte()
     cursor.skip(2)
     status = cursor.uint(2)
@@ -240,7 +251,7 @@ def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Qu
     raw = cursor.rest()
     sql = decode_loosely(unpack_mariadb(raw) if compressed else raw, session.collation)
     charset = _known_charset(session.collation)
-    return Query(database, sql, session.sql_mode, charset, session.time_zone, session.microseconds)
+    return Query(database, sql, session.sql_mode, charset, session.time_zone, session.microseconds, thread)
 
 
 def _known_charset(collation: int) -> str:

@@ -156,6 +156,14 @@ class FileLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerStarted:
+    """The file that begins was begun when the server with this id started: sessions of before are
+    gone."""
+
+    server: int
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """The server reports that its binlog misses something."""
 
@@ -188,6 +196,7 @@ Fact = (
     | Statement
     | Progress
     | FileLeft
+    | ServerStarted
     | Incident
     | XaPrepare
     | XaEnd

@@ -45,6 +45,7 @@ from cdcsync_spark.wire.binlog.facts import (
     Progress,
     RollbackTo,
     Savepoint,
+    ServerStarted,
     TransactionBegin,
     TransactionEnd,
     TransactionRollback,
@@ -54,13 +55,13 @@ from cdcsync_spark.wire.binlog.facts import (
 from cdcsync_spark.wire.binlog.header import CRC, HEADER, Header, body_end, continued, damaged, read_header, waited_at
 from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables
 from cdcsync_spark.wire.columns.cursor import Buffer
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.text import Statement, Thread
 from cdcsync_spark.wire.sql.tokens import Session, Started
 
 Flavor = Literal["mysql", "mariadb"]
 
 _CHECKSUM = CRC.size
-_IGNORABLE = 0x80
+_THREAD_SPECIFIC, _IGNORABLE = 0x4, 0x80
 _QUERY, _ROTATE, _FORMAT = EventType.QUERY.value, EventType.ROTATE.value, EventType.FORMAT_DESCRIPTION.value
 _LOAD_QUERY, _QUERY_COMPRESSED = EventType.EXECUTE_LOAD_QUERY.value, EventType.QUERY_COMPRESSED.value
 _ANONYMOUS_GTID, _GTID_TAGGED = EventType.ANONYMOUS_GTID.value, EventType.GTID_TAGGED.value
@@ -180,7 +181,9 @@ class EventParser:
     def _format(self, header: Header, body: memoryview) -> Iterable[Fact]:
         self.tables.forget()
         self._version = events.parse_version(body)
-        return self._cut(header) if header.log_pos else ()
+        if not header.log_pos:
+            return ()
+        return [*self._cut(header), *([ServerStarted(header.server)] if events.has_started(body) else ())]
 
     def _cut(self, header: Header) -> list[Fact]:
         if self._inside is _Inside.NOTHING:
@@ -307,7 +310,8 @@ class EventParser:
         if not (alone and self._without_effect):
             started = Started(header.timestamp, query.microseconds, query.time_zone)
             session = Session(query.sql_mode, query.charset, self.mariadb, self._version, started)
-            found.append(Statement(query.database, query.sql, session))
+            thread = Thread(header.server, query.thread, bool(header.flags & _THREAD_SPECIFIC))
+            found.append(Statement(query.database, query.sql, session, thread))
         if alone and sql_forms.opens_transaction(query.sql):
             self._inside = _Inside.TRANSACTION
         elif alone:

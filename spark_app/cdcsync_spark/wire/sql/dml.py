@@ -16,7 +16,7 @@ MariaDB behind SET STATEMENT ... FOR, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from cdcsync_spark.wire.sql.reader import Reader, TableName, words
@@ -43,14 +43,20 @@ _OPEN, _DOT, _SEMICOLON = (Token(Kind.SYMBOL, c) for c in "(.;")
 
 @dataclass(frozen=True)
 class Dml:
-    """The only table that the statement writes, and the one that it reads besides."""
+    """The only table that the statement writes, and the one that it reads besides; None for none,
+    or for a temporary table of the session."""
 
-    written: TableName
+    written: TableName | None
     read: TableName | None = None
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        return (self.written,) if self.read is None else (self.written, self.read)
+        return tuple(t for t in (self.written, self.read) if t is not None)
+
+    def without(self, temporary: Set[TableName]) -> Dml:
+        """Nothing hangs on a temporary table: neither triggers nor foreign keys."""
+        written, read = (None if t in temporary else t for t in (self.written, self.read))
+        return Dml(written, read)
 
 
 def read_dml(statement: Statement) -> Dml | None:
@@ -59,11 +65,11 @@ def read_dml(statement: Statement) -> Dml | None:
         tokens = tokenize(statement.sql, statement.session)
         _check_adjacent(statement.sql)
         reader = Reader(tokens, statement.database)
-        _skip_settings(reader)
+        skip_settings(reader)
         found = _READERS[reader.need_any(*_READERS)](reader)
     except Unreadable:
         return None
-    return found if all(t.database and t.name for t in found.tables) else None
+    return found.without(statement.temporary) if all(t.database and t.name for t in found.tables) else None
 
 
 def _check_adjacent(sql: str) -> None:
@@ -71,7 +77,7 @@ def _check_adjacent(sql: str) -> None:
         raise Unreadable("the name of a function without its parenthesis")
 
 
-def _skip_settings(reader: Reader) -> None:
+def skip_settings(reader: Reader) -> None:
     """MariaDB's SET STATEMENT variable = constant, ... FOR."""
     if not reader.take("SET", "STATEMENT"):
         return

@@ -68,7 +68,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 _DML = _words("INSERT UPDATE DELETE REPLACE LOAD CALL SELECT DO WITH HANDLER MERGE VALUES EXECUTE BEGIN IMPORT ANALYZE")
-_HARMLESS_VERBS = _words("GRANT REVOKE FLUSH INSTALL UNINSTALL OPTIMIZE CHECK")
+#: InnoDB has no REPAIR; at most MariaDB rebuilds the table, as OPTIMIZE does
+_HARMLESS_VERBS = _words("GRANT REVOKE FLUSH INSTALL UNINSTALL OPTIMIZE CHECK REPAIR")
 _DEFINING_VERBS = _words("CREATE ALTER DROP RENAME")
 _HARMLESS_OBJECTS = _words(
     "VIEW TRIGGER PROCEDURE FUNCTION EVENT PACKAGE LIBRARY USER ROLE SERVER"
@@ -161,7 +162,7 @@ def _kind(tokens: list[_Token]) -> _Kind:
         return _kind_of_definition(verb, rest)
     if verb in _HARMLESS_VERBS or (verb == "ANALYZE" and {"TABLE", "TABLES"} & set(rest[:2])):
         return _Kind.HARMLESS
-    if verb in ("TRUNCATE", "REPAIR"):
+    if verb == "TRUNCATE":
         return _Kind.TABLE
     return _Kind.DML if verb in _DML else _Kind.UNKNOWN
 

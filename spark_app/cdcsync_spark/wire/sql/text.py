@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from cdcsync_spark.wire.sql.reader import TableName
 from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
+
+
+class Thread(NamedTuple):
+    """The session that ran a statement: its number on the server `server`.
+
+    `specific` is the event's mark LOG_EVENT_THREAD_SPECIFIC_F: the session opened a temporary table
+    or called CONNECTION_ID(), in this statement or earlier in the same call of a procedure. Servers
+    also mark every DROP TABLE.
+    """
+
+    server: int
+    number: int
+    specific: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +28,14 @@ class Statement:
     format.
 
     `database` is the default database. Characters that could not be decoded are U+FFFD. `session`
-    says how the text was read.
+    says how the text was read. `temporary` are the temporary tables of the session at that place;
+    with `in_doubt`, it may have others, so that a table in the statement need not be the base
+    table.
     """
 
     database: str
     sql: str
     session: Session = UNKNOWN_SESSION
+    thread: Thread | None = field(default=None, compare=False)
+    temporary: frozenset[TableName] = field(default=frozenset(), compare=False)
+    in_doubt: bool = field(default=False, compare=False)

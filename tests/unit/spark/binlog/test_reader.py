@@ -146,6 +146,7 @@ class _FakeDump:
     client: Any
     parser: Any
     end: Any = None
+    process: Any = None
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from cdcsync_spark.wire.binlog.facts import (
     RollbackTo,
     RowsEvent,
     Savepoint,
+    ServerStarted,
     TransactionBegin,
     TransactionEnd,
     TransactionRollback,
@@ -30,11 +31,12 @@ from cdcsync_spark.wire.binlog.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.text import Statement, Thread
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, Session, Started
 from support.events import (
     ANONYMOUS,
     DELETE,
+    FORMAT,
     GTID,
     GTID_LIST,
     HEARTBEAT,
@@ -57,6 +59,7 @@ from support.events import (
     XID,
     Log,
     event,
+    format_body,
     format_event,
     gtid,
     gtid_list,
@@ -162,6 +165,25 @@ def test_a_statement_is_a_transaction_of_its_own() -> None:
         Statement("shop", "ALTER TABLE t ADD x INT", UNSAID),
         end(log.offset, ONE),
     ]
+
+
+@pytest.mark.parametrize("mark", [0, 4])
+def test_a_statement_comes_with_its_session(mark: int) -> None:
+    """The server's id and the mark from the header, the session's number from the body."""
+    log, events = Log.begun()
+    events += [log.write(GTID, gtid(1)), log.write(QUERY, query("TRUNCATE t"), flags=mark, server=21)]
+    statement = parse("mysql", events)[2]
+    assert isinstance(statement, Statement)
+    assert statement.thread == Thread(21, 7, bool(mark))
+
+
+def test_the_first_file_of_a_server_that_was_started() -> None:
+    """Its format description has the time; the one that is sent before the middle of a file has no
+    place of its own."""
+    body = format_body(0)[:52] + struct.pack("<I", TIME) + format_body(0)[56:] + bytes(4)
+    events = [rotate("binlog.000001"), event(FORMAT, body, end=4 + 19 + len(body), server=21)]
+    assert parse("mysql", events)[1:] == [ServerStarted(21)]
+    assert parse("mysql", [events[0], event(FORMAT, body)])[1:] == []
 
 
 def test_a_statement_inside_a_transaction_does_not_end_it() -> None:
@@ -561,7 +583,7 @@ def test_default_collations_stand_before_the_clients_character_set(count: int) -
     """MariaDB 11.4: 131, their number, 4 bytes each."""
     status = b"\1" + bytes(8) + b"\6\3std" + bytes([131, count]) + bytes(4 * count) + b"\4\x08\0\x08\0\x08\0"
     body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
-    assert parse_query(body)[1:] == ("DROP TABLE größe", 0, "latin1", "", None)
+    assert parse_query(body)[1:-1] == ("DROP TABLE größe", 0, "latin1", "", None)
 
 
 def test_the_time_of_a_statement_and_what_stands_before_it() -> None:
@@ -570,9 +592,9 @@ def test_the_time_of_a_statement_and_what_stands_before_it() -> None:
     charset = b"\1" + bytes(8) + b"\4\x21\0\x21\0\x21\0"
     before = b"\7ab\x08ab\x09" + bytes(8) + b"\x0b\1u\2ab" + b"\x0c\2a\0bc\0"
     body = query("", status=charset + b"\5\6+05:00" + before + b"\x0d\1\2\3" + b"\xc8???") + b"DROP TABLE t"
-    assert parse_query(body)[4:] == ("+05:00", 0x030201)
+    assert parse_query(body)[4:-1] == ("+05:00", 0x030201)
     for damaged in (b"\5\x20+05:00", b"\x0b\x20", b"\x0c\2a", b"\x0d\1"):
-        assert parse_query(query("", status=charset + damaged) + b"x")[1:] == ("x", 0, "utf8mb3", "", None)
+        assert parse_query(query("", status=charset + damaged) + b"x")[1:-1] == ("x", 0, "utf8mb3", "", None)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,6 @@ TOUCHING = [
     ("shop", "CREATE TABLE `orders` (\n  `id` int NOT NULL\n) START TRANSACTION"),
     ("shop", "CREATE OR REPLACE SEQUENCE orders"),
     ("shop", "DROP INDEX `PRIMARY` ON orders"),
-    ("shop", "REPAIR TABLE orders"),
     # conditional comments are executed
     ("shop", "ALTER TABLE /*!50000 orders */ ADD x INT"),
     ("shop", "/*!50000 ALTER TABLE orders ADD x INT */"),
@@ -116,6 +115,7 @@ HARMLESS = [
     ("shop", "ANALYZE TABLE orders"),
     ("shop", "ANALYZE NO_WRITE_TO_BINLOG TABLE orders"),
     ("shop", "OPTIMIZE TABLE orders"),
+    ("shop", "REPAIR TABLE orders"),
     ("shop", "FLUSH TABLES orders"),
     ("shop", "GRANT SELECT ON orders TO x"),
     ("shop", "REVOKE ALL ON orders FROM x"),

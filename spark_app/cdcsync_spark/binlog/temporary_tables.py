@@ -1,0 +1,144 @@
+"""The temporary tables of the source's sessions, as the binlog has them: a statement on one of them
+is none on the base table of its name.
+
+Why it exists: sessions in statement or mixed format write DDL and changes of their temporary tables
+to the binlog, under names that captured tables may have. Nothing in the event alone says which
+table is meant: the mark "thread specific" is also on statements on base tables that follow in the
+same call of a procedure or that call CONNECTION_ID(), and on every DROP TABLE.
+
+Why it is right: it is what a replica does. Both servers write the creation of a temporary table
+before any other statement on it, and its end, also where the session ends; all with the session's
+number. So a name means a temporary table if its session has created one and the statement has the
+mark, which MariaDB's RENAME TABLE never has. A DROP TABLE without TEMPORARY is one of base tables,
+because servers write the two apart.
+
+What is before the reader's start was not read. A session that began after the reader's connection
+is known whole; of an older one, or where a statement was not read, a marked statement is in doubt:
+it stops a captured table that it would change, and is never followed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.reader import TableName, folded
+from cdcsync_spark.wire.sql.temporary import TableUse, read_use
+from cdcsync_spark.wire.sql.text import Statement, Thread
+from cdcsync_spark.wire.sql.tokens import Unreadable
+
+#: of whose temporary tables is known; MariaDB does not write the end of each
+_MOST_SESSIONS = 10_000
+#: a server that started as much later is another process
+_RESTART_SECONDS = 5.0
+
+_NONE: frozenset[TableName] = frozenset()
+#: the server's id and the session's number there
+_Session = tuple[int, int]
+
+
+class Process(NamedTuple):
+    """The server that a reader is connected to: its id, when it started (in unix seconds, rounded
+    down), and the connection's number there. Sessions that begin later have higher numbers."""
+
+    server: int
+    started: float
+    thread: int
+
+
+class TemporaryTables:
+    """By session; None where they are not known. A transaction that is read once more begins with
+    those that were there before it (`go_back`)."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[_Session, frozenset[TableName] | None] = {}
+        self._settled = self._sessions
+        self._process: Process | None = None
+        #: sessions with numbers up to this one may be forgotten
+        self._forgotten = 0
+
+    def connect(self, process: Process) -> None:
+        """All that follows is read by this connection, or by a later one to the same process."""
+        before = self._process
+        if before is None or process.started > before.started + _RESTART_SECONDS:
+            self._process = process
+
+    def settle(self) -> None:
+        """A transaction has ended, and is not read once more."""
+        self._settled = self._sessions
+
+    def go_back(self) -> None:
+        self._sessions = self._settled
+
+    def end_sessions(self, server: int) -> None:
+        """The server has started; numbers of sessions come again."""
+        for session in [s for s in self._sessions if s[0] == server]:
+            self._forget(session)
+        self.settle()
+
+    def judge(self, statement: Statement) -> Statement | None:
+        """None for a statement that changes nothing but temporary tables; else the statement with
+        what is known of them."""
+        thread = statement.thread
+        if thread is None:
+            return statement
+        session = (thread.server, thread.number)
+        tables = self._sessions.get(session, _NONE)
+        if is_dml(statement.sql):
+            return replace(statement, temporary=tables) if thread.specific and tables else statement
+        if not thread.specific and not tables:
+            return statement
+        try:
+            use = read_use(statement)
+        except Unreadable:
+            self._learn(session, None)
+            return replace(statement, in_doubt=True)
+        if tables is None:
+            return replace(statement, in_doubt=thread.specific)
+        self._learn(session, _after(tables, use))
+        if _is_temporary(use, tables, thread):
+            return None
+        return replace(statement, in_doubt=self._in_doubt(statement, thread, use, tables))
+
+    def _in_doubt(self, statement: Statement, thread: Thread, use: TableUse, tables: frozenset[TableName]) -> bool:
+        names = {(folded(t.database), folded(t.name)) for t in tables}
+        alike = any((folded(t.database), folded(t.name)) in names for t in use.changed)
+        return alike or (thread.specific and bool(use.changed) and not self._is_known(statement, thread))
+
+    def _is_known(self, statement: Statement, thread: Thread) -> bool:
+        """Whether the session began where this reader has read everything."""
+        process = self._process
+        return (
+            process is not None
+            and thread.server == process.server
+            and thread.number > max(process.thread, self._forgotten)
+            and statement.session.started.seconds > process.started
+        )
+
+    def _learn(self, session: _Session, tables: frozenset[TableName] | None) -> None:
+        if self._sessions.get(session, _NONE) == tables:
+            return
+        others = {s: t for s, t in self._sessions.items() if s != session}
+        self._sessions = others if tables == _NONE else others | {session: tables}
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._forget(next(iter(self._sessions)))
+
+    def _forget(self, session: _Session) -> None:
+        self._sessions = {s: t for s, t in self._sessions.items() if s != session}
+        self._forgotten = max(self._forgotten, session[1])
+
+
+def _after(tables: frozenset[TableName], use: TableUse) -> frozenset[TableName]:
+    tables = (tables - set(use.dropped)) | set(use.created)
+    for old, new in use.renamed:
+        if old in tables:
+            tables = tables - {old} | {new}
+    return tables
+
+
+def _is_temporary(use: TableUse, tables: frozenset[TableName], thread: Thread) -> bool:
+    if use.created or use.dropped:
+        return True
+    marked = thread.specific or bool(use.renamed)
+    return marked and bool(use.changed) and tables.issuperset(use.changed)
