@@ -153,6 +153,9 @@ def _drawn(sync: _Sync, now: float, rates: Rates) -> RenderableType:
         parts.append(_failure(ready.reason, ready.message))
     if 0 < len(known.table_status) <= _MAX_TABLES:
         parts.append(_tables(known))
+        more = known.tables.total + known.tables.unassigned - len(known.table_status)
+        if more > 0:
+            parts.append(Text(f"and {more:,} more tables, none of which needs more attention", style="dim"))
     return Group(*parts)
 
 

@@ -24,10 +24,12 @@ from typing import Any
 from cdcsync_core.report import TableReport
 from cdcsync_core.run import PlanShard
 from cdcsync_core.spec import API_VERSION, GROUP, KIND, CdcSync
+from cdcsync_operator.decision.needs import Generations
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_operator.decision.runs import RUNS
 
 Object = dict[str, Any]
+Generation = tuple[str, int]
 
 SYNC_LABEL = f"{GROUP}/sync"
 RUN_LABEL = f"{GROUP}/run"
@@ -40,6 +42,9 @@ PLANNED = f"{GROUP}/planned"
 REPORT_TABLES = 500
 #: the fewest that a driver halves that to, where entries are long; there are shards for so few
 LEAST_REPORT_TABLES = 62
+#: bytes that a run's list of tables may have in one shard, and what a table takes of them beside
+#: its name
+LIST_BYTES, LISTED_BYTES = 2**18, 20
 #: the key of a run's Secret, and the file that it is mounted as
 AUTH_KEY = "secret"
 _PIECE = 700_000
@@ -81,10 +86,12 @@ def report_names(run: str, tables: int) -> list[str]:
 
 
 def reports(resource: CdcSync, action: StartRun, unknown: list[TableReport]) -> list[Object]:
-    """`unknown`: entries of the tables that it is started without."""
+    """`unknown`: entries of the tables that it is started without. The run's tables are in the
+    first shard, and where they are too many for it, in those behind it, too."""
+    first, *further = _pieces(action.tables)
     about = {
         "kind": action.kind.value,
-        "tables": [list(t) for t in action.tables],
+        "tables": first,
         "fingerprint": action.fingerprint,
         **({"stopAt": action.stop_at} if action.stop_at else {}),
         **({"unknown": unknown} if unknown else {}),
@@ -93,8 +100,21 @@ def reports(resource: CdcSync, action: StartRun, unknown: list[TableReport]) -> 
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(resource, name, action.id, "report"), "data": {}}
         for name in report_names(action.id, len(action.tables))
     ]
-    shards[0]["data"] = {"run": json.dumps(about, ensure_ascii=False)}
+    for shard, part in zip(shards, (about, *({"tables": piece} for piece in further)), strict=False):
+        shard["data"] = {"run": json.dumps(part, ensure_ascii=False)}
     return shards
+
+
+def _pieces(tables: Generations) -> list[list[Generation]]:
+    """At least one. There are shards for all of them: the fewest tables of a shard take less."""
+    pieces, size = [list[Generation]()], 0
+    for entry in tables:
+        size += len(entry[0].encode()) + LISTED_BYTES
+        if size > LIST_BYTES:
+            pieces.append([])
+            size = len(entry[0].encode()) + LISTED_BYTES
+        pieces[-1].append(entry)
+    return pieces
 
 
 def config_maps(resource: CdcSync, run: str, text: str, extra: dict[str, str]) -> list[Object]:

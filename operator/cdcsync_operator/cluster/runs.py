@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.report import TableReport, table_report
@@ -47,16 +48,20 @@ class FoundRun:
     reports: tuple[Object, ...] = ()
     pending: tuple[Object, ...] = ()
 
-    @property
+    @cached_property
     def about(self) -> Object:
-        return _json(self.reports[0], "run") if self.reports else {}
+        """How it was started; its tables may be in several shards."""
+        if not self.reports:
+            return {}
+        first, *further = (_json(shard, "run") for shard in self.reports)
+        return first | {"tables": [t for part in (first, *further) for t in part.get("tables", [])]}
 
     @property
     def unknown(self) -> list[TableReport]:
         """Entries of the tables that it was started without."""
         return list(self.about.get("unknown", []))
 
-    @property
+    @cached_property
     def head(self) -> Object:
         """The driver's report of the run as a whole; its `number` grows with each report."""
         return _json(self.reports[0], "head") if self.reports else {}
@@ -66,7 +71,7 @@ class FoundRun:
         labels = self.pod["metadata"]["labels"] if self.pod else {}
         return RunKind(self.about.get("kind") or labels.get(KIND_LABEL) or RunKind.STREAM)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.about.get("tables", []))
 

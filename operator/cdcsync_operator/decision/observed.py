@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from cdcsync_core.errors import CdcError
@@ -62,9 +63,14 @@ class ObservedRun:
     def live(self) -> bool:
         return self.state is not RunState.ENDED
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
-        return frozenset(name for name, _ in self.tables)
+        return frozenset(self.generations)
+
+    @cached_property
+    def generations(self) -> dict[str, int]:
+        """By the name of a table: the least generation of its content."""
+        return dict(self.tables)
 
     @property
     def number(self) -> int:

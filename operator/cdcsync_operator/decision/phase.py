@@ -31,7 +31,7 @@ def _demote_tables_not_in_stream(s: Situation) -> Situation:
     it was before its resnapshot."""
     if s.stream is None:
         return s
-    has = dict(s.stream.tables)
+    has = s.stream.generations
     left = [t for t in s.status.table_status if t.phase in CONSISTENT and has.get(t.name, -1) < t.generation]
     return s.with_tables([t.model_copy(update={"phase": TablePhase.CATCHING_UP}) for t in left])
 

@@ -78,7 +78,7 @@ def omits_a_table(s: Situation, run: ObservedRun) -> bool:
     """
     if run.kind is not RunKind.STREAM:
         return False
-    has, omitted = dict(run.tables), {TablePhase.PENDING, TablePhase.SNAPSHOTTING}
+    has, omitted = run.generations, {TablePhase.PENDING, TablePhase.SNAPSHOTTING}
     if s.changed:
         omitted.add(TablePhase.FAILED)
     return any(t.phase in omitted and asked(s.spec, t) <= has.get(t.name, -1) for t in s.assigned)

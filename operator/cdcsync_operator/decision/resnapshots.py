@@ -168,25 +168,35 @@ def prompt_of(spec: Spec, tables: tuple[TableStatus, ...]) -> str:
     return json.dumps(waiting) if waiting else ""
 
 
-def is_read_since(table: TableStatus, preflight: PreflightResult | None) -> bool:
-    """Whether the preflight was asked for after the table's resnapshot was decided, and passed."""
+def _read_since(preflight: PreflightResult | None) -> frozenset[tuple[str, int]]:
+    """The decisions that a preflight knew when it was asked for, by table and generation; none
+    where it did not pass."""
     if preflight is None or preflight.failures:
-        return False
+        return frozenset()
     _, _, waiting = preflight.prompt.rpartition("\n")
-    assert table.resnapshot is not None
-    return [table.name, table.resnapshot.generation] in (json.loads(waiting) if waiting else [])
+    return frozenset((name, generation) for name, generation in (json.loads(waiting) if waiting else []))
+
+
+def _decision(table: TableStatus) -> tuple[str, int]:
+    return table.name, table.resnapshot.generation if table.resnapshot else 0
 
 
 def waiting_for_definition(s: Situation) -> frozenset[str]:
     """The tables that no snapshot run may begin yet."""
-    return frozenset(t.name for t in s.assigned if awaits(s.spec, t) and not is_read_since(t, s.preflight))
+    awaiting = [t for t in s.assigned if awaits(s.spec, t)]
+    read = _read_since(s.preflight) if awaiting else frozenset()
+    return frozenset(t.name for t in awaiting if _decision(t) not in read)
 
 
 def refuse_large(s: Situation) -> Situation:
     """With the tables asking that are larger than their policy allows. A position that is lost has
     no such bound: the sync's user has decided for all tables."""
+    awaiting = [t for t in s.assigned if awaits(s.spec, t)]
+    if not awaiting:
+        return s
     rows = {t.name: t.rows for t in s.preflight.tables} if s.preflight else {}
-    large = [t for t in s.assigned if awaits(s.spec, t) and is_read_since(t, s.preflight) and _is_large(s, t, rows)]
+    read = _read_since(s.preflight)
+    large = [t for t in awaiting if _decision(t) in read and _is_large(s, t, rows)]
     return s.with_tables([_too_large(s, t, rows[t.name]) for t in large])
 
 

@@ -69,7 +69,7 @@ def is_complete(s: Situation, run: ObservedRun) -> bool:
 def is_superseded(s: Situation, run: ObservedRun, table: TableStatus) -> bool:
     """Whether another content than the run's is asked for by now: the table is another run's to
     make."""
-    return asked(s.spec, table) > dict(run.tables).get(table.name, -1)
+    return asked(s.spec, table) > run.generations.get(table.name, -1)
 
 
 def unfinished(s: Situation, run: ObservedRun) -> list[TableStatus]:
@@ -100,7 +100,7 @@ def _snapshot(s: Situation) -> tuple[Generations, str]:
 
 
 def has_read(run: ObservedRun, table: TableStatus) -> bool:
-    return table.positioned and table.generation >= dict(run.tables)[table.name]
+    return table.positioned and table.generation >= run.generations[table.name]
 
 
 # ---- stream
@@ -116,7 +116,7 @@ def _stream(s: Situation) -> tuple[Generations, str]:
 
 def _streamed(run: ObservedRun, table: TableStatus) -> bool:
     """A stream ends by itself when it has caught up, or this holds for all its tables."""
-    return catches_up(run) or not table.positioned or table.generation > dict(run.tables)[table.name]
+    return catches_up(run) or not table.positioned or table.generation > run.generations[table.name]
 
 
 def _is_joined(s: Situation, stream: ObservedRun) -> str:

@@ -94,7 +94,7 @@ class Situation:
 
     @cached_property
     def needs(self) -> Needs:
-        return needs(self.spec, self.status, dict(self.stream.tables) if self.stream else None)
+        return needs(self.spec, self.status, self.stream.generations if self.stream else None)
 
     @cached_property
     def has_streamed(self) -> bool:

@@ -24,7 +24,7 @@ from cdcsync_core.chunk import Bound, Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
-from cdcsync_core.status import Status
+from cdcsync_core.status import Status, TableStatus
 from cdcsync_operator.reconcile.files import write_whole
 
 MAX_SPLITS = 1000
@@ -174,12 +174,12 @@ def _listed(bound: Bound) -> list[Any] | None:
 def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[TablePlan, ...]:
     """What is to be planned of a run's tables: each from where its finished part ends, as far as
     the status knows."""
-    return tuple(TablePlan(i, t.table, _frontier(status, t)) for i, t in enumerate(tables))
+    known = {t.name: t for t in status.table_status}
+    return tuple(TablePlan(i, t.table, _frontier(known.get(str(t.table.id)), t)) for i, t in enumerate(tables))
 
 
-def _frontier(status: Status, assignment: TableAssignment) -> Bound:
+def _frontier(entry: TableStatus | None, assignment: TableAssignment) -> Bound:
     """The plan of a resnapshot begins at the table's first key."""
-    entry = status.table(str(assignment.table.id))
     if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.generation != assignment.generation:
         return None
     finished = Intervals.from_list(list(entry.finished))

@@ -10,6 +10,7 @@ says, they are not its shards, and the status counts as lost, which the targets 
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,8 +20,8 @@ from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_operator.reconcile.files import write_atomically
 
-#: tables that a status shows in full
-SHOWN = 200
+#: tables of which a status shows all, and how many it shows of more: few enough to be read
+SHOWN, SHOWN_OF_MORE = 200, 20
 #: tables of a shard
 SIZE = 500
 #: bytes of a shard's text, and of the tables that a status shows: half of what a ConfigMap may hold
@@ -105,9 +106,9 @@ def _cut(entries: list[str]) -> list[str]:
 
 
 def _worst(tables: tuple[TableStatus, ...], entries: dict[str, str]) -> tuple[TableStatus, ...]:
-    """The first `SHOWN` tables by need of attention, or half, a quarter ... of them where that is
-    too much, in order of names."""
-    chosen = sorted(tables, key=lambda t: (_WORST.index(t.phase), t.name))[:SHOWN]
+    """The first tables by need of attention, or half, a quarter ... of them where that is too
+    much, in order of names."""
+    chosen = heapq.nsmallest(SHOWN_OF_MORE, tables, key=lambda t: (_WORST.index(t.phase), t.name))
     while not _fits(entries[t.name] for t in chosen):
         chosen = chosen[: len(chosen) // 2]
     return tuple(sorted(chosen, key=lambda t: t.name))

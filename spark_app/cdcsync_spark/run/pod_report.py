@@ -34,6 +34,9 @@ PROGRESS_SECONDS = 5.0
 REFUSED_SECONDS = 60.0
 #: bytes of a shard: half of what a ConfigMap may hold
 SHARD_BYTES = 2**19
+#: that the operator's list of tables may have in a shard beside it, as
+#: `cdcsync_operator.cluster.run_objects.LIST_BYTES`; a test holds them equal
+LIST_BYTES = 2**18
 #: as `cdcsync_operator.cluster.run_objects.LEAST_REPORT_TABLES`: there are shards for so few tables
 #: each; a test holds them equal
 LEAST_TABLES = 62
@@ -63,9 +66,8 @@ class PodReporter:
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{run}-report-"
         self._tables = tables
         self._index = {name: i for i, name in enumerate(tables)}
-        self._own_bytes = sum(
-            len(name.encode()) + 10 for name in tables
-        )  # of the operator's list of tables, in shard 0
+        #: of the operator's list of tables, in shard 0
+        self._own_bytes = min(LIST_BYTES, sum(len(name.encode()) + 10 for name in tables))
         self._lock = threading.Lock()
         self._head: dict[str, Any] = {"number": 0}
         self._entries: dict[str, dict[str, Any]] = {}

@@ -190,6 +190,7 @@ def test_a_parents_labels_are_not_copied() -> None:
 def test_names_fit_and_reports_are_sharded_as_drivers_think() -> None:
     assert spark_pod.REPORT_TABLES == run_objects.REPORT_TABLES
     assert pod_report.LEAST_TABLES == run_objects.LEAST_REPORT_TABLES
+    assert pod_report.LIST_BYTES == run_objects.LIST_BYTES
     assert run_objects.report_names("r", 0) == ["r-report-0"]
     assert len(run_objects.report_names("r", 1001)) == 17
     longest = "s" * 40 + "-ab12-1000000-driver"

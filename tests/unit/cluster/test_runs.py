@@ -7,8 +7,10 @@ import json
 import pytest
 
 from cdcsync_core.run import LOG_END, ExitCode, RunKind
+from cdcsync_operator.cluster.run_objects import LIST_BYTES, reports
 from cdcsync_operator.cluster.runs import FoundRun
-from cdcsync_operator.decision.observed import Exit
+from cdcsync_operator.decision.observed import Exit, StartRun
+from unit.controller.harness import resource
 
 
 def vanished(kind: RunKind, code: ExitCode, stop_at: str = "") -> Exit | None:
@@ -50,3 +52,21 @@ def test_what_a_stream_has_met_of_other_tables_is_in_its_report() -> None:
     for head, appeared in (({"appeared": 3}, 3), ({}, 0)):
         data = {"run": json.dumps({"kind": RunKind.STREAM}), "head": json.dumps(head)}
         assert FoundRun("r", None, ({"metadata": {"name": "r-0"}, "data": data},)).seen(now=1.0).appeared == appeared
+
+
+def test_a_run_of_many_tables_has_its_list_in_several_shards() -> None:
+    """An object of the API server has at most 1 MiB; the shards are there for the reports."""
+    tables = tuple((f"shop.orders_of_customer_{n:06d}", n % 3) for n in range(50_000))
+    made = reports(resource(), StartRun(RunKind.SNAPSHOT, "r", 1, tables, "f"), [])
+    listed = [shard["data"]["run"] for shard in made if shard["data"]]
+    assert len(listed) == 10
+    assert all(len(text.encode()) <= LIST_BYTES + 1000 for text in listed)
+    assert FoundRun("r", None, tuple(made)).seen(now=1.0).tables == tables
+    few = reports(resource(), StartRun(RunKind.SNAPSHOT, "r", 1, tables[:1000], "f"), [])
+    assert [bool(shard["data"]) for shard in few] == [True, *(False for _ in few[1:])]
+
+
+def test_there_is_a_shard_for_each_part_of_the_longest_names() -> None:
+    tables = tuple((f"{n:064d}.{'ü' * 64}", 0) for n in range(20_000))
+    made = reports(resource(), StartRun(RunKind.STREAM, "r", 1, tables, "f"), [])
+    assert FoundRun("r", None, tuple(made)).names == {name for name, _ in tables}

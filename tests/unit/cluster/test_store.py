@@ -23,7 +23,7 @@ from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, StatusTakenOver
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
-from cdcsync_operator.reconcile.table_shards import SHOWN
+from cdcsync_operator.reconcile.table_shards import SHOWN_OF_MORE
 from unit.cluster.fake_api import FakeApi
 
 MANY = 500
@@ -65,7 +65,7 @@ def test_who_begins_again_after_a_write_begins_with_all_tables(api: FakeApi) -> 
     mine = store(api)
     mine.load()
     mine.save(many())
-    assert len(api.objects[f"{SYNCS}/shop"]["status"]["tableStatus"]) == SHOWN
+    assert len(api.objects[f"{SYNCS}/shop"]["status"]["tableStatus"]) == SHOWN_OF_MORE
     assert mine.load()[1] == many()
     assert len(store(api).load()[1].table_status) == MANY
 

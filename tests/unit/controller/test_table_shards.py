@@ -10,7 +10,7 @@ import pytest
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import Status, TableStatus, only_tables
 from cdcsync_core.status_part import StatusPosition
-from cdcsync_operator.reconcile.table_shards import BYTES, SHOWN, SIZE, TableShards
+from cdcsync_operator.reconcile.table_shards import BYTES, SHOWN, SHOWN_OF_MORE, SIZE, TableShards
 
 PLACE = {"file": "binlog.000042", "offset": 8123, "gtidSet": "0-1-77"}
 
@@ -38,7 +38,7 @@ def test_few_tables_are_in_the_status_itself(tmp_path: Path) -> None:
 def test_many_tables_show_the_worst_and_come_back_whole(tmp_path: Path) -> None:
     shards, many = TableShards(tmp_path / "tables"), status(10_000, failed=frozenset({9999}))
     shown = shards.write(many)
-    assert len(shown.table_status) == SHOWN
+    assert len(shown.table_status) == SHOWN_OF_MORE
     assert shown.table_status[-1].name == "shop.t09999"
     assert shown.tables == many.tables
     assert TableShards(tmp_path / "tables").read(shown) == many

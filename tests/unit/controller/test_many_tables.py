@@ -1,0 +1,60 @@
+"""A decision about very many tables costs what they cost one by one: the worker that decides it
+serves other syncs, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from cdcsync_core.run import RunKind, TableAssignment
+from cdcsync_core.status import Status, TableStatus, only_tables
+from cdcsync_operator.reconcile.planning import table_plans
+from unit.controller.harness import ControllerHarness, resource
+
+pytestmark = pytest.mark.timeout(600)
+#: one that looks through all tables for each of them takes seven seconds or more, else a quarter
+TABLES, CPU_SECONDS = 10_000, 3.0
+NAMES = tuple(f"shop.t{n:06d}" for n in range(TABLES))
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Of this process, so that a loaded machine counts as an idle one."""
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def test_no_decision_of_a_snapshots_end_looks_through_all_tables_for_each() -> None:
+    world = ControllerHarness(NAMES, resource())
+    world.steps()
+    world.read(*NAMES)
+    assert cpu_seconds(world.step) < CPU_SECONDS
+    world.end(RunKind.SNAPSHOT)
+    assert cpu_seconds(world.step) < CPU_SECONDS
+    world.steps(2)
+    world.flow(*NAMES)
+    assert cpu_seconds(world.step) < CPU_SECONDS
+    assert world.status.tables.streaming == TABLES
+
+
+def test_nor_does_one_when_all_of_them_wait_for_a_definition() -> None:
+    names = NAMES[:4000]
+    world = ControllerHarness(names, resource(onPositionLost="resnapshot"))
+    world.steps()
+    world.read(*names)
+    world.end(RunKind.SNAPSHOT)
+    world.steps()
+    lost = {"phase": "Failed", "reason": "PositionLost", "message": "purged"}
+    world.say(RunKind.STREAM, tables=[{"name": name, **lost} for name in names])
+    world.end(RunKind.STREAM, 3, "PositionLost", "purged")
+    assert cpu_seconds(lambda: world.steps(12)) < 2 * CPU_SECONDS
+    assert len(world.live(RunKind.SNAPSHOT).tables) == len(names)
+
+
+def test_a_plan_finds_each_table_at_once() -> None:
+    status = only_tables(Status(), [TableStatus(name=name) for name in NAMES])
+    tables = [TableAssignment(SimpleNamespace(id=name), 0, 0) for name in NAMES]  # type: ignore[arg-type]
+    assert cpu_seconds(lambda: table_plans(status, tables)) < CPU_SECONDS
