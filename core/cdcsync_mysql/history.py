@@ -31,7 +31,7 @@ from cdcsync_mysql.server import ServerFacts
 
 #: how long a transaction may be in the binlog, and so with a reader, before `gtid_executed` has it
 #: (semi-synchronous replication)
-_COMMIT_SECONDS = 10
+COMMIT_SECONDS = 10
 #: MariaDB's BINLOG_GTID_POS takes 32 bits
 _GTID_POS_LIMIT = 2**32
 #: MariaDB's binlog has an index of GTIDs from here on
@@ -46,7 +46,7 @@ def verify_resumable(
     facts: ServerFacts,
     lineage: Lineage,
     position: Position | None,
-    commit_seconds: int = _COMMIT_SECONDS,
+    commit_seconds: int = COMMIT_SECONDS,
 ) -> None:
     """Raises PositionLost unless `position` of `lineage` can be resumed here without a gap.
 

@@ -17,13 +17,17 @@ import struct
 import pymysql
 from pymysql.constants import COMMAND
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.protocol import drop, read_payload, send_command
 
 _NON_BLOCKING = 1
 _FIRST_EVENT = 4
 _FORMAT_DESCRIPTION = 15
+#: 29: the system has no such file; 1236: the server cannot read its binlog from there
+_CANNOT_BE_OPENED = (29, 1236)
 #: timestamp and type of an event, after the packet's status byte
 _EVENT_HEAD = struct.Struct("<xIB")
 
@@ -44,8 +48,16 @@ def file_created_at(source: Source, file: str) -> int:
                 if kind == _FORMAT_DESCRIPTION:
                     return int(timestamp)
         except (pymysql.MySQLError, OSError, struct.error) as e:
+            if isinstance(e, pymysql.MySQLError) and e.args[:1] and e.args[0] in _CANNOT_BE_OPENED:
+                raise _gone(f"{doing}: {quoted(str(e.args[-1]))} ({e.args[0]})") from e
             raise map_error(e, doing) from e
         finally:
             # the dump goes on until the socket is closed
             drop(connection)
-    raise fail(Reason.POSITION_LOST, f"{doing}: it has no format description", needed="a binlog file")
+    raise _gone(f"{doing}: it has no format description")
+
+
+def _gone(found: str) -> CdcError:
+    return fail(
+        Reason.POSITION_LOST, found, needed="a binlog file that the server lists and has", remedy=RESNAPSHOT_ALL
+    )

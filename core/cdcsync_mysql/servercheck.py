@@ -2,7 +2,9 @@
 R9, R10).
 
 Each check is a small function of what was read from the server and names the variable, the value
-found, the value needed and the statement that fixes it; the list at the end is the registry.
+found, the value needed and the statement that fixes it; the list at the end is the registry. What
+it says may hide changes is asked at each connection of a run as well, because a restart of the
+server takes on what its configuration has meanwhile.
 Privileges are not read from SHOW GRANTS, which says little about roles, but tried: the preflight
 does once what the run will do.
 """
@@ -57,13 +59,18 @@ def read_server(source: Source, connection: Connection, facts: ServerFacts, repl
 
 def check_server(server: Server) -> list[Check]:
     """All checks, none of which hides another."""
-    found: list[Check] = []
-    for check in CHECKS:
-        try:
-            found.extend(check(server))
-        except CdcError as e:
-            found.append(refused(check.__name__.lstrip("_"), for_account(e, server.account)))
+    found = [check for row in CHECKS for check in carry_out(row, server)]
     return [on_rds(check) for check in found] if server.rds else found
+
+
+def carry_out(row: ServerCheck, server: Server) -> list[Check]:
+    """The row's checks, and the error that ended them as another one."""
+    found: list[Check] = []
+    try:
+        found.extend(row.check(server))
+    except CdcError as e:
+        found.append(refused(row.name, for_account(e, server.account)))
+    return found
 
 
 def _version(server: Server) -> Iterator[Check]:
@@ -345,26 +352,43 @@ def _id_taken(name: str, found: str) -> Check:
     return failed(name, Reason.SERVER_ID_IN_USE, found, "a replica id of its own", "set spec.source.serverId")
 
 
-CHECKS: tuple[Callable[[Server], Iterator[Check]], ...] = (
-    _version,
-    _verification,
-    _setting("log_bin", Reason.BINLOG_DISABLED, "ON", "start the server with --log-bin"),
-    _setting("binlog_format", Reason.BINLOG_FORMAT_NOT_ROW, "ROW"),
-    _setting("binlog_row_image", Reason.ROW_IMAGE_NOT_FULL, "FULL"),
-    _row_metadata,
-    _gtids,
-    _commit_order,
-    _log_status,
-    _dump,
-    _low_watermark,
-    _replica,
-    _filters,
-    _rds_retention,
-    _rds_heartbeat,
-    _triggers_on_replica,
-    _setting("wsrep_on", Reason.LOG_INCOMPLETE, "OFF", "capture from a server outside of the Galera cluster"),
-    _prepared_transactions,
-    _durability,
-    _server_id,
-    _lost_dumps,
+@dataclass(frozen=True)
+class ServerCheck:
+    """A row of `CHECKS`. `hides` are the variables by which the server could hide changes: such a
+    check is made at each connection of a run, too (`proof`)."""
+
+    check: Callable[[Server], Iterator[Check]]
+    hides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.check.__name__.lstrip("_")
+
+
+def _hiding(name: str, reason: Reason, needed: str, remedy: str = "") -> ServerCheck:
+    return ServerCheck(_setting(name, reason, needed, remedy), (name,))
+
+
+CHECKS: tuple[ServerCheck, ...] = (
+    ServerCheck(_version),
+    ServerCheck(_verification),
+    _hiding("log_bin", Reason.BINLOG_DISABLED, "ON", "start the server with --log-bin"),
+    _hiding("binlog_format", Reason.BINLOG_FORMAT_NOT_ROW, "ROW"),
+    _hiding("binlog_row_image", Reason.ROW_IMAGE_NOT_FULL, "FULL"),
+    ServerCheck(_row_metadata, ("binlog_row_metadata",)),
+    ServerCheck(_gtids),
+    ServerCheck(_commit_order, ("binlog_order_commits",)),
+    ServerCheck(_log_status),
+    ServerCheck(_dump),
+    ServerCheck(_low_watermark),
+    ServerCheck(_replica, ("log_replica_updates", "log_slave_updates", "gtid_slave_pos")),
+    ServerCheck(_filters, ("binlog_do_db", "binlog_ignore_db")),
+    ServerCheck(_rds_retention),
+    ServerCheck(_rds_heartbeat),
+    ServerCheck(_triggers_on_replica, ("slave_run_triggers_for_rbr",)),
+    _hiding("wsrep_on", Reason.LOG_INCOMPLETE, "OFF", "capture from a server outside of the Galera cluster"),
+    ServerCheck(_prepared_transactions),
+    ServerCheck(_durability),
+    ServerCheck(_server_id),
+    ServerCheck(_lost_dumps),
 )

@@ -25,7 +25,7 @@ from cdcsync_mysql.planner import estimate_rows
 from cdcsync_mysql.servercheck import Server
 
 #: MySQL from here on does foreign keys in the SQL layer and logs what they change
-_LOGGED_SINCE = (9, 6)
+LOGGED_SINCE = (9, 6)
 #: MariaDB 11.4 prints a backtick in a constraint's name as it is, so names are not parsed. A line
 #: that ends a quoted text is a column's.
 _FOREIGN_KEY = re.compile(r"^(.*)FOREIGN KEY \(.*(?<!')(?<!',)$", re.M)
@@ -164,20 +164,24 @@ def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found:
     actions = cascades(definition)
     if not actions or cascades_logged(server):
         return
-    what = f"{', '.join(actions)}; what they change in this table is not in the binlog"
+    error = unlogged_error(table_id, actions)
     if accepted:
         found.unlogged_cascades = True
-        found.checks.append(warned(name, f"{what}; accepted by the manifest, never consistent", table=str(table_id)))
+        warning = f"{error.found}; accepted by the manifest, never consistent"
+        found.checks.append(warned(name, warning, table=str(table_id)))
         return
-    remedy = "drop the actions, or accept a copy that is never consistent by tables.overrides[].acceptUnloggedCascades"
-    error = fail(
+    found.checks.append(refused(name, error))
+
+
+def unlogged_error(table_id: TableId, actions: list[str]) -> CdcError:
+    """The error of a table whose foreign keys have these `actions` on a server that logs none."""
+    return fail(
         Reason.CASCADES_NOT_LOGGED,
-        what,
+        f"{', '.join(actions)}; what they change in this table is not in the binlog",
         needed="no CASCADE and no SET NULL on a server that does not log them",
-        remedy=remedy,
+        remedy="drop the actions, or accept a copy that is never consistent by tables.overrides[].acceptUnloggedCascades",
         table=str(table_id),
     )
-    found.checks.append(refused(name, error))
 
 
 def cascades(create_table: str) -> list[str]:
@@ -194,4 +198,4 @@ def cascades_logged(server: Server) -> bool:
     """Whether the server writes row events for what foreign keys change (MySQL from 9.6, unless
     InnoDB does it itself)."""
     native = server.variables.get("innodb_native_foreign_keys", "OFF")
-    return server.is_mysql and server.facts.numbers >= _LOGGED_SINCE and native == "OFF"
+    return server.is_mysql and server.facts.numbers >= LOGGED_SINCE and native == "OFF"

@@ -15,10 +15,11 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.spec import Spec
 from cdcsync_mysql.connection import Source, Tls
 from cdcsync_mysql.preflight import Preflight, preflight
+from cdcsync_mysql.proof import tables_with_unlogged_cascades, verify_nothing_hidden
 from cdcsync_mysql.tablecheck import TableCheck
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
-from support.source import source_of
+from support.source import connected, source_of
 
 _COM_REGISTER_REPLICA = 0x15
 _REPLICA_ID = 3_000_000_001
@@ -182,6 +183,11 @@ def test_what_the_log_of_a_mysql_leaves_out(fresh_server: FreshServer) -> None:
         "parent": None,
         "child": Reason.CASCADES_NOT_LOGGED,
     }
+    with connected(server) as (connection, facts):
+        refused = tables_with_unlogged_cascades(connection, facts, [t.id for t in found.tables])
+        with pytest.raises(CdcError, match="log_replica_updates"):
+            verify_nothing_hidden(source_of(server), connection, facts)
+    assert {t.name: e.reason for t, e in refused.items()} == {"child": Reason.CASCADES_NOT_LOGGED}
 
 
 _PARENT_AND_CHILD = (

@@ -6,6 +6,8 @@ with relay_to(server.host, server.port) as relay:
     relay.stop()                # nothing is forwarded from now on, in either direction
     relay.forward()             # what has come meanwhile, and all that comes
     relay.hold_dumps = True     # a connection that asks MySQL for a dump gets nothing from then on
+    relay.refuse = True         # a new connection is closed at once, those that are there go on
+    relay.lead_to(host, port)   # new connections go to another server, those that are there stay
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ class Relay:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
         self._connections: list[socket.socket] = []
-        self.hold_dumps = False
+        self.hold_dumps = self.refuse = False
+        self.refused = 0
+
+    def lead_to(self, host: str, port: int) -> None:
+        self._target = (host, port)
 
     @property
     def port(self) -> int:
@@ -64,6 +70,10 @@ class Relay:
                 self._begin(client)
 
     def _begin(self, client: socket.socket) -> None:
+        if self.refuse:
+            client.close()
+            self.refused += 1
+            return
         try:
             server = socket.create_connection(self._target)
         except OSError:

@@ -33,8 +33,8 @@ from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect, fetch
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import global_variables, read_facts
+from cdcsync_mysql.proof import prove
+from cdcsync_mysql.server import global_variables
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.xa_search import XaSearch
@@ -196,8 +196,7 @@ class TailReader:
         """The binlog from `at` to its end."""
         start = FilePosition(at)
         with connect(self.source) as connection:
-            facts = read_facts(connection)
-            verify_resumable(connection, facts, self.lineage, start)
+            facts = prove(connection, self.lineage, start)
             client = BinlogClient(
                 connection,
                 flavor=facts.flavor,

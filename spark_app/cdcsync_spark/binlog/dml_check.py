@@ -19,9 +19,8 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.proof import prove
 from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
-from cdcsync_mysql.server import read_facts
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.exclusion import is_dml
@@ -53,7 +52,7 @@ class DmlCheck:
         """Why the statement, which ends at `place`, may reach a captured table; empty where it
         cannot. Raises CdcError."""
         with connect(self.source) as connection:
-            verify_resumable(connection, read_facts(connection), self.lineage, None)
+            prove(connection, self.lineage, None)
             fault = ""
             if dml.written is not None:
                 written = TableId(dml.written.database, dml.written.name)

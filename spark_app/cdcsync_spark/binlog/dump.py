@@ -1,16 +1,26 @@
-"""Opens the dump of a reader: its history is verified before the first event is used (R6)."""
+"""Opens the dump of a reader: its history is verified before the first event is used (R6), and
+again whenever the binlog is silent.
+
+A dump may wait at the end of a file that is gone: MySQL goes on sending heartbeats from it after a
+RESET, and a host's name may lead to another server meanwhile. So a heartbeat says nothing by
+itself. What it says is proved on another connection, which is opened for it: the binlog that the
+name leads to now is ours, and the dump stands at its end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
+from cdcsync_core.errors import CdcError
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import connect
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import read_facts, read_process
+from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.proof import prove, tables_with_unlogged_cascades
+from cdcsync_mysql.server import read_process
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.memory import bound_unpacked_events
@@ -18,17 +28,23 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.binlog.temporary_tables import Process
 from cdcsync_spark.wire.binlog.parser import EventParser
 
+#: of one statement of a proof: meanwhile nothing is received
+_PROOF_SECONDS = 10
+
 
 @dataclass(frozen=True)
 class Dump:
     """One dump connection whose history is verified and that is about to send: raw events, and the
     parser that knows where they begin. `end` is where the binlog ended before: a heartbeat from
-    there or beyond is from its end. `process` is the server that it is connected to."""
+    there or beyond is from its end. `prove_end` is `end_of_ours` of its source. `process` is the
+    server that it is connected to. `refused` are the tables whose changes this server hides."""
 
     client: BinlogClient
     parser: EventParser
+    prove_end: Callable[[Position], LogOffset]
     end: LogOffset | None = None
     process: Process | None = None
+    refused: Mapping[TableId, CdcError] = field(default_factory=dict)
 
 
 #: settings, where to go on, whose rows are wanted; raises CdcError
@@ -39,8 +55,9 @@ OpenDump = Callable[[ReaderSettings, Position, Callable[[TableId], bool]], Abstr
 def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[TableId], bool]) -> Iterator[Dump]:
     bound_unpacked_events()
     with connect(settings.source) as connection:
-        facts = read_facts(connection)
-        verify_resumable(connection, facts, settings.lineage, start)
+        facts = prove(connection, settings.lineage, start)
+        watched = [t for t in settings.tables if t not in settings.unlogged]
+        refused = tables_with_unlogged_cascades(connection, facts, watched)
         end = high(connection, facts)
         process = Process(facts.server_id, *read_process(connection))
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
@@ -54,7 +71,14 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
         parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=_sent_again(start), wanted=wanted)
-        yield Dump(client, parser, end, process)
+        yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, process, refused)
+
+
+def end_of_ours(source: Source, lineage: Lineage, position: Position) -> LogOffset:
+    """Where the binlog ends that the source has now, after a proof that it leads on from
+    `position`. Raises CdcError as `prove`; nothing is waited for."""
+    with connect(source, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as connection:
+        return high(connection, prove(connection, lineage, position, commit_seconds=0))
 
 
 def _oldest_file(positions: Iterable[Position]) -> str:

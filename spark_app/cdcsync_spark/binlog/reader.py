@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
-from cdcsync_core.position import LogOffset
+from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch
@@ -39,6 +39,7 @@ from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.binlog.replica_ids import ReplicaIds
 from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.binlog.silence import Silence
 from cdcsync_spark.binlog.spool import Spool
 from cdcsync_spark.binlog.transactions import TransactionAssembler
 from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
@@ -274,6 +275,8 @@ class BinlogReader:
                 self._client = dump.client
                 if dump.process is not None:
                     self._assembler.temporary.connect(dump.process)
+                for table, error in dump.refused.items():
+                    self._assembler.refuse(table, error)
             try:
                 self._consume(dump)
             finally:
@@ -284,6 +287,7 @@ class BinlogReader:
         if self._has_ended():
             return
         plain = PlainPath(dump.parser, self._assembler, self._settings.max_batch_bytes)
+        silence = Silence(dump.prove_end, self._clock, self._note_arrival)
         for arrived in dump.client.arrivals():
             if self._asked:
                 time.sleep(_YIELD_SECONDS)
@@ -295,7 +299,11 @@ class BinlogReader:
                     return
                 if self._assembler.progress_count != progress:
                     self._last_progress = self._clock()
-                self._note_arrival(dump)
+                waits_at = self._waits_at_the_end(dump)
+                if waits_at is None:
+                    self._note_arrival(self._clock())
+            if waits_at is not None:
+                silence.prove(waits_at)
 
     def _take(self, parser: EventParser, plain: PlainPath, arrived: Arrived) -> bool:
         """Plain transactions as columns, all else event by event; False if the reader has ended."""
@@ -360,12 +368,16 @@ class BinlogReader:
         self._full = batch
         self._early.set()
 
-    def _note_arrival(self, dump: Dump) -> None:
-        """While the server skips what it need not send, it sends heartbeats from before the end of
-        the binlog."""
-        now, at = self._clock(), self._assembler.at
+    def _waits_at_the_end(self, dump: Dump) -> Position | None:
+        """The position of a heartbeat that says so, which is to be proved; None for all else that
+        arrives. While the server skips what it need not send, it sends heartbeats from before the
+        end of the binlog."""
+        at = self._assembler.at
         ended = self._assembler.waits and (dump.end is None or (at is not None and at.covers(dump.end)))
-        self._note(last=now, end=now if ended else None, changes=self._assembler.changes)
+        return self._assembler.position if ended else None
+
+    def _note_arrival(self, last: float, end: float | None = None) -> None:
+        self._note(last=last, end=end, changes=self._assembler.changes)
 
     def _note(self, **parts: Any) -> None:
         if self._shared is not None:

@@ -38,7 +38,8 @@ class ReaderSettings:
     file for what has been received (see `received`); None: none. With `patterns`, batches count
     what the binlog has of other tables that match them. `policies` says what is followed of changes
     of a definition; a table without one stops. `unproved` tables had such a change, and no row of
-    it was seen; of `unconfirmed` ones the catalog was not compared since.
+    it was seen; of `unconfirmed` ones the catalog was not compared since. Of `unlogged` tables the
+    user accepted that foreign keys change them without row events.
     """
 
     source: Source
@@ -62,3 +63,4 @@ class ReaderSettings:
     policies: Mapping[TableId, Policy] = field(default_factory=dict)
     unproved: frozenset[TableId] = frozenset()
     unconfirmed: frozenset[TableId] = frozenset()
+    unlogged: frozenset[TableId] = frozenset()

@@ -314,6 +314,12 @@ class TransactionAssembler:
         self.changes += 1
         self._stops[table] = Stop(error, self.position)
 
+    def refuse(self, table: TableId, error: CdcError) -> None:
+        """Stops the table where the reader stands; nothing is being read."""
+        if self.wanted(table):
+            self._stop(table, error)
+            self.moved = True
+
     def _flowing(self, transaction: TransactionId) -> list[TableId]:
         return [t for t in self._definitions if t not in self._stopped and not self._has(t, transaction)]
 

@@ -27,7 +27,7 @@ from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect, fetch
-from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.proof import prove
 from cdcsync_mysql.server import read_facts
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
@@ -160,7 +160,7 @@ class XaSearch:
 
     def _files(self, upto: LogOffset) -> Sequence[str]:
         with connect(self.source) as connection:
-            verify_resumable(connection, read_facts(connection), self.lineage, None)
+            prove(connection, self.lineage, None)
             listed = [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
         return [file for file in listed if LogOffset(file, _FIRST_EVENT).number <= upto.number]
 

@@ -19,6 +19,7 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.planner import plan
+from cdcsync_mysql.proof import prove, verify_nothing_hidden
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.snapshot.low_mark import LowMark
 
@@ -53,14 +54,13 @@ class LiveSource:
 
     def high(self, lineage: Lineage, low: Position) -> LogOffset:
         with connect(self._source) as connection:
-            facts = read_facts(connection)
-            verify_resumable(connection, facts, lineage, low)
-            return watermark.high(connection, facts)
+            return watermark.high(connection, prove(connection, lineage, low))
 
     @contextmanager
     def history(self) -> Iterator[Verify]:
         with connect(self._source) as connection:
             facts = read_facts(connection)
+            verify_nothing_hidden(self._source, connection, facts)
             yield lambda lineage, position: verify_resumable(connection, facts, lineage, position)
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:

@@ -28,8 +28,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import Decoder
 from cdcsync_mysql.catalog import as_planned
 from cdcsync_mysql.connection import Source, connect, map_error
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.proof import prove
 from cdcsync_mysql.splitquery import where
 from cdcsync_spark.snapshot import binary_select as preparedselect
 from cdcsync_spark.snapshot import text_select as textrows
@@ -61,7 +60,7 @@ class SplitReader:
         """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
         them may be kept."""
         with connect(self.source, max_seconds=self.max_seconds, stream=True) as connection:
-            verify_resumable(connection, read_facts(connection), self.lineage, self.low)
+            prove(connection, self.lineage, self.low)
             try:
                 connection.query("START TRANSACTION READ ONLY")
                 yield from self._select(connection)

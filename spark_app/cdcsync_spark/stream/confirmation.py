@@ -32,8 +32,7 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.state import LastChange
 from cdcsync_mysql.catalog import read_defaults, read_table
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.proof import prove
 from cdcsync_mysql.watermark import high, low
 from cdcsync_spark.binlog.schema_steps import contradicted
 from cdcsync_spark.logs import get_logger
@@ -75,8 +74,7 @@ Ask = Callable[[Mapping[str, Capture]], Answer]
 def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture]) -> Answer:
     """Raises CdcError where the server cannot be asked, or is not that of `lineage`."""
     with connect(source, max_seconds=_MAX_SECONDS) as connection:
-        facts = read_facts(connection)
-        verify_resumable(connection, facts, lineage, None)
+        facts = prove(connection, lineage, None)
         before = low(source, facts)
         found: dict[str, Shown | CdcError] = {}
         for name, capture in tables.items():

@@ -26,6 +26,7 @@ from cdcsync_core.state import Identity
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.proof import verify_nothing_hidden
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
@@ -57,6 +58,7 @@ def run_stream(context: RunContext) -> None:
     """Opens the targets and follows the binlog. Errors of single tables are in `context.failed`;
     raises CdcError for the run."""
     with connect(context.source) as connection:
+        verify_nothing_hidden(context.source, connection, context.facts)
         tables = [t for t in (_open(context, connection, a) for a in context.config.tables) if t]
         retention = log_retention_seconds(connection)
         goal = _goal(context, connection)
@@ -126,6 +128,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         policies={t.state.capture.id: replace(t.policy, replacing=spec.tables.replaces_invalid) for t in tables},
         unproved=unproved_tables(t.state for t in tables),
         unconfirmed=unconfirmed_tables(t.state for t in tables),
+        unlogged=frozenset(t.state.capture.id for t in tables if spec.tables.override(t.name).accept_unlogged_cascades),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -84,6 +84,7 @@ class Connection:
     events: list[list[Fact]]
     end: Exception | None = None
     pause: float = 0.0
+    refused: Mapping[TableId, CdcError] = field(default_factory=dict)
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Script:
             self.clock.now += 1
             raise LOST
         connection = self.connections.pop(0)
-        yield cast(Dump, _FakeDump(_FakeClient(self, connection), _FakeParser(connection)))
+        yield cast(Dump, _FakeDump(_FakeClient(self, connection), _FakeParser(connection), connection.refused))
 
     def wait_for(self, events: int) -> None:
         """Until that many more events were consumed."""
@@ -145,6 +146,8 @@ class _FakeParser:
 class _FakeDump:
     client: Any
     parser: Any
+    refused: Any
+    prove_end: Any = None
     end: Any = None
     process: Any = None
 
@@ -365,6 +368,19 @@ def test_a_source_that_stayed_is_tried_again_when_it_is_lost(settings: ReaderSet
     script = Script([*alive, Connection(transactions(Pen(), range(2)))])
     keys, _ = everything(started(settings, script), 100 + 2 * 100)
     assert keys == [0, 1]
+
+
+def test_a_table_whose_changes_the_server_hides_since_its_restart_stops_alone(
+    settings: ReaderSettings, started: Start
+) -> None:
+    """Rule R10: where the reader stands, before anything is taken from the new connection."""
+    hidden, pen = fail(Reason.CASCADES_NOT_LOGGED, "ON DELETE CASCADE", table=str(ORDERS)), Pen()
+    before, after = transactions(pen, range(2)), transactions(pen, range(2, 4))
+    script = Script([Connection(before, LOST), Connection(after, refused={ORDERS: hidden})])
+    keys, batches = everything(started(settings, script), 100 + 4 * 100)
+    assert keys == [0, 1]
+    stops = [part for batch in batches for part in batch.tables if part.stop]
+    assert [(part.stop, part.upto) for part in stops] == [(hidden, FilePosition(at(300)))]
 
 
 def test_what_was_whole_comes_before_the_error(settings: ReaderSettings, started: Start) -> None:

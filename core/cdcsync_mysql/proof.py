@@ -1,0 +1,62 @@
+"""What each connection of a run proves before anything is taken from the source: that it reaches
+the binlog of a position (rule R6), and that this binlog has every change (rule R10).
+
+A server that was restarted, restored or replaced answers as well as the one before. Its settings
+are those of its configuration of now, whatever the preflight found when the sync began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.lineage import Lineage
+from cdcsync_core.position import Position
+from cdcsync_core.source_table import TableId
+from cdcsync_mysql.checks import Level
+from cdcsync_mysql.connection import Connection, Source, SourceConnection, fetch
+from cdcsync_mysql.history import COMMIT_SECONDS, verify_resumable
+from cdcsync_mysql.rds import on_rds
+from cdcsync_mysql.server import ServerFacts, global_variables, read_facts
+from cdcsync_mysql.servercheck import CHECKS, Server, carry_out, read_server
+from cdcsync_mysql.tablecheck import LOGGED_SINCE, cascades, unlogged_error
+
+
+def prove(
+    connection: Connection, lineage: Lineage, position: Position | None, commit_seconds: int = COMMIT_SECONDS
+) -> ServerFacts:
+    """The facts of the server. Raises PositionLost as `verify_resumable`, and what the preflight
+    refuses of a server that hides changes: BinlogDisabled, BinlogFormatNotRow, RowImageNotFull,
+    RowMetadataNotFull, LogIncomplete."""
+    facts = read_facts(connection)
+    verify_resumable(connection, facts, lineage, position, commit_seconds)
+    verify_nothing_hidden(cast(SourceConnection, connection).source, connection, facts)
+    return facts
+
+
+def verify_nothing_hidden(source: Source, connection: Connection, facts: ServerFacts) -> None:
+    """Raises what would keep changes out of the binlog: the failures that the preflight would
+    find."""
+    rows = [row for row in CHECKS if row.hides]
+    variables = global_variables(connection, *(name for row in rows for name in row.hides))
+    server = Server(source, connection, facts, variables, account="")
+    if not any(c.level is Level.FAIL for row in rows for c in row.check(server)):
+        return
+    server = read_server(source, connection, facts, replica_id=0)
+    for check in [c for row in rows for c in carry_out(row, server) if c.level is Level.FAIL]:
+        raise on_rds(check).error if server.rds else check.error
+
+
+def tables_with_unlogged_cascades(
+    connection: Connection, facts: ServerFacts, tables: Iterable[TableId]
+) -> dict[TableId, CdcError]:
+    """The tables that the preflight would refuse by now for their foreign keys, each with its
+    error: what a server logs of cascades may change with its restart."""
+    name = "innodb_native_foreign_keys"
+    if facts.flavor != "mysql" or facts.numbers < LOGGED_SINCE:
+        return {}
+    if global_variables(connection, name).get(name, "OFF") == "OFF":
+        return {}
+    found = {t: cascades(str(fetch(connection, f"SHOW CREATE TABLE {t.quoted}")[0][1])) for t in tables}
+    return {table: unlogged_error(table, actions) for table, actions in found.items() if actions}
