@@ -14,13 +14,13 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.source_table import TableId
+from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import Connection, Source, SourceConnection, fetch
 from cdcsync_mysql.history import COMMIT_SECONDS, verify_resumable
 from cdcsync_mysql.rds import on_rds
 from cdcsync_mysql.server import ServerFacts, global_variables, read_facts
 from cdcsync_mysql.servercheck import CHECKS, Server, carry_out, read_server
-from cdcsync_mysql.tablecheck import LOGGED_SINCE, cascades, unlogged_error
 
 
 def prove(

@@ -1,13 +1,8 @@
-"""Checks of one table: can it be cut, read, decoded and followed without a gap (rules R3, R9, R10).
-
-Foreign keys are read from SHOW CREATE TABLE, because MariaDB hides
-information_schema.REFERENTIAL_CONSTRAINTS from an account that may only SELECT, and an empty answer
-would pass for "no cascades".
-"""
+"""Checks of one table: can it be cut, read, decoded and followed without a gap (rules R3, R9,
+R10)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,19 +12,13 @@ from cdcsync_core.event_columns import EventColumns, taken_error
 from cdcsync_core.logical_type import logical_type, lossy
 from cdcsync_core.source_table import Column, TableId, quote
 from cdcsync_core.spec import Override
+from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.checks import Check, Level, refused, warned
 from cdcsync_mysql.connection import fetch
 from cdcsync_mysql.failures import grant
 from cdcsync_mysql.planner import estimate_rows
 from cdcsync_mysql.servercheck import Server
-
-#: MySQL from here on does foreign keys in the SQL layer and logs what they change
-LOGGED_SINCE = (9, 6)
-#: MariaDB 11.4 prints a backtick in a constraint's name as it is, so names are not parsed. A line
-#: that ends a quoted text is a column's.
-_FOREIGN_KEY = re.compile(r"^(.*)FOREIGN KEY \(.*(?<!')(?<!',)$", re.M)
-_ACTION = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 
 
 @dataclass(frozen=True)
@@ -171,27 +160,6 @@ def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found:
         found.checks.append(warned(name, warning, table=str(table_id)))
         return
     found.checks.append(refused(name, error))
-
-
-def unlogged_error(table_id: TableId, actions: list[str]) -> CdcError:
-    """The error of a table whose foreign keys have these `actions` on a server that logs none."""
-    return fail(
-        Reason.CASCADES_NOT_LOGGED,
-        f"{', '.join(actions)}; what they change in this table is not in the binlog",
-        needed="no CASCADE and no SET NULL on a server that does not log them",
-        remedy="drop the actions, or accept a copy that is never consistent by tables.overrides[].acceptUnloggedCascades",
-        table=str(table_id),
-    )
-
-
-def cascades(create_table: str) -> list[str]:
-    """The foreign keys of a SHOW CREATE TABLE that change this table when another one changes, with
-    what they do."""
-    return [
-        f"{match[1].strip()} {' '.join(actions)}"
-        for match in _FOREIGN_KEY.finditer(create_table)
-        if (actions := _ACTION.findall(match[0]))
-    ]
 
 
 def cascades_logged(server: Server) -> bool:

@@ -15,6 +15,7 @@ from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import FilePosition, LogOffset, position_from_dict
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Spec
+from cdcsync_mysql.cascades import cascades
 from cdcsync_mysql.catalog import check_spelling
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import Source, Tls, source_from_spec
@@ -22,7 +23,7 @@ from cdcsync_mysql.preflight import _estimate, _outlives
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.servercheck import CHECKS, Server
 from cdcsync_mysql.session import profile
-from cdcsync_mysql.tablecheck import TableCheck, cascades, cascades_logged
+from cdcsync_mysql.tablecheck import TableCheck, cascades_logged
 from cdcsync_mysql.version import flavor_of, parse_version
 
 MARIADB = ServerFacts("mariadb", "10.11.19", 11)
