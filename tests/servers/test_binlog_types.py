@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdcsync_mysql.version import parse_version
 from cdcsync_spark.wire.columns.change import changes_schema
 from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.dump import changes, definition, log_end
@@ -40,6 +41,7 @@ class Case:
     columns: str
     rows: tuple[str, ...]
     flavor: str = ""
+    since: tuple[int, ...] = ()
 
 
 def _texts(*values: str) -> str:
@@ -194,17 +196,29 @@ CASES = [
         ("7, '[1, 2]'",),
         "mysql",
     ),
-    Case("vectors", "a VECTOR(3), b VECTOR", ("TO_VECTOR('[1,-2.5,3e38]'), TO_VECTOR('[0.1]')",), "mysql"),
+    Case(
+        "vectors",
+        "s TEXT, a VECTOR(3), c CHAR(3) CHARACTER SET latin1, b VECTOR, t VARCHAR(9) CHARACTER SET ucs2",
+        ("'ä', TO_VECTOR('[1,-2.5,3e38]'), 'ö', TO_VECTOR('[0.1]'), 'ü'",),
+        "mysql",
+    ),
+    Case(
+        "vectors of MariaDB",
+        "s TEXT, a VECTOR(3), c CHAR(3) CHARACTER SET latin1, b VECTOR(1), t VARCHAR(9) CHARACTER SET ucs2",
+        ("'ä', VEC_FromText('[1,-2.5,3e38]'), 'ö', VEC_FromText('[0.1]'), 'ü'",),
+        "mariadb",
+        since=(11, 8),
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
-@pytest.mark.parametrize("server_name", ["mariadb1011", "mariadb114", "mysql97_gtid"])
+@pytest.mark.parametrize("server_name", ["mariadb1011", "mariadb114", "mariadb118", "mysql97_gtid"])
 def test_every_type_at_its_extremes(
     case: Case, server_name: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
     server: Server = request.getfixturevalue(server_name)
-    if case.flavor not in ("", server.flavor):
+    if case.flavor not in ("", server.flavor) or parse_version(server.version) < case.since:
         return
     database = fresh_database(server)
     server.run(f"CREATE TABLE t (id INT PRIMARY KEY, {case.columns})", db=database)

@@ -26,9 +26,11 @@ BLOB, VAR_STRING, STRING, GEOMETRY = 252, 253, 254, 255
 
 # YEAR too: the servers give it a bit, although it has no sign
 _NUMERIC = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, DECIMAL, FLOAT, DOUBLE, YEAR})
-_CHARACTER = frozenset({STRING, VAR_STRING, VARCHAR, BLOB})
+_STRINGS = frozenset({STRING, VAR_STRING, VARCHAR, BLOB})
+# a vector has the binary character set
+_CHARACTER_MYSQL = _STRINGS | {VECTOR}
 # MariaDB's geometries and compressed columns are blobs and strings to its metadata
-_CHARACTER_MARIADB = _CHARACTER | {GEOMETRY, BLOB_COMPRESSED, VARCHAR_COMPRESSED}
+_CHARACTER_MARIADB = _STRINGS | {GEOMETRY, BLOB_COMPRESSED, VARCHAR_COMPRESSED}
 
 _META_WIDTH = {
     **dict.fromkeys((FLOAT, DOUBLE, BLOB, GEOMETRY, JSON, VECTOR, TIMESTAMP2, DATETIME2, TIME2, BLOB_COMPRESSED), 1),
@@ -115,7 +117,7 @@ class _Optional:
     """The optional fields, gathered by column index."""
 
     def __init__(self, codes: list[int], mariadb: bool) -> None:
-        character = _CHARACTER_MARIADB if mariadb else _CHARACTER
+        character = _CHARACTER_MARIADB if mariadb else _CHARACTER_MYSQL
         self._all = range(len(codes))
         self._numeric = [i for i, code in enumerate(codes) if code in _NUMERIC]
         self._character = [i for i, code in enumerate(codes) if code in character]

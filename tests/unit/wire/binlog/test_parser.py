@@ -31,6 +31,7 @@ from cdcsync_spark.wire.binlog.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
+from cdcsync_spark.wire.binlog.table_map import parse_map
 from cdcsync_spark.wire.sql.text import Statement, Thread
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, Session, Started
 from support.events import (
@@ -69,6 +70,9 @@ from support.events import (
     rotate,
     rows,
     table_map,
+)
+from support.events import (
+    names as column_names,
 )
 
 FILE = "binlog.000001"
@@ -120,6 +124,14 @@ def test_a_mysql_transaction(checksum: bool) -> None:
         ("id", 3, 0, False, None),
         ("v", 15, 40, None, 45),
     ]
+
+
+def test_a_vector_has_a_character_set_on_mysql() -> None:
+    """`t (id INT, s TEXT, v VECTOR(3), c CHAR(1) latin1)`: 45, 63 and 8."""
+    columns = [(3, b""), (252, b"\2"), (242, b"\4"), (254, b"\xfe\1")]
+    optional = [(1, b"\0"), (3, b"\x2d\x3f\x08"), column_names("id", "s", "v", "c")]
+    found = parse_map(table_map(18, columns, optional=optional), mariadb=False)
+    assert [c.collation for c in found.columns] == [None, 45, 63, 8]
 
 
 def test_the_original_commits_time_counts() -> None:
