@@ -24,12 +24,12 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
-from cdcsync_core.verification import Kind, Progress, Step, TableResult, VerifyConfig, verdict
+from cdcsync_core.verification import Kind, verdict
 from cdcsync_spark.sinks.base import Append, Commit, Upsert
-from cdcsync_spark.verify.comparison import open_comparison
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.small_sync import PASSWORD, USER, SmallSync
+from support.verified import verify
 
 MakeSync = Callable[[Server, str], SmallSync]
 
@@ -37,27 +37,6 @@ MakeSync = Callable[[Server, str], SmallSync]
 @pytest.fixture
 def sync_of(tmp_path: Path) -> MakeSync:
     return lambda server, database: SmallSync(server, database, tmp_path)
-
-
-def verify(sync: SmallSync, *, timeout: float = 30) -> dict[str, TableResult]:
-    """Table name without the database -> its result."""
-    scratch = sync.folder / "verify"
-    scratch.mkdir(exist_ok=True)
-    config = VerifyConfig(
-        sync.resource.to_dict(),
-        str(sync.secrets_dir),
-        str(sync.status_file),
-        str(sync.lock_file),
-        str(scratch),
-        timeout=timeout,
-    )
-    reported: list[Progress | TableResult] = []
-    results = open_comparison(config, reported.append).run()
-    assert not list(scratch.iterdir()), "scratch files are left"
-    rows = {r.table: r.target_rows for r in results}
-    estimates = {t.table: t.estimate for t in reported if isinstance(t, Progress) and t.step is Step.COMPARING}
-    assert estimates == {table: rows[table] for table in estimates}
-    return {r.table.partition(".")[2]: r for r in results}
 
 
 def tamper(sync: SmallSync, table: str, upserts: list[dict[str, object]], deletes: list[dict[str, object]]) -> None:

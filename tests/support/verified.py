@@ -1,0 +1,28 @@
+"""`verify` of a small sync, in the test's process."""
+
+from __future__ import annotations
+
+from cdcsync_core.verification import Progress, Step, TableResult, VerifyConfig
+from cdcsync_spark.verify.comparison import open_comparison
+from support.small_sync import SmallSync
+
+
+def verify(sync: SmallSync, *, timeout: float = 30) -> dict[str, TableResult]:
+    """Table name without the database -> its result."""
+    scratch = sync.folder / "verify"
+    scratch.mkdir(exist_ok=True)
+    config = VerifyConfig(
+        sync.resource.to_dict(),
+        str(sync.secrets_dir),
+        str(sync.status_file),
+        str(sync.lock_file),
+        str(scratch),
+        timeout=timeout,
+    )
+    reported: list[Progress | TableResult] = []
+    results = open_comparison(config, reported.append).run()
+    assert not list(scratch.iterdir()), "scratch files are left"
+    rows = {r.table: r.target_rows for r in results}
+    estimates = {t.table: t.estimate for t in reported if isinstance(t, Progress) and t.step is Step.COMPARING}
+    assert estimates == {table: rows[table] for table in estimates}
+    return {r.table.partition(".")[2]: r for r in results}
