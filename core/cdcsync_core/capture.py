@@ -6,9 +6,11 @@ show everything (MariaDB's UUID, INET and JSON travel as BINARY and LONGTEXT; ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.source_table import LABELLED, Column, SourceTable, TableId
 
 
@@ -95,3 +97,16 @@ class Capture:
             frozenset(data["excluded"]),
             data.get("keyIndex", ""),
         )
+
+
+def generated_left_out(table: str, columns: Iterable[str]) -> CdcError:
+    """The refusal of captured generated columns on a server that does not log them with every
+    change of a row."""
+    names = ", ".join(columns)
+    return fail(
+        Reason.ROW_IMAGE_NOT_FULL,
+        f"the generated columns {names}, which this server leaves out of the binlog when a row is updated or replaced",
+        needed="captured columns that every row in the binlog has",
+        remedy=f"leave them out: tables.overrides: [{{table: {table}, columns: {{exclude: [{names}]}}}}]",
+        table=table,
+    )

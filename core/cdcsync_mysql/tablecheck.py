@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.capture import Capture, generated_left_out
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns, taken_error
 from cdcsync_core.logical_type import logical_type, lossy
@@ -19,6 +19,9 @@ from cdcsync_mysql.connection import fetch
 from cdcsync_mysql.failures import grant
 from cdcsync_mysql.planner import estimate_rows
 from cdcsync_mysql.servercheck import Server
+
+#: MariaDB from here on leaves generated columns out of the images of UPDATE, DELETE and REPLACE
+_GENERATED_LEFT_OUT_SINCE = (11, 8)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def check_table(
     for column in (table.replacing() if replaces_invalid else table).captured:
         _check_column(table_id, column, found)
     _add_metadata(table, metadata, found)
+    found.checks.extend(_generated(server, table))
     found.checks.extend(_readable(server, table))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
     rows = estimate_rows(connection, table_id)
@@ -121,6 +125,12 @@ def _add_metadata(table: Capture, metadata: EventColumns | None, found: _Finding
     if taken:
         found.checks.append(refused("columns", taken_error(taken, str(table.id))))
     found.columns += [ColumnCheck(name, "", target) for name, target in metadata.typed()]
+
+
+def _generated(server: Server, table: Capture) -> Iterator[Check]:
+    names = [c.name for c in table.captured if c.name in (table.source.generated or ())]
+    if names and not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
+        yield refused("generated columns", generated_left_out(str(table.id), names))
 
 
 def _readable(server: Server, table: Capture) -> Iterator[Check]:

@@ -54,7 +54,8 @@ USER, PASSWORD = "cdc", "a secret of the test"
 @dataclass
 class SmallSync:
     """Of the tables of `database` on `server`, into `folder`; `kafka` is a section of a sink, whose
-    topics are those of the sync `name`. With `follow`, changes of definitions are followed."""
+    topics are those of the sync `name`. With `follow`, changes of definitions are followed.
+    `excluded` are columns that are left out, by table."""
 
     server: Server
     database: str
@@ -63,6 +64,7 @@ class SmallSync:
     name: str = "small"
     kafka: dict[str, Any] = field(default_factory=dict)
     follow: bool = False
+    excluded: dict[str, list[str]] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,11 +96,17 @@ class SmallSync:
                     "port": self.server.port,
                     "credentialsSecretRef": {"name": "source"},
                 },
-                "tables": {"include": [f"{self.database}\\..*"]},
+                "tables": {"include": [f"{self.database}\\..*"], "overrides": self._overrides()},
                 "snapshot": {"chunkSize": self.chunk_size, "parallelism": 2},
                 "sink": self._sink(),
             },
         }
+
+    def _overrides(self) -> list[dict[str, Any]]:
+        return [
+            {"table": f"{self.database}.{table}", "columns": {"exclude": columns}}
+            for table, columns in self.excluded.items()
+        ]
 
     def _sink(self) -> dict[str, Any]:
         lake = {"path": str(self.folder / "lake")}
@@ -135,7 +143,7 @@ class SmallSync:
 
     def _copy_table(self, table_id: TableId, generation: int) -> None:
         with connect(self.source) as connection:
-            table = read_table(connection, table_id)
+            table = read_table(connection, table_id, frozenset(self.excluded.get(table_id.name, ())))
             splits = list(plan(connection, table, self.chunk_size))
         main = self.sink.target(table_id)
         target = self.sink.target(table_id, generation=generation)

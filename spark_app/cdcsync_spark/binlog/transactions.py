@@ -50,6 +50,7 @@ from cdcsync_spark.binlog.stop_reasons import incident_error, statement_error, x
 from cdcsync_spark.binlog.temporary_tables import TemporaryTables
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog import facts
+from cdcsync_spark.wire.binlog.cut_images import as_captured
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
 
@@ -279,6 +280,8 @@ class TransactionAssembler:
             table = item.head.table
             if (self._stopped and table in self._stopped) or (self._ahead and self._has(table, transaction)):
                 continue
+            if item.head.defect is not None:
+                item = item._replace(head=as_captured(item.head, self._definitions[table]))
             defect = item.head.defect or self._beside_step(table)
             if defect is not None:
                 self._stop(table, defect)

@@ -22,7 +22,38 @@ from cdcsync_spark.wire.binlog.members import members
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.replacement import REPLACEMENT
 
+#: a column that MariaDB keeps for a UNIQUE key that is too long for an index
+_ROW_HASH = re.compile(r"DB_ROW_HASH_\d+")
+#: a column that MySQL keeps for a part of a functional index, by the name that older versions give
+_FUNCTIONAL = re.compile(r"!hidden!.+!\d+!\d+|[0-9a-f]{32}", re.S)
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
+
+
+def is_functional(mapped: MappedColumn) -> bool:
+    """Whether the name is that of a hidden column of a functional index (MySQL 8.0.13 to 8.0.17
+    have it in TABLE_MAP events, and in no image)."""
+    return mapped.name is not None and _FUNCTIONAL.fullmatch(mapped.name) is not None
+
+
+def _is_hidden(mapped: MappedColumn) -> bool:
+    """Whether the server keeps the column for itself: no catalog shows it."""
+    if mapped.name and _ROW_HASH.fullmatch(mapped.name):
+        return mapped.code == types.LONGLONG and mapped.unsigned is True
+    return is_functional(mapped)
+
+
+def planned(table_map: TableMap, table: Capture) -> list[Column | None]:
+    """For each column of the event the table's one of that name; None for one that the server
+    hides."""
+    by_name = {c.name: c for c in table.columns}
+    return [by_name.get(c.name or "") for c in table_map.columns]
+
+
+def shown(table_map: TableMap, table: Capture) -> list[MappedColumn]:
+    """The event's columns without those that the server hides. A column of the table is none of
+    them, whatever its name."""
+    names = {c.name for c in table.columns}
+    return [c for c in table_map.columns if c.name in names or not _is_hidden(c)]
 
 
 def check_table_map(table_map: TableMap, table: Capture) -> None:
@@ -32,13 +63,13 @@ def check_table_map(table_map: TableMap, table: Capture) -> None:
     Raises RowMetadataNotFull where the event does not say, SchemaChangeRefused where it says
     something else (rule R9).
     """
-    names = [c.name for c in table_map.columns]
-    if None in names:
+    columns = shown(table_map, table)
+    found, needed = [c.name for c in columns], [c.name for c in table.columns]
+    if None in found:
         raise _metadata_missing(table)
-    planned = [c.name for c in table.columns]
-    if names != planned:
-        raise _changed(table, f"rows with the columns {', '.join(map(str, names))}", ", ".join(planned))
-    for column, mapped in zip(table.columns, table_map.columns, strict=True):
+    if found != needed:
+        raise _changed(table, f"rows with the columns {', '.join(map(str, found))}", ", ".join(needed))
+    for column, mapped in zip(table.columns, columns, strict=True):
         if column.name not in table.excluded:
             _check_column(table, column, mapped)
 

@@ -67,7 +67,8 @@ class RowsEvent(NamedTuple):
 
     `size` is the event's bytes in the binlog, unpacked where the binlog is compressed or has
     differences. `defect` is why the rows cannot be used (incomplete image, JSON differences that do
-    not fit, an unreadable TABLE_MAP); `map` and `body` mean nothing then.
+    not fit, an unreadable TABLE_MAP); `map` and `body` mean nothing then, unless it is that the
+    images lack the columns `left_out` (`cut_images`).
     """
 
     table: TableId
@@ -76,6 +77,7 @@ class RowsEvent(NamedTuple):
     body: bytes
     size: int
     defect: CdcError | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.schema_change import Filled, Followed
 from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
-from cdcsync_spark.wire.binlog.definition import check_table_map
+from cdcsync_spark.wire.binlog.definition import check_table_map, shown
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes
 
@@ -30,7 +30,7 @@ def differences(definition: Capture, table_map: TableMap) -> list[str]:
         return [e.found]
     found = [
         difference
-        for column, mapped in zip(definition.columns, table_map.columns, strict=True)
+        for column, mapped in zip(definition.columns, shown(table_map, definition), strict=True)
         for difference in _of_column(column, mapped)
     ]
     return [*found, *_of_key(definition, table_map)]
@@ -58,7 +58,7 @@ def _of_key(definition: Capture, table_map: TableMap) -> Iterator[str]:
     if table_map.key is None:
         yield "no primary key"
         return
-    places = {column.name: place for place, column in enumerate(definition.columns)}
+    places = {column.name: place for place, column in enumerate(table_map.columns)}
     if table_map.key != tuple((places[name], 0) for name in definition.key):
         yield f"another primary key than ({', '.join(definition.key)})"
 

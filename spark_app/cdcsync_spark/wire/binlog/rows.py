@@ -8,10 +8,10 @@ value, is the oracle of `lockstep`, which does the same to all rows at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +23,20 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column
 from cdcsync_spark.wire.binlog import columns, lockstep, value
 from cdcsync_spark.wire.binlog.befores import needed, needed_values
-from cdcsync_spark.wire.binlog.definition import check_table_map
-from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.binlog.cut_images import as_captured
+from cdcsync_spark.wire.binlog.definition import check_table_map, planned
+from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent
+from cdcsync_spark.wire.binlog.image import Raw, layout, split
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
+from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.gather import Cursors, Lanes
+from cdcsync_spark.wire.columns.gather import Lanes
 from cdcsync_spark.wire.columns.gather import numbers as as_array
 from cdcsync_spark.wire.columns.key_text import key_text
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _Counts = npt.NDArray[np.int64]
+_T = TypeVar("_T")
 
 #: the first image's kind; an update's second one is the next
 _FIRST = np.zeros(len(Operation), np.int8)
@@ -83,6 +86,7 @@ def batches(
     Raises the first event's `defect`, RowMetadataNotFull, SchemaChangeRefused or DecodeError,
     always with the table's name.
     """
+    events = [as_captured(event, table) for event in events]
     for event in events:
         if event.defect:
             raise event.defect
@@ -97,24 +101,32 @@ def block_batches(
     for block in joined(blocks):
         with _naming(table):
             check_table_map(block.map, table)
-            yield from read(_Run(table, block, befores))
+            yield from read(_Run(table, block, befores, planned(block.map, table)))
 
 
 class _Run(NamedTuple):
-    """Events of one TABLE_MAP, one after the other."""
+    """Events of one TABLE_MAP, one after the other; `columns` are the table's, for each column of
+    the TABLE_MAP."""
 
     table: Capture
     block: RowsBlock
     befores: bool
+    columns: list[Column | None]
 
     @property
     def key(self) -> list[int]:
         """The places of the key's columns."""
-        return [i for i, column in enumerate(self.table.columns) if column.name in self.table.key]
+        return [i for i, column in enumerate(self.columns) if column and column.name in self.table.key]
+
+    def by_name(self, found: Iterable[_T]) -> dict[str, tuple[MappedColumn, _T]]:
+        """What was found for each column of the TABLE_MAP, by the names of the table's columns."""
+        parts = zip(self.columns, self.block.map.columns, found, strict=True)
+        return {column.name: (mapped, item) for column, mapped, item in parts if column}
 
 
 def _plain(run: _Run) -> Iterator[Decoded]:
-    raw: list[Raw | None] = [None if c.name in run.table.excluded else [] for c in run.table.columns]
+    captured = {c.name for c in run.table.captured}
+    raw: list[Raw | None] = [[] if c and c.name in captured else None for c in run.columns]
     table_map = run.block.map
     layouts = [layout(m) for m in table_map.columns]
     counts = np.array([split(event.body, layouts, raw) for event in run.block.events()], np.int64)
@@ -123,7 +135,7 @@ def _plain(run: _Run) -> Iterator[Decoded]:
     if not run.befores:
         kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
     frame = _Frame(run.table, kinds[kept], numbers[kept])
-    by_name = {c.name: (m, v) for c, m, v in zip(run.table.columns, table_map.columns, raw, strict=True)}
+    by_name = run.by_name(raw)
 
     def convert(column: Column) -> value.Converted:
         mapped, values = by_name[column.name]
@@ -146,13 +158,11 @@ def _lockstep(run: _Run) -> Iterator[Decoded]:
         if not run.befores:
             images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]
         frame = _Frame(run.table, kinds[images], numbers[images])
-        _fill(frame, table_map, lanes, rows.starts[images], layouts)
+        _fill(frame, run.by_name(lockstep.columns(lanes, rows.starts[images], layouts)))
         yield frame.decoded(part.stop - part.start)
 
 
-def _fill(frame: _Frame, table_map: TableMap, lanes: Lanes, starts: Cursors, layouts: list[Layout]) -> None:
-    found = zip(table_map.columns, lockstep.columns(lanes, starts, layouts), strict=True)
-    by_name = dict(zip((c.name for c in frame.table.columns), found, strict=True))
+def _fill(frame: _Frame, by_name: dict[str, tuple[MappedColumn, Cells]]) -> None:
     frame.fill(lambda column: columns.convert(column, *by_name[column.name]))
 
 

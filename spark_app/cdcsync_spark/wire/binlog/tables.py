@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
-from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.compression import unpack_mariadb
+from cdcsync_spark.wire.binlog.cut_images import filled, incomplete_image
+from cdcsync_spark.wire.binlog.definition import is_functional
 from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.partial_rows import whole_images
@@ -128,9 +129,9 @@ class MappedTables:
         _skip_to_bitmaps(cursor, form)
         if isinstance(known, Unreadable):
             return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
-        defect = _defect(known.map, form, cursor)
-        if defect:
-            return RowsEvent(known.map.table, known.map, form.operation, b"", length, defect)
+        present = _present(known.map, form, cursor)
+        if not all(present):
+            return _cut(known.map, form, present, bytes(body[cursor.at :]), length)
         known.heads[kind] = bytes(body[8 : cursor.at])
         return _whole(known.map, form, body, cursor.at, length)
 
@@ -142,7 +143,7 @@ def head(known: UsableMap, kind: int, body: bytes) -> bytes | None:
         cursor = Cursor(body, 6)
         try:
             _skip_to_bitmaps(cursor, ROWS[kind])
-            if _defect(known.map, ROWS[kind], cursor):
+            if not all(_present(known.map, ROWS[kind], cursor)):
                 return None
         except DecodeError:
             return None
@@ -157,10 +158,43 @@ def _skip_to_bitmaps(cursor: Cursor, form: _Form) -> None:
         cursor.skip(cursor.uint(2) - 2)
 
 
-def _defect(table_map: TableMap, form: _Form, cursor: Cursor) -> CdcError | None:
-    """Why the images, before whose bitmaps the cursor stands, cannot be used."""
+def _present(table_map: TableMap, form: _Form, cursor: Cursor) -> list[bool]:
+    """For each column of the TABLE_MAP whether the images have it, before whose bitmaps the cursor
+    stands. None of them where that is not known: other columns, or an update's images that
+    differ."""
+    width = cursor.lenenc()
     count = 2 if form.operation is Operation.UPDATE else 1
-    return None if _is_whole(cursor, count, len(table_map.columns)) else _incomplete_image(str(table_map.table))
+    first, *others = (cursor.take((width + 7) // 8) for _ in range(count))
+    if any(_of_width(other, width) != _of_width(first, width) for other in others):
+        return [False] * len(table_map.columns)
+    bits = _of_width(first, width)
+    logged = iter([bool(bits >> i & 1) for i in range(width)])
+    if width == len(table_map.columns):
+        return list(logged)
+    hidden = [is_functional(column) for column in table_map.columns]
+    if width + sum(hidden) != len(hidden):
+        return [False] * len(hidden)
+    return [not h and next(logged) for h in hidden]
+
+
+def _of_width(bitmap: bytes, width: int) -> int:
+    return int.from_bytes(bitmap, "little") & (1 << width) - 1
+
+
+def _cut(table_map: TableMap, form: _Form, present: list[bool], raw: bytes, length: int) -> RowsEvent:
+    """The event whose images lack columns: with them as NULL where it is known which ones."""
+    table = table_map.table
+    event = RowsEvent(table, table_map, form.operation, b"", length, incomplete_image(str(table)))
+    missing = [column.name for column, there in zip(table_map.columns, present, strict=True) if not there]
+    if form.partial or not any(present) or None in missing:
+        return event
+    try:
+        images = filled(table_map, present, unpack_mariadb(raw) if form.compressed else raw)
+    except DecodeError as e:
+        return event._replace(defect=e.placed(table=str(table)))
+    return event._replace(
+        body=images, size=length - len(raw) + len(images), left_out=tuple(name for name in missing if name)
+    )
 
 
 def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int) -> RowsEvent:
@@ -181,25 +215,7 @@ def _from_differences(table_map: TableMap, form: _Form, raw: bytes, length: int)
     return RowsEvent(table, table_map, form.operation, images, length - len(raw) + len(images))
 
 
-def _is_whole(cursor: Cursor, count: int, columns: int) -> bool:
-    """Whether `count` bitmaps say that every column is there."""
-    width = cursor.lenenc()
-    bitmaps = [cursor.take((width + 7) // 8) for _ in range(count)]
-    every = (1 << width) - 1
-    return width == columns and all(int.from_bytes(b, "little") & every == every for b in bitmaps)
-
-
 _NO_MAP = TableMap(0, TableId("", ""), ())
-
-
-def _incomplete_image(table: str) -> CdcError:
-    return fail(
-        Reason.ROW_IMAGE_NOT_FULL,
-        "a row image without all columns in the binlog",
-        needed="binlog_row_image=FULL in every session that writes",
-        remedy=f"SET GLOBAL binlog_row_image = 'FULL'; then {RESNAPSHOT}",
-        table=table,
-    )
 
 
 ROWS: dict[int, _Form] = {
