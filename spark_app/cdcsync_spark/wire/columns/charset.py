@@ -155,7 +155,8 @@ def contains_ascii(charset: str) -> bool:
 
 
 def decode_loosely(raw: bytes, collation: int) -> str:
-    """Text whose undecodable parts become U+FFFD, for SQL statements: there it means doubt."""
+    """Text whose undecodable parts become U+FFFD, for SQL statements. In UTF-8 no byte of ASCII is
+    one of these, so that quotes stay where the server has them."""
     try:
         return decoder(charset_of(collation))(raw)
     except (DecodeError, UnicodeDecodeError):

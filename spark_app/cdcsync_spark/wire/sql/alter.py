@@ -16,12 +16,14 @@ from cdcsync_spark.wire.sql.columns import is_same_column, names_column, value
 from cdcsync_spark.wire.sql.indexes import index_definition, may_be_key
 from cdcsync_spark.wire.sql.options import table_options
 from cdcsync_spark.wire.sql.reader import Reader, clauses, words
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
+from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable, is_read
 
 
 def is_harmless(clause: Sequence[Token], table: Capture, session: Session) -> bool:
     """True only if the clause was read to its end and leaves the table's rows, columns and key as
     they are."""
+    if not is_read(clause):
+        return False
     reader = Reader(clause)
     try:
         _clause(reader, table, session)

@@ -6,8 +6,10 @@ Why it is right: a statement leaves a table alone only if its kind is known to c
 literally: every identifier outside of string literals counts, in any quoting, compared without
 case, also inside the conditional comments that servers execute. Whether a backslash escapes and
 whether double quotes enclose a string or a name depends on the session, so both readings are tried
-and one suspicion suffices. DML as a statement reaches tables that it does not name (views,
-triggers, functions, cascades), so it concerns every table.
+and one suspicion suffices. Bytes that are no character of the client's set matter in names alone;
+in a set whose characters may end with a byte of ASCII they may hide anything. DML as a statement
+reaches tables that it does not name (views, triggers, functions, cascades), so it concerns every
+table.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from cdcsync_core.source_table import TableId
+from cdcsync_spark.wire.columns.charset import is_single_byte, is_utf8
+from cdcsync_spark.wire.sql.tokens import NOT_DECODED
 
 
 class _Kind(Enum):
@@ -81,8 +85,11 @@ _OBJECTS = _HARMLESS_OBJECTS | _DATABASES | _words("TABLE TABLES INDEX SEQUENCE 
 _BEFORE_NAMES = _words("table tables exists to with like on")
 
 
-def touches(sql: str, default_database: str, table: TableId) -> bool:
-    """False only if the statement cannot change `table`'s rows, definition or name."""
+def touches(sql: str, default_database: str, table: TableId, charset: str = "") -> bool:
+    """False only if the statement, of a client with this character set (empty: unknown), cannot
+    change `table`'s rows, definition or name."""
+    if NOT_DECODED in sql and not (is_utf8(charset) or is_single_byte(charset)):
+        return any(reading.kind is not _Kind.HARMLESS for reading in _readings(sql))
     return any(_touches(reading, sql, default_database.casefold(), table) for reading in _readings(sql))
 
 
@@ -95,7 +102,7 @@ def is_dml(sql: str) -> bool:
 def _touches(reading: _Reading, sql: str, default: str, table: TableId) -> bool:
     if reading.kind is _Kind.HARMLESS:
         return False
-    if reading.kind is _Kind.UNKNOWN or "\ufffd" in sql:
+    if reading.kind is _Kind.UNKNOWN or any(t.name and NOT_DECODED in t.text for t in reading.tokens):
         return True
     if reading.kind is _Kind.DML and not _EMPTIED_MEMORY_TABLE.search(sql):
         return True

@@ -32,7 +32,7 @@ from cdcsync_spark.wire.sql.exclusion import is_dml, touches
 from cdcsync_spark.wire.sql.reader import Reader, TableName
 from cdcsync_spark.wire.sql.statement import effects_of
 from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.tokens import Token, Unreadable, is_read, tokenize
 
 _NO_OTHERS: Mapping[TableId, Capture] = MappingProxyType({})
 
@@ -119,6 +119,8 @@ def _altered(effect: Altered, definition: Capture) -> Outcome:
         reader = Reader(clause)
         if reader.take("RENAME") and reader.word() not in ("COLUMN", "INDEX", "KEY"):
             return _left_its_name(effect, definition)
+    if not all(map(is_read, effect.clauses)):
+        return Resnapshot("a literal whose bytes are no characters of the session's set")
     if len(effect.clauses) == 1 and _empties(effect.clauses[0]):
         return Emptied(definition)
     return alter(definition, effect.clauses, effect.session)
@@ -164,7 +166,7 @@ def _parts(name: TableId) -> tuple[str, str]:
 
 def _unread(statement: Statement, table: TableId) -> Outcome | None:
     """Changes of rows that are known to reach no captured table (`dml`) do not come here."""
-    if not touches(statement.sql, statement.database, table):
+    if not touches(statement.sql, statement.database, table, statement.session.charset):
         return None
     if is_dml(statement.sql):
         return Stop("rows are changed by a statement, without row events", Reason.LOG_INCOMPLETE)

@@ -23,7 +23,7 @@ def may_change(statement: Statement, table: Capture) -> bool:
     """False only if the statement leaves the table's rows, definition, key and name as they are."""
     effects = effects_of(statement)
     if effects is None:
-        return touches(statement.sql, statement.database, table.id)
+        return touches(statement.sql, statement.database, table.id, statement.session.charset)
     return any(effect.concerns(table.id) and effect.changes(table) for effect in effects)
 
 

@@ -4,15 +4,16 @@ Why it is right: quoting depends on the session's `sql_mode` (ANSI_QUOTES, NO_BA
 conditional comments on the server's flavor and version; the Query event and its file's first event
 say both. Each character belongs to one token or to what separates tokens; what servers read in
 different ways, or not as here, raises `Unreadable`: quotes and comments without an end, comments
-within comments, characters that could not be decoded, sql_mode MSSQL and ORACLE, dollar quotes. So
-every token sequence is the server's own, or there is none. Sources: MySQL and MariaDB
-`sql/sql_lex.cc`.
+within comments, names of characters that could not be decoded, sql_mode MSSQL and ORACLE, dollar
+quotes. So every token sequence is the server's own, or there is none. Bytes that are no character
+of the session's set end no comment and no literal; what such a literal means is not known
+(`is_read`). Sources: MySQL and MariaDB `sql/sql_lex.cc`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
@@ -24,6 +25,8 @@ ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 _STRICT = 1 << 21 | 1 << 22
 #: brackets quote names; another grammar
 _MSSQL, _ORACLE = 1 << 10, 1 << 9
+#: stands for bytes that are no character
+NOT_DECODED = "\ufffd"
 #: statements beyond it are data, not definitions
 MAX_LENGTH = 1 << 20
 
@@ -109,10 +112,23 @@ def tokenize(sql: str, session: Session) -> tuple[Token, ...]:
     mode = session.sql_mode
     if mode is None or mode & (_MSSQL | _ORACLE):
         raise Unreadable(f"sql_mode {mode}")
-    if len(sql) > MAX_LENGTH or "\0" in sql or "\ufffd" in sql:
-        raise Unreadable("too long, or with characters that could not be read")
+    if len(sql) > MAX_LENGTH or "\0" in sql:
+        raise Unreadable("too long, or with a character that servers take for the end")
     _check_charset(sql, session.charset)
     return tuple(_Scan(sql, session, mode).tokens())
+
+
+def is_read(tokens: Sequence[Token]) -> bool:
+    """Whether all literals have their own characters; of comments that does not matter."""
+    for number, token in enumerate(tokens):
+        if NOT_DECODED in token.text and not _is_comment(tokens[max(0, number - 2) : number]):
+            return False
+    return True
+
+
+def _is_comment(before: Sequence[Token]) -> bool:
+    words = [t.text.upper() if t.kind in (Kind.WORD, Kind.SYMBOL) else "" for t in before]
+    return words[-1:] == ["COMMENT"] or words == ["COMMENT", "="]
 
 
 def _check_charset(sql: str, charset: str) -> None:
@@ -166,6 +182,8 @@ class _Scan:
         text = match[kind]
         quoted = kind == "backtick" or (kind == "double" and self._ansi)
         self._named = quoted or kind == "word"
+        if self._named and NOT_DECODED in text:
+            raise Unreadable(f"a name that could not be decoded: {text[:20]!r}")
         if quoted:
             yield Token(Kind.NAME, text.replace(match[0][0] * 2, match[0][0]))
         elif kind in ("single", "double"):

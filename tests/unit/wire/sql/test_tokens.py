@@ -17,6 +17,7 @@ from cdcsync_spark.wire.sql.tokens import (
     Session,
     Token,
     Unreadable,
+    is_read,
     tokenize,
 )
 
@@ -159,7 +160,7 @@ def test_what_depends_on_the_session(sql: str, session: Session, expected: list[
             for sql in (
                 "'a", "`a", '"a', "'a''", "``a`", "a /* b", "a /*! b", "a /*!50001 b", "a */ b",
                 "a /*! b /* c */ d */", "a /*! b /*! c */ d */", "a /*!1 b */", "a /*!500011 1*/ /*!5000111 b */",
-                "$$ a $$", "$tag$ a $tag$", "1e5x", "12.a", "1.2.3", "a 1e", "a\0b", "'\0'", "\ufffd", "'\ufffd'",
+                "$$ a $$", "$tag$ a $tag$", "1e5x", "12.a", "1.2.3", "a 1e", "a\0b", "'\0'", "\ufffd", "a\ufffd", "`\ufffd`",
                 "a \x01 b", "a [b]", "{d '2024-01-01'}", "a\\N", "a\u0085\0",
             )
         ],
@@ -229,3 +230,17 @@ def test_a_quoted_text_is_one_token(text: str, session: Session) -> None:
     assert tokenize("`" + text.replace("`", "``") + "`", session) == (name(text),)
     plain = Session(NO_BACKSLASH_ESCAPES, "utf8mb4", session.mariadb, session.version)
     assert tokenize("'" + text.replace("'", "''") + "'", plain) == (string(text),)
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("ADD c INT COMMENT 'caf\ufffd'", True),
+        ("ADD c INT COMMENT = 'caf\ufffd' /* \ufffd */ -- \ufffd", True),
+        ("ADD c VARBINARY(4) DEFAULT _binary'\ufffd'", False),
+        ("ADD c INT COMMENT 'x', MODIFY d ENUM('\ufffd')", False),
+        ("ADD c INT DEFAULT '\ufffd' COMMENT 'x'", False),
+    ],
+)
+def test_bytes_that_are_no_characters_are_literals_all_the_same(sql: str, read: bool) -> None:
+    assert is_read(tokenize(sql, MYSQL)) is read
