@@ -23,7 +23,8 @@ from cdcsync_spark.sinks.base import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession
-from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
+from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.table_fault import TableFault
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from contract.sinkcase import ORDERS, SYNC, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot

@@ -61,13 +61,21 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
+#: nobody may do anything without a right, but for clients of the plain listener
+DENYING = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "false",
+    "super.users": "User:ANONYMOUS",
+}
+
+
 class SecureBroker(KafkaBroker):
     """Its accounts are USER for each mechanism; clients may have a certificate of `authority`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.authority = Authority("tests")
         self._secure = free_port()
-        super().__init__(folder)
+        super().__init__(folder, settings)
         (folder / "broker.pem").write_text("".join(reversed(self.authority.pair("localhost"))))
         (folder / "ca.pem").write_text(self.authority.certificate)
 

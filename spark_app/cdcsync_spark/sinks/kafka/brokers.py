@@ -22,6 +22,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.rights import is_refusal, is_unneeded, needed_where
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 _LOST_TOPICS = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"))
@@ -34,12 +35,6 @@ _UNAUTHENTICATED = _CAUSES[:2]
 _UNANSWERED = frozenset(
     ("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", *_CAUSES)
 )
-#: the rights that are needed, by who refuses
-_RIGHTS = {
-    "TOPIC_AUTHORIZATION_FAILED": "CREATE, DESCRIBE and WRITE on the topics, and READ on the state topic",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "WRITE and DESCRIBE on the transactional ids that begin with cdcsync.",
-    "CLUSTER_AUTHORIZATION_FAILED": "CREATE on the topics, and IDEMPOTENT_WRITE on the cluster of brokers before 2.8",
-}
 
 
 @dataclass
@@ -126,12 +121,18 @@ def is_unanswered(error: KafkaException) -> bool:
     return error_of(error).name() in _UNANSWERED
 
 
+def passes(error: KafkaException) -> bool:
+    """Whether a consumer goes on: what it tries again by itself is bounded by who waits, and what
+    was refused may be of no use."""
+    return is_unanswered(error) or is_unneeded(error_of(error).name())
+
+
 def is_lost_topic(error: KafkaException) -> bool:
     return error_of(error).name() in _LOST_TOPICS
 
 
 def is_forbidden(error: KafkaException) -> bool:
-    return error_of(error).name().endswith("_AUTHORIZATION_FAILED")
+    return is_refusal(error_of(error).name())
 
 
 def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
@@ -147,11 +148,11 @@ def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
             remedy=resnapshot(table) if table else RUN_AGAIN,
             table=table,
         )
-    if name in _RIGHTS:
+    if is_refusal(name):
         return fail(
             Reason.PRIVILEGE_MISSING,
             f"a right is missing: {text}",
-            needed=_RIGHTS[name],
+            needed=needed_where(name),
             remedy=f"grant it to the account of spec.sink.kafka.sasl, {RUN_AGAIN}",
             table=table,
         )

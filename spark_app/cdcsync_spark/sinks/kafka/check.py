@@ -8,26 +8,26 @@ transactional ids, and those on topics that are not there yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource
 
-from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import TopicCheck, TopicChecks
-from cdcsync_spark.sinks.kafka.brokers import error_of
+from cdcsync_spark.sinks.kafka.brokers import error_of, is_forbidden
 from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, expiring_state, foreign_topic, missing_right, shared_topic
 from cdcsync_spark.sinks.kafka.registry import Registry
+from cdcsync_spark.sinks.kafka.rights import RIGHTS, On
 from cdcsync_spark.sinks.kafka.session import KafkaSession
+from cdcsync_spark.sinks.kafka.state_topic import missing_config
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
 
 _AT_ONCE = 200
-_DATA_RIGHTS = (AclOperation.DESCRIBE, AclOperation.WRITE)
-_STATE_RIGHTS = (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE)
 _LONGEST = "transaction.max.timeout.ms"
 _COPIES = "transaction.state.log.replication.factor"
 
@@ -37,7 +37,7 @@ class _Found:
     """A topic that is there, and what this client may do with it (None: the brokers ask nobody)."""
 
     topic: Topic
-    rights: frozenset[AclOperation] | None
+    rights: frozenset[str] | None
 
 
 @dataclass
@@ -133,7 +133,7 @@ class BrokerCheck:
             timeout = self.session.settings.timeout
             found = self.session.topics.admin.describe_configs([asked], request_timeout=timeout)[asked].result()
         except KafkaException as error:
-            if error_of(error).name().endswith("_AUTHORIZATION_FAILED"):
+            if is_forbidden(error):
                 return None
             raise self.session.brokers.error(error, "asking for the brokers' settings") from None
         return {name: entry.value for name, entry in found.items()}
@@ -144,7 +144,7 @@ class BrokerCheck:
         state = self.session.state
         there = self._described([state, *names.values()])
         if state in there:
-            self._refuse_missing(there[state], _STATE_RIGHTS, "")
+            self._check_state(there[state])
             self.session.refresh()
         checked = []
         for table, name in names.items():
@@ -166,29 +166,37 @@ class BrokerCheck:
     def _check_table(self, table: str, name: str, found: _Found | None) -> None:
         """Raises CdcError for a topic that a run would refuse."""
         record = self.session.records().get(table)
-        if record is not None:
+        if found is not None and found.rights == frozenset():
+            pass  # nothing else is known of it
+        elif record is not None:
             check_topic(table, record, found.topic if found and name == record.topic else self._other(record.topic))
         elif found is not None and not self.session.topics.is_empty(found.topic):
             raise foreign_topic(table, name)
         if found is not None:
-            self._refuse_missing(found, _DATA_RIGHTS, table)
+            self._refuse_missing(found, On.TOPICS, table)
+
+    def _check_state(self, found: _Found) -> None:
+        self._refuse_missing(found, On.STATE, "")
+        missing = missing_config(self.session.topics.config(found.topic.name))
+        if "cleanup.policy" in missing and _lacking(found, ("ALTER_CONFIGS",)):
+            self._errors.append(expiring_state(found.topic.name))
+        elif missing:
+            changes = ", ".join(f"{name}={value}" for name, value in missing.items())
+            self._warnings.append(f"the state topic {found.topic.name} needs {changes}, which a run sets if it may")
 
     def _other(self, name: str) -> Topic | None:
         """A table's topic keeps its name when the template changes."""
         return self.session.topics.find(name)
 
-    def _refuse_missing(self, found: _Found, needed: Sequence[AclOperation], table: str) -> None:
-        missing = [right.name for right in needed if found.rights is not None and right not in found.rights]
-        if missing:
-            self._errors.append(
-                fail(
-                    Reason.PRIVILEGE_MISSING,
-                    f"this client may not {' and '.join(missing)} the topic {found.topic.name}",
-                    needed=", ".join(right.name for right in needed),
-                    remedy=f"grant them on the topic, {RUN_AGAIN}",
-                    table=table,
-                )
-            )
+    def _refuse_missing(self, found: _Found, on: On, table: str) -> None:
+        """What `verify` alone needs is a warning. A topic that is there is not created."""
+        for right in (right for right in RIGHTS if right.on is on and not right.optional):
+            missing = _lacking(found, [o for o in right.operations if o != "CREATE"])
+            operations, name = " and ".join(missing), found.topic.name
+            if missing and right.of_runs:
+                self._errors.append(missing_right(name, operations, on, table))
+            elif missing:
+                self._warnings.append(f"this client may not {operations} the topic {name}, which {right.purpose} needs")
 
     def _described(self, names: Sequence[str]) -> dict[str, _Found]:
         """Those that are there."""
@@ -212,9 +220,15 @@ class BrokerCheck:
             try:
                 found = answer.result()
             except KafkaException as error:
-                if error_of(error).name() != "UNKNOWN_TOPIC_OR_PART":
+                if is_forbidden(error):
+                    yield name, _Found(Topic(name, "", self.topics.partitions), frozenset())
+                elif error_of(error).name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
                 continue
             rights = found.authorized_operations
             topic = Topic(name, str(found.topic_id), len(found.partitions))
-            yield name, _Found(topic, None if rights is None else frozenset(rights))
+            yield name, _Found(topic, None if rights is None else frozenset(right.name for right in rights))
+
+
+def _lacking(found: _Found, operations: Iterable[str]) -> list[str]:
+    return [o for o in operations if found.rights is not None and o not in found.rights]

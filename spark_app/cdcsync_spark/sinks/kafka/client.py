@@ -93,8 +93,8 @@ class KafkaSettings:
         return {k: v for k, v in self.common().items() if k != "allow.auto.create.topics"}
 
     def consumer(self, isolation: str) -> dict[str, Any]:
-        """Of one that is assigned its partitions and commits no offsets: the group is only a
-        name."""
+        """Of one that is assigned its partitions and commits no offsets: the group is only a name,
+        and no right on it is needed (`rights`)."""
         return {
             **self.common(),
             "group.id": "cdcsync",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.remedies import resnapshot
+from cdcsync_spark.sinks.kafka.rights import On, granted_for
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topic
 
@@ -54,6 +55,25 @@ def other_key_schema(table: str, topic: str, known: int, found: int) -> CdcError
         f"the schema registry gives the schema of the keys of {topic} the id {found}, and the keys there have {known}",
         needed="one id: another one moves keys to other partitions, and their order is lost",
         remedy=f"restore the registry's schemas with their ids, {RUN_AGAIN}; or {resnapshot(table)}",
+        table=table,
+    )
+
+
+def expiring_state(topic: str) -> CdcError:
+    return fail(
+        Reason.SPEC_INVALID,
+        f"the states in the topic {topic} expire: its cleanup.policy is not compact",
+        needed="cleanup.policy=compact, or the right ALTER_CONFIGS on it, with which a run sets that",
+        remedy=f"kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact, {RUN_AGAIN}",
+    )
+
+
+def missing_right(topic: str, operations: str, on: On, table: str = "") -> PermanentError:
+    return PermanentError(
+        Reason.PRIVILEGE_MISSING,
+        f"a right is missing: this client may not {operations} the topic {topic}",
+        needed=f"{', '.join(granted_for(on))} on {on}",
+        remedy=f"grant them to the account of spec.sink.kafka.sasl, {RUN_AGAIN}",
         table=table,
     )
 

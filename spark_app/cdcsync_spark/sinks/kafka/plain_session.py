@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 
 from cdcsync_core.gates import gate
-from cdcsync_spark.sinks.kafka.brokers import is_lost_topic
+from cdcsync_spark.sinks.kafka.brokers import is_forbidden, is_lost_topic
 from cdcsync_spark.sinks.kafka.pace import Pace
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
@@ -66,6 +66,8 @@ class PlainSession(KafkaSession):
             except KafkaException as error:
                 if is_lost_topic(error):
                     self._check_topics(records)
+                if is_forbidden(error):
+                    self._check_rights(records)
                 raise self._refused(error, records) or self.brokers.error(error, "sending records") from None
             gate("kafka-committed")
             self._states.records.update(records)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -29,20 +28,24 @@ from cdcsync_spark.sinks.kafka.brokers import (
     Brokers,
     error_of,
     is_fenced,
+    is_forbidden,
     is_lost_topic,
     is_too_large,
     is_unanswered,
-    too_large,
 )
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, replaced_state
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, missing_right, replaced_state
 from cdcsync_spark.sinks.kafka.pace import Pace
+from cdcsync_spark.sinks.kafka.rights import On
 from cdcsync_spark.sinks.kafka.state_fold import stating
 from cdcsync_spark.sinks.kafka.state_topic import StateTopic
+from cdcsync_spark.sinks.kafka.table_fault import TableFault, faults_of, too_large_fault
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topics
 
 _log = get_logger()
+#: of records that wait when their transaction fails
+_DROPPED = frozenset(("_PURGE_QUEUE", "_PURGE_INFLIGHT"))
 #: seconds between two checks of what is acknowledged
 _STEP = 0.5
 #: seconds without an acknowledgement after which the topics are described
@@ -58,14 +61,6 @@ class Piece(NamedTuple):
     table: str
     topic: str
     records: Records
-
-
-class TableFault(Exception):
-    """What is wrong with one table of a transaction, which was given up."""
-
-    def __init__(self, table: str, error: PermanentError) -> None:
-        super().__init__(table)
-        self.table, self.error = table, error
 
 
 @dataclass
@@ -150,10 +145,13 @@ class KafkaSession:
             except TableFault:
                 self._abort()
                 raise
-            except KafkaException as error:
+            except KafkaException as purged:
+                error = self._cause(purged)
                 self._give_up()
                 if is_lost_topic(error):
                     self._check_topics(records)
+                if is_forbidden(error):
+                    self._check_rights(records)
                 if is_too_large(error) and self._on_delivery is None:
                     self._on_delivery = self._note
                     return False
@@ -221,7 +219,7 @@ class KafkaSession:
         """Until their places in the state topic are known."""
         self._own, self._failed, self._failed_topic = {}, None, None
         for table, record in records.items():
-            with _faults_of(table):
+            with faults_of(table):
                 value = record.to_json(self._writer, self._states.since)
                 self._produce(self._states.name, value, table.encode(), self._acknowledged, 0)
         until = time.monotonic() + self.settings.timeout
@@ -249,11 +247,11 @@ class KafkaSession:
         tables = [table for table, record in records.items() if record.topic == self._failed_topic]
         if not tables or not is_too_large(KafkaException(cause)):
             return None
-        return _too_large(tables[0], cause.str())
+        return too_large_fault(tables[0], cause.str())
 
     def _send(self, piece: Piece) -> None:
         produce, topic, on_delivery = self._live.produce, piece.topic, self._on_delivery
-        with _faults_of(piece.table):
+        with faults_of(piece.table):
             for key, value in piece.records.pairs():
                 try:  # here and not by `_produce`: a call a record costs a third of the sending
                     produce(topic, value, key, on_delivery=on_delivery)
@@ -283,6 +281,16 @@ class KafkaSession:
         if self._pace.pause > self.settings.timeout:
             raise self.brokers.timeout("sending records")
 
+    def _cause(self, error: KafkaException) -> KafkaException:
+        """Records that are dropped because their transaction has failed say only that."""
+        if error_of(error).name() not in _DROPPED:
+            return error
+        try:
+            self._raise_failure()
+        except KafkaException as cause:
+            return cause
+        return error
+
     def _raise_failure(self) -> None:
         """The client tells what has failed an open transaction where the next call is refused, and
         begins no second one. Raises KafkaException."""
@@ -295,7 +303,12 @@ class KafkaSession:
     def _check_topics(self, records: Mapping[str, TableRecord]) -> None:
         """What was acknowledged is in the topics that have the names now, so these are the ones
         that the states are about, or nothing is committed."""
-        found = self.topics.find_all({self._states.name, *(record.topic for record in records.values())})
+        try:
+            found = self.topics.find_all({self._states.name, *(record.topic for record in records.values())})
+        except PermanentError as error:
+            if error.reason is Reason.PRIVILEGE_MISSING:
+                self._check_rights(records)
+            raise
         state = found.get(self._states.name)
         if state is None or state.id != self._state_id:
             raise replaced_state(self._states.name)
@@ -304,6 +317,16 @@ class KafkaSession:
                 check_topic(table, record, found.get(record.topic))
             except PermanentError as error:
                 raise TableFault(table, error) from None
+
+    def _check_rights(self, records: Mapping[str, TableRecord]) -> None:
+        """Whose topic may not be written. Raises TableFault, or what ends the run."""
+        rights = self.topics.rights({self._states.name, *(record.topic for record in records.values())})
+        denied = {topic for topic, operations in rights.items() if "WRITE" not in operations}
+        for table, record in records.items():
+            if record.topic in denied and self._states.name not in denied:
+                raise TableFault(table, missing_right(record.topic, "WRITE", On.TOPICS, table))
+        if self._states.name in denied:
+            raise missing_right(self._states.name, "WRITE", On.STATE)
 
     def _commit(self) -> None:
         """Tried again within a bound where the client says that it may be."""
@@ -385,20 +408,3 @@ class KafkaSession:
 def state_topic(sync: str) -> str:
     namespace, _, name = sync.partition("/")
     return f"cdcsync.{namespace}.{name}.state"
-
-
-@contextmanager
-def _faults_of(table: str) -> Iterator[None]:
-    """A record that is too large is its table's fault."""
-    try:
-        yield
-    except KafkaException as error:
-        if not is_too_large(error):
-            raise
-        raise _too_large(table, "more than message.max.bytes") from None
-
-
-def _too_large(table: str, found: str) -> TableFault:
-    fault = too_large(table, found)
-    assert isinstance(fault, PermanentError)
-    return TableFault(table, fault)

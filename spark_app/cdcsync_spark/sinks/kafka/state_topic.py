@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.kafka.brokers import Brokers, is_unanswered
+from cdcsync_spark.sinks.kafka.brokers import Brokers, passes
 from cdcsync_spark.sinks.kafka.state_fold import StateFold, header_of, repeats_due
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Setting, Topics
@@ -201,8 +201,7 @@ class StateTopic:
         consumer.assign([TopicPartition(self.name, 0, offset)])
 
     def _raise_lasting(self, error: KafkaException) -> None:
-        """What librdkafka tries again by itself is bounded by who waits."""
-        if not is_unanswered(error):
+        if not passes(error):
             raise self.brokers.error(error, f"reading the state topic {self.name}") from None
 
     def _silent(self, end: int) -> CdcError:

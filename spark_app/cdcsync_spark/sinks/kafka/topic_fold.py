@@ -40,7 +40,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import replaced_meanwhile
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
-from cdcsync_spark.sinks.kafka.brokers import is_unanswered, sink_error
+from cdcsync_spark.sinks.kafka.brokers import passes, sink_error
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -253,7 +253,7 @@ def _before_the_end(message: Message, left: dict[int, int], topic: str) -> bool:
     """Whether it is a record that is wanted; a partition whose end was reached is not left."""
     error, partition, at = message.error(), message.partition(), message.offset()
     if error is not None and error.name() != "_PARTITION_EOF":
-        if not is_unanswered(KafkaException(error)):
+        if not passes(KafkaException(error)):
             raise sink_error(error, f"reading the topic {topic}")
         return False
     end = left.get(partition)

@@ -143,6 +143,24 @@ class Topics:
         answers = {name: self._described(name, answer) for name, answer in asked.items()}
         return {name: topic for name, topic in answers.items() if topic is not None}
 
+    def rights(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+        """The operations that are allowed on those that are there: none on one that may not be
+        described. Not of brokers that ask nobody."""
+        asked = self.admin.describe_topics(
+            TopicCollection(list(names)), include_authorized_operations=True, request_timeout=self.timeout
+        )
+        found: dict[str, frozenset[str]] = {}
+        for name, answer in asked.items():
+            try:
+                operations = answer.result().authorized_operations
+            except KafkaException as error:
+                if is_forbidden(error):
+                    found[name] = frozenset()
+                continue
+            if operations is not None:
+                found[name] = frozenset(operation.name for operation in operations)
+        return found
+
     def _described(self, name: str, answer: Future[TopicDescription]) -> Topic | None:
         try:
             found = answer.result()

@@ -32,8 +32,9 @@ from cdcsync_spark.sinks.formats.json_records import Form
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
 from cdcsync_spark.sinks.kafka.encoding import event_records, origin_of, snapshot_records
 from cdcsync_spark.sinks.kafka.forms import form_of, registered_keys
-from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece, TableFault
+from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
 from cdcsync_spark.sinks.kafka.staged_rows import Parts, StagedRows, lost_copy
+from cdcsync_spark.sinks.kafka.table_fault import TableFault
 from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord, is_whole
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
