@@ -80,11 +80,11 @@ COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session
 COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/jar_index.py spark_app/cdcsync_spark/session/class_archive.py ./
 WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*
-COPY --chmod=755 docker/entrypoint.sh /opt/cdcsync/entrypoint
+COPY docker/entrypoint.py /opt/cdcsync/entrypoint.py
 ENV SPARK_HOME=/opt/cdcsync/share/cdcsync/spark
 USER 65532:65532
 ARG BASE
 LABEL org.opencontainers.image.base.name="${BASE}"
 WORKDIR /tmp
-ENTRYPOINT ["/usr/bin/tini", "--", "/opt/cdcsync/entrypoint"]
+ENTRYPOINT ["/usr/bin/tini", "--", "/opt/cdcsync/bin/python", "-I", "/opt/cdcsync/entrypoint.py"]
 COPY --from=product /product /opt/cdcsync

@@ -17,12 +17,14 @@ in the pod.
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from cdcsync_core.quoting import quoted
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_operator.cluster import restricted_pod
@@ -55,29 +57,22 @@ ALLOWED_BY = {
 }
 COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
 VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
-#: variables by which an interpreter, a linker or our own program is made to run other code
-_ENVIRONMENT_OF_CODE = re.compile(
-    r"LD_.*|PYTHON.*|_?JAVA_.*|JDK_.*|SPARK_.*|CDCSYNC_.*|GCONV_PATH|BASH_ENV|ENV|PATH|HOME"
+#: variables that a template may set: where stores are and how they are reached, and sizes. An
+#: interpreter, the JVM, a linker and the SDKs of clouds run code by others (BASH_ENV, LD_PRELOAD,
+#: JAVA_TOOL_OPTIONS, OPENSSL_CONF, AWS_CONFIG_FILE, ...), and no list of those is ever complete
+_ENVIRONMENT = re.compile(
+    r"AWS_((DEFAULT_)?REGION|ENDPOINT_URL(_S3)?|ROLE_ARN|ROLE_SESSION_NAME|STS_REGIONAL_ENDPOINTS|ALLOW_HTTP|CA_BUNDLE"
+    r"|VIRTUAL_HOSTED_STYLE_REQUEST|USE_(DUALSTACK|FIPS)_ENDPOINT|MAX_ATTEMPTS|RETRY_MODE|EC2_METADATA_DISABLED)"
+    r"|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy|SSL_CERT_(FILE|DIR)|TZ"
+    r"|ARROW_(DEFAULT_MEMORY_POOL|IO_THREADS)|OMP_NUM_THREADS|TOKIO_WORKER_THREADS|MALLOC_ARENA_MAX"
 )
-#: where a pod's own programs and Secrets are
-_SYSTEM = tuple(
-    PurePosixPath(p)
-    for p in (
-        "/bin",
-        "/dev",
-        "/etc",
-        "/lib",
-        "/lib64",
-        "/opt",
-        "/proc",
-        "/root",
-        "/run",
-        "/sbin",
-        "/sys",
-        "/usr",
-        "/var/run",
-    )
-)
+#: folders below which a template may mount volumes, and where no image has programs
+_DATA_FOLDERS = ("/data", "/media", "/mnt", "/srv")
+#: the top folders of an image, and those of the operator's own mounts
+_SYSTEM_FOLDERS = frozenset((
+    "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run", "sbin", "scratch", "sys",
+    "tmp", "usr", "var",
+))  # fmt: skip
 #: keys of `tolerations` that set how long a pod stays on a node that is lost
 _LOST_NODE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 #: what may be tuned: sizes, counts and timeouts, never a class, a path or a command
@@ -99,6 +94,7 @@ class Policy:
     `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
     same form as images. `refused_source_networks`: those in which no source may be, nor a store's
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
+    `allowed_environment`: further variables of a template, in the same form as images.
     `secrets_name_hosts`: a Secret without the annotation `cdcsync.io/hosts` is for no host.
     """
 
@@ -110,12 +106,16 @@ class Policy:
     refused_source_networks: tuple[str, ...] = ()
     least_restart_seconds: float = 0.0
     secrets_name_hosts: bool = False
+    allowed_environment: tuple[str, ...] = ()
 
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)
 
     def allows(self, entry: str) -> bool:
         return entry in self.allowed_in_pod_template
+
+    def allows_variable(self, name: str) -> bool:
+        return _ENVIRONMENT.fullmatch(name) is not None or _matches(name, self.allowed_environment)
 
     def allows_conf(self, key: str) -> bool:
         known = _SPARK_CONF.fullmatch(key) is not None and _CLASSES.fullmatch(key) is None
@@ -134,7 +134,7 @@ def violations(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
     found = [
         f"spec.{part}.podTemplate: {violation}"
         for part, template in templates.items()
-        for violation in _template_violations(template, policy)
+        for violation in _template_violations(template, policy, spec.sink.kind.location().path)
     ]
     if not found:  # only a template of the right form can be merged
         found = [
@@ -183,7 +183,7 @@ def _mounts(template: Object, path: str) -> bool:
 # ---- what a template may say
 
 
-def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
+def _template_violations(template: Object, policy: Policy, lake: str) -> Iterator[str]:
     if not template:
         return
     if not policy.allow_pod_template:
@@ -204,10 +204,10 @@ def _template_violations(template: Object, policy: Policy) -> Iterator[str]:
     broken = [name for name in _LISTS if name in pod and not _is_list_of_mappings(pod[name])]
     yield from (f"spec.{name} is not a list of mappings" for name in broken)
     if not broken:
-        yield from _pod_spec_violations(pod, policy)
+        yield from _pod_spec_violations(pod, policy, lake)
 
 
-def _pod_spec_violations(pod: Object, policy: Policy) -> Iterator[str]:
+def _pod_spec_violations(pod: Object, policy: Policy, lake: str) -> Iterator[str]:
     for name in sorted(pod.keys() - POD_FIELDS):
         yield from _refused(f"spec.{name}", ALLOWED_BY.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
@@ -218,15 +218,17 @@ def _pod_spec_violations(pod: Object, policy: Policy) -> Iterator[str]:
     for kind in ("containers", "initContainers"):
         for container in _dicts(pod.get(kind)):
             where = f"container {container.get('name')}"
-            yield from (f"{where}: {violation}" for violation in _container_violations(container, policy))
+            yield from (f"{where}: {violation}" for violation in _container_violations(container, policy, lake))
 
 
-def _refused(what: str, entry: str, policy: Policy) -> Iterator[str]:
-    """A refusal unless the policy has the entry that allows it."""
+def _refused(what: str, entry: str, policy: Policy, other: str = "") -> Iterator[str]:
+    """A refusal unless the policy has the entry that allows it; `other` is a list of the policy
+    that could allow it, too."""
     if not entry:
         yield f"{what} is refused"
     elif not policy.allows(entry):
-        yield f"{what} is refused without {entry!r} in the operator's policy.allowedInPodTemplate"
+        instead = f", or its name in {other}" if other else ""
+        yield f"{what} is refused without {entry!r} in the operator's policy.allowedInPodTemplate{instead}"
 
 
 def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
@@ -254,7 +256,7 @@ def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator
                 yield from _refused(f"{what} of {kind}", entry, policy)
 
 
-def _container_violations(container: Object, policy: Policy) -> Iterator[str]:
+def _container_violations(container: Object, policy: Policy, lake: str) -> Iterator[str]:
     for name in sorted(container.keys() - CONTAINER_FIELDS):
         yield from _refused(name, "commands" if name in COMMANDS else "", policy)
     for variable in _dicts(container.get("env")):
@@ -263,21 +265,36 @@ def _container_violations(container: Object, policy: Policy) -> Iterator[str]:
     for source in _dicts(container.get("envFrom")):
         if "secretRef" in source:
             yield from _refused("envFrom of a Secret", "secrets", policy)
-    if container.get("name") in _OURS:
-        yield from _code_violations(container, policy)
+    yield from _code_violations(container, policy, lake)
 
 
-def _code_violations(container: Object, policy: Policy) -> Iterator[str]:
-    """What would make a container of ours run other code than its image's."""
+def _code_violations(container: Object, policy: Policy, lake: str) -> Iterator[str]:
+    """What would make a container run other code than its image's. A container beside ours is no
+    exception: it may have our image, or one with a shell."""
     for variable in _dicts(container.get("env")):
-        if _ENVIRONMENT_OF_CODE.fullmatch(str(variable.get("name"))):
-            yield from _refused(f"env {variable.get('name')}", "commands", policy)
+        if not policy.allows_variable(str(variable.get("name"))):
+            yield from _refused(
+                f"env {quoted(str(variable.get('name')))}", "commands", policy, "policy.allowedEnvironment"
+            )
     if container.get("envFrom"):
         yield from _refused("envFrom, whose names are not known,", "commands", policy)
     for mount in _dicts(container.get("volumeMounts")):
-        path = PurePosixPath("/", str(mount.get("mountPath")))
-        if ".." in path.parts or path == PurePosixPath("/") or any(path.is_relative_to(p) for p in _SYSTEM):
-            yield from _refused(f"a volume at {path}", "commands", policy)
+        path = str(mount.get("mountPath"))
+        if not _holds_data(path, lake):
+            yield from _refused(f"a volume at {quoted(path)}", "commands", policy)
+
+
+def _holds_data(path: str, lake: str) -> bool:
+    """Whether a folder of a container is for data: below one of `_DATA_FOLDERS`, or where the lake
+    is."""
+    if not path.startswith("/") or ".." in path.split("/"):
+        return False
+    folder = PurePosixPath("/" + posixpath.normpath(path).lstrip("/"))
+    if any(folder.is_relative_to(data) for data in _DATA_FOLDERS):
+        return True
+    return (
+        len(folder.parts) > 1 and folder.parts[1] not in _SYSTEM_FOLDERS and PurePosixPath(lake).is_relative_to(folder)
+    )
 
 
 # ---- what the pod then is

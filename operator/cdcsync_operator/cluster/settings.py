@@ -87,6 +87,7 @@ def _policy(env: _Environment) -> Policy:
         allowed_in_pod_template=frozenset(env.list("ALLOWED_IN_POD_TEMPLATE")),
         allowed_spark_conf=env.list("ALLOWED_SPARK_CONF"),
         refused_source_networks=_refused_networks(networks, env.variables),
+        allowed_environment=env.list("ALLOWED_ENVIRONMENT"),
         secrets_name_hosts=env.flag("SECRETS_NAME_HOSTS", default=False),
         least_restart_seconds=_least_restart(env.text("MIN_RESTART_BACKOFF") or "5s"),
     )
