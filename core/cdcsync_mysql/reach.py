@@ -75,20 +75,34 @@ def _sees_triggers(connection: Connection, table: TableId) -> bool:
 
 
 def _fault_of_cascades(connection: Connection, table: TableId, captured: set[TableId]) -> str:
-    """From the captured tables upwards: every table whose changes cascade to one of them must be
-    visible, and not be this one."""
+    """Every table whose changes cascade to a captured one must be visible, and not be this one."""
+    found = _cascading(connection, captured)
+    if not found:
+        return ""
+    if _folded(table.database, table.name) in found:
+        return f"a foreign key cascades from {table.quoted} to a captured table"
+    visible = {
+        _folded(schema, name)
+        for schema, name in fetch(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
+    }
+    unseen = sorted(found - visible)
+    return f"{'.'.join(unseen[0])}, from which a foreign key cascades, cannot be seen" if unseen else ""
+
+
+def cascading_to(connection: Connection, captured: Iterable[TableId]) -> set[TableId]:
+    """The tables whose changes cascade to one of the `captured`, directly or by others; names in
+    lower case."""
+    return {TableId(*name) for name in _cascading(connection, captured)}
+
+
+def _cascading(connection: Connection, captured: Iterable[TableId]) -> set[tuple[str, str]]:
+    """From the captured tables upwards."""
     rows = fetch(
         connection,
         "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME"
         " FROM information_schema.REFERENTIAL_CONSTRAINTS"
         " WHERE DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION')",
     )
-    if not rows:
-        return ""
-    visible = {
-        _folded(schema, name)
-        for schema, name in fetch(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
-    }
     parents: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for child_schema, child, schema, name in rows:
         parents.setdefault(_folded(child_schema, child), set()).add(_folded(schema, name))
@@ -96,10 +110,7 @@ def _fault_of_cascades(connection: Connection, table: TableId, captured: set[Tab
     while reached:
         reached = {p for child in reached for p in parents.get(child, ())} - found
         found |= reached
-    if _folded(table.database, table.name) in found:
-        return f"a foreign key cascades from {table.quoted} to a captured table"
-    unseen = sorted(found - visible)
-    return f"{'.'.join(unseen[0])}, from which a foreign key cascades, cannot be seen" if unseen else ""
+    return found
 
 
 def _folded(schema: object, name: object) -> tuple[str, str]:

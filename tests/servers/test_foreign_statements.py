@@ -124,6 +124,60 @@ def test_a_trigger_that_is_gone_by_now(copy: Stepwise) -> None:
     _stops(copy, "may have changed since: DROP TRIGGER")
 
 
+@servers
+def test_what_comes_later_and_takes_nothing_away(copy: Stepwise) -> None:
+    """None of these can change what the statement before them reached."""
+    db = copy.database
+    later = (
+        "CREATE INDEX i ON b (v)",
+        "ALTER TABLE b COMMENT 'x', ADD INDEX j (v)",
+        "DROP INDEX j ON b",
+        "ALTER TABLE other ADD o INT, ADD UNIQUE (id, v)",
+        "TRUNCATE TABLE other",
+        "CREATE TABLE scratch LIKE other",
+        "ALTER TABLE scratch ADD CONSTRAINT c CHECK (id > 0)",
+        "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES scratch (id) ON DELETE CASCADE)",
+        "RENAME TABLE scratch TO scratch2",
+        "DROP TABLE child, scratch2",
+        "CREATE TEMPORARY TABLE other (id INT)",
+        "DROP TEMPORARY TABLE other",
+        "CREATE VIEW v AS SELECT * FROM other",
+        "DROP VIEW v",
+        "CREATE TRIGGER t BEFORE INSERT ON checksums FOR EACH ROW SET NEW.chunk = 1",
+        f"CREATE DATABASE {db}_2",
+        f"CREATE TABLE {db}_2.t (id INT PRIMARY KEY)",
+        f"CREATE TRIGGER {db}_2.t BEFORE INSERT ON {db}_2.t FOR EACH ROW SET NEW.id = 1",
+        f"DROP TRIGGER {db}_2.t",
+        f"DROP DATABASE {db}_2",
+    )
+    copy.server.run(STATEMENT, "UPDATE other SET v = 'x'", "INSERT INTO other VALUES (3, 'x')", *later, db=db)
+    _flows(copy)
+
+
+@both
+@pytest.mark.parametrize(
+    "later",
+    [
+        "ALTER TABLE child DROP FOREIGN KEY fk",
+        "RENAME TABLE other TO gone, b2 TO other",
+        "ALTER TABLE middle RENAME TO elsewhere",
+    ],
+)
+def test_what_comes_later_and_may_have_taken_something_away(copy: Stepwise, later: str) -> None:
+    """The change cascaded to a captured table. The catalog no longer says so, or might not."""
+    fk = "CONSTRAINT fk FOREIGN KEY (id) REFERENCES {} (id) ON DELETE CASCADE"
+    copy.server.run(
+        f"CREATE TABLE middle (id INT PRIMARY KEY, {fk.format('other').replace('fk', 'mfk', 1)})",
+        f"CREATE TABLE child (id INT PRIMARY KEY, {fk.format('middle')})",
+        "CREATE TABLE b2 LIKE other",
+        db=copy.database,
+    )
+    copy.snapshot("child")
+    copy.server.run(STATEMENT, "DELETE FROM other WHERE id = 1", later, db=copy.database)
+    stops = [table.error for table in copy.follow().values()]
+    assert [stop.reason for stop in stops if stop] == [Reason.LOG_INCOMPLETE] * 3
+
+
 @both
 def test_a_trigger_that_comes_later(copy: Stepwise) -> None:
     """An answer is for the statement, and for those like it until something changes."""

@@ -29,6 +29,7 @@ CREATE_A = "CREATE TEMPORARY TABLE a (id INT PRIMARY KEY, v INT)"
 CORPUS = (
     CREATE_A,
     "INSERT INTO a VALUES (1, 1), (2, 2)",
+    "INSERT INTO a SELECT id + 10, v FROM plain WHERE id > 0",
     "REPLACE INTO a VALUES (1, 3)",
     "UPDATE a SET v = 4 WHERE id = 1",
     "DELETE FROM a WHERE id = 2",

@@ -3,40 +3,31 @@ the binlog since.
 
 Theory of operation. `wire.sql.dml` reads which tables the statement writes and reads. The source's
 catalog says which triggers, keys and views hang on them now; the statement was written earlier. So
-the binlog from the statement to its end is read for statements that may have changed that: what
-names one of the tables, or mentions triggers, foreign keys or databases. If there is one, the
-catalog of the statement's time is not known and the tables stop, as they do for everything else
-that is not certain. Else the answer is right for the statement, and for those like it until such a
-statement comes (`TransactionAssembler` forgets it then).
+the binlog from the statement to its end is read for statements that may have taken away what hung
+on them then (`wire.sql.relations`): on these tables, on captured ones, and on those whose changes
+cascade to captured ones. The chain of foreign keys from a written table to a captured one begins at
+the captured one, so whatever broke it first names a table that the catalog still shows in it. If
+there is such a statement, the catalog of that time is not known and the tables stop, as they do for
+everything else that is not certain. Else the answer is right for the statement, and for those like
+it until one comes that may change it (`TransactionAssembler` forgets it then).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.connection import Connection, Source, connect
 from cdcsync_mysql.proof import prove
-from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
+from cdcsync_mysql.reach import cascading_to, fault_of_reading, fault_of_writing
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
-from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.reader import TableName
+from cdcsync_spark.wire.sql.relations import may_unrelate
 from cdcsync_spark.wire.sql.text import Statement
-
-#: a statement on triggers, foreign keys or whole databases has one of these words
-_WORDS = ("TRIGGER", "FOREIGN", "CONSTRAINT", "REFERENCES", "DATABASE", "SCHEMA")
-
-
-def may_change_reach(sql: str, dml: Dml) -> bool:
-    """Whether a statement may change what hangs on the tables of `dml`. In doubt yes."""
-    if is_dml(sql):
-        return False
-    text = sql.upper()
-    named = any(t.name.upper() in text or not t.name.isascii() for t in dml.tables)
-    return named or "\ufffd" in sql or any(word in text for word in _WORDS)
 
 
 @dataclass(frozen=True)
@@ -53,17 +44,26 @@ class DmlCheck:
         cannot. Raises CdcError."""
         with connect(self.source) as connection:
             prove(connection, self.lineage, None)
-            fault = ""
-            if dml.written is not None:
-                written = TableId(dml.written.database, dml.written.name)
-                fault = fault_of_writing(connection, written, self.captured)
-            if dml.read is not None and not fault:
-                fault = fault_of_reading(connection, TableId(dml.read.database, dml.read.name))
-        return fault or _fault_since(self.read(place), dml)
+            fault, related = self._fault_now(connection, dml)
+        return fault or _fault_since(self.read(place), related, _ids(dml.written))
+
+    def _fault_now(self, connection: Connection, dml: Dml) -> tuple[str, set[TableId]]:
+        """What the catalog says, and the tables whose relations it says so of."""
+        fault, related = "", {*_ids(dml.written), *_ids(dml.read)}
+        for written in _ids(dml.written):
+            fault = fault_of_writing(connection, written, self.captured)
+            related |= {*self.captured, *cascading_to(connection, self.captured)}
+        for read in _ids(dml.read):
+            fault = fault or fault_of_reading(connection, read)
+        return fault, related
 
 
-def _fault_since(read: Iterable[facts.Fact], dml: Dml) -> str:
+def _ids(name: TableName | None) -> tuple[TableId, ...]:
+    return () if name is None else (TableId(name.database, name.name),)
+
+
+def _fault_since(read: Iterable[facts.Fact], related: Set[TableId], written: tuple[TableId, ...]) -> str:
     for fact in read:
-        if isinstance(fact, Statement) and may_change_reach(fact.sql, dml):
+        if isinstance(fact, Statement) and may_unrelate(fact, related, written):
             return f"what hangs on its tables may have changed since: {' '.join(fact.sql.split())[:80]}"
     return ""

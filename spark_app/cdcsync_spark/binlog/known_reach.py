@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.dml_check import may_change_reach
 from cdcsync_spark.wire.sql.dml import Dml, read_dml
 from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.relations import may_relate
 from cdcsync_spark.wire.sql.text import Statement
 
 
@@ -26,7 +26,7 @@ class KnownReach:
 
     def forget(self, statement: Statement) -> None:
         """The answers that the statement may change."""
-        self._faults = {d: f for d, f in self._faults.items() if not may_change_reach(statement.sql, d)}
+        self._faults = {d: f for d, f in self._faults.items() if not may_relate(statement, _ids(d))}
 
     def unknown(self, statement: Statement, tables: Iterable[TableId]) -> Dml | None:
         """What must be asked; None where nothing is."""
@@ -44,3 +44,7 @@ class KnownReach:
         if dml is None:
             return None
         return self._faults.get(dml) if dml.tables else ""
+
+
+def _ids(dml: Dml) -> list[TableId]:
+    return [TableId(table.database, table.name) for table in dml.tables]

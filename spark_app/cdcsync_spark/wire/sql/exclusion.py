@@ -15,6 +15,7 @@ table.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import pairwise
@@ -99,10 +100,57 @@ def is_dml(sql: str) -> bool:
     return any(reading.kind is _Kind.DML for reading in _readings(sql))
 
 
+def may_name(sql: str, default_database: str, table: TableId) -> bool:
+    """False only if the statement names the table nowhere."""
+    default = default_database.casefold()
+    return any(
+        reading.kind is _Kind.UNKNOWN or _is_unread(reading) or _names(reading.tokens, default, table)
+        for reading in _readings(sql)
+    )
+
+
+def has_word(sql: str, words: Set[str]) -> bool:
+    """Whether one of these words (in lower case) stands in the statement, not as a name in
+    quotes."""
+    return any(t.name and not t.quoted and t.text in words for reading in _readings(sql) for t in reading.tokens)
+
+
+def may_replace(sql: str, default_database: str, table: TableId) -> bool:
+    """False only if the statement, DDL, neither drops nor renames the table, and makes none of its
+    name."""
+    return any(
+        _touches(reading, sql, default_database.casefold(), table)
+        for reading in _readings(sql)
+        if reading.kind is not _Kind.DML
+    )
+
+
+def may_take_trigger(sql: str, default_database: str, table: TableId) -> bool:
+    """False only if the statement takes no trigger of the table away. A trigger is in its table's
+    database."""
+    return any(_triggers_database(r, default_database) == table.database.casefold() for r in _readings(sql))
+
+
+def _triggers_database(reading: _Reading, default_database: str) -> str | None:
+    """Of DROP TRIGGER and CREATE OR REPLACE TRIGGER; None for other statements."""
+    words = [t.text if t.name and not t.quoted else "" for t in reading.tokens]
+    if "trigger" not in words or not {"drop", "replace"} & set(words[: words.index("trigger")]):
+        return None
+    at = words.index("trigger") + 1
+    while words[at : at + 1] and words[at] in ("if", "not", "exists"):
+        at += 1
+    qualified = reading.tokens[at + 1 : at + 2] == (_DOT,)
+    return reading.tokens[at].text if qualified else default_database.casefold()
+
+
+def _is_unread(reading: _Reading) -> bool:
+    return any(t.name and NOT_DECODED in t.text for t in reading.tokens)
+
+
 def _touches(reading: _Reading, sql: str, default: str, table: TableId) -> bool:
     if reading.kind is _Kind.HARMLESS:
         return False
-    if reading.kind is _Kind.UNKNOWN or any(t.name and NOT_DECODED in t.text for t in reading.tokens):
+    if reading.kind is _Kind.UNKNOWN or _is_unread(reading):
         return True
     if reading.kind is _Kind.DML and not _EMPTIED_MEMORY_TABLE.search(sql):
         return True
