@@ -53,6 +53,11 @@ class EventType(IntEnum):
     WRITE_ROWS_COMPRESSED = 169
     UPDATE_ROWS_COMPRESSED = 170
     DELETE_ROWS_COMPRESSED = 171
+    PARTIAL_ROW_DATA = 172
+
+
+#: from here on kinds are MariaDB's, whatever their flags say: one of 12.3 has a part of rows
+MARIADB_KINDS = 160
 
 
 def _numbers(*types: EventType) -> frozenset[int]:

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.gtid import Gtid
+from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_spark.wire.binlog.compression import unpack_mariadb
+from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.columns.charset import charset_of, decode_loosely
 from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 
@@ -36,6 +38,10 @@ _Q_MICROSECONDS = (13, 128)
 _Q_WIDTHS = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4, 7: 2, 8: 2, 9: 8, 10: 4, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 129: 8}
 
 
+#: MySQL's first version whose format description says whether events have checksums; all of MariaDB
+#: that are still met do
+_FIRST_WITH_CHECKSUMS = 50_601
+_SUPPORTED = "MySQL 8.0 or newer, MariaDB 10.6 or newer"
 #: flags, UUID, number; then the type of logical timestamps, which is 2, and two of them
 _GTID, LOGICAL_CLOCK = struct.Struct("<B16sQ"), b"\2"
 #: sequence, domain, flags
@@ -101,14 +107,25 @@ def parse_checksum(body: Buffer) -> bool:
     server = cursor.take(50).rstrip(b"\0").decode("ascii", "replace")
     if version != 4:
         raise DecodeError(f"binlog format version {version} of server {server}", needed="version 4")
-    if len(body) < 62:
-        raise DecodeError(
-            "a format description event without checksum algorithm", needed="MySQL 5.6.1, MariaDB 5.3 or later"
-        )
+    if len(body) < 62 or ("MariaDB" not in server and parse_version(body) < _FIRST_WITH_CHECKSUMS):
+        raise DecodeError(f"a binlog of the server version {server or '(none)'}", needed=_SUPPORTED)
     algorithm = body[-5]
     if algorithm not in (0, 1):
         raise DecodeError(f"checksum algorithm {algorithm}", needed="NONE (0) or CRC32 (1)")
     return algorithm == 1
+
+
+def unread_kind(kind: int) -> DecodeError:
+    if kind == EventType.PARTIAL_ROW_DATA:
+        return DecodeError(
+            f"a part of a rows event (PARTIAL_ROW_DATA, kind {kind})",
+            needed="rows events that are whole",
+            remedy="set binlog_row_event_fragment_threshold to more than the size of every rows event,"
+            f" then {RESNAPSHOT_ALL}",
+        )
+    return DecodeError(
+        f"an event of the unknown kind {kind}", needed="a kind that MySQL 9 or MariaDB up to 12.2 documents"
+    )
 
 
 def parse_version(body: Buffer) -> int:

@@ -4,8 +4,8 @@
   generated while they are consumed, and must be consumed before the next `feed`. What a fact holds
   is owned by it.
 - Rule 2: what is not understood is an error, never skipped, unless the server marked the event as
-  ignorable. An error that concerns one table travels as the `defect` of its rows; only what makes
-  the binlog itself unreadable is raised.
+  ignorable; of MariaDB's own kinds not even then. An error that concerns one table travels as the
+  `defect` of its rows; only what makes the binlog itself unreadable is raised.
 - Rule 3: rows of tables that are not wanted cost a table lookup and nothing else.
 - Rule 4: a transaction of one row is five events, so an event costs few steps: no generator, no
   cursor where places are fixed.
@@ -37,7 +37,7 @@ from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog import events, sql_forms
 from cdcsync_spark.wire.binlog.compression import unpack_payload
-from cdcsync_spark.wire.binlog.event_type import IN_PAYLOAD, WITHOUT_FACTS, EventType
+from cdcsync_spark.wire.binlog.event_type import IN_PAYLOAD, MARIADB_KINDS, WITHOUT_FACTS, EventType
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     FileLeft,
@@ -152,8 +152,7 @@ class EventParser:
         return ()
 
     def _placed(self, e: DecodeError) -> DecodeError:
-        at = e.position or f"{self._file}:{self._offset}"
-        return DecodeError(e.found, needed=e.needed, table=e.table, column=e.column, position=at)
+        return e.placed(position=f"{self._file}:{self._offset}")
 
     def _move(self, header: Header) -> None:
         """To the event's end. Artificial events have none, rotations and heartbeats have it in
@@ -164,11 +163,10 @@ class EventParser:
         self._offset = place
 
     def _other(self, header: Header, _: memoryview) -> Iterable[Fact]:
-        if header.kind in WITHOUT_FACTS or header.flags & _IGNORABLE:
+        ignored = header.flags & _IGNORABLE and header.kind < MARIADB_KINDS
+        if ignored or header.kind in WITHOUT_FACTS:
             return ()
-        raise DecodeError(
-            f"an event of the unknown kind {header.kind}", needed="a kind that MySQL 9 or MariaDB 11 documents"
-        )
+        raise events.unread_kind(header.kind)
 
     # -- places
 

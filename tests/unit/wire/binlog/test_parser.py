@@ -526,6 +526,46 @@ def test_an_unknown_event_is_refused_unless_marked_as_ignorable() -> None:
         parse("mysql", [*events, event(99, b"new")])
 
 
+@pytest.mark.parametrize("flags", [0, 0x80])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_an_unknown_event_of_mariadb_is_refused_whatever_its_mark_says(flavor: Flavor, flags: int) -> None:
+    """Kinds from 160 on. The one of 12.3 has a part of a rows event."""
+    _, events = Log.begun()
+    for kind in (173, 255):
+        with pytest.raises(DecodeError, match=f"unknown kind {kind} "):
+            parse(flavor, [*events, event(kind, b"new", flags=flags)])
+    with pytest.raises(DecodeError, match="PARTIAL_ROW_DATA, kind 172") as partial:
+        parse(flavor, [*events, event(172, bytes(40), flags=flags)])
+    assert "binlog_row_event_fragment_threshold" in partial.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("server", "known"),
+    [
+        (b"5.1.30-debug-log", False),
+        (b"5.5.62-log", False),
+        (b"5.6.0-m4", False),
+        (b"", False),
+        (b"5.6.4-m7-debug-log", True),
+        (b"5.5.68-MariaDB", True),
+        (b"10.6.20-MariaDB-log", True),
+    ],
+)
+def test_servers_without_checksums_are_of_an_unsupported_version(server: bytes, known: bool) -> None:
+    """Their format description ends with the length of some event's head, which says nothing about
+    checksums."""
+    lengths = bytes(26) + b"\x08\x02"
+    body = struct.pack("<H50sIB", 4, server, 0, 19) + (lengths + bytes(5) if known else lengths)
+    events = [rotate(FILE), event(FORMAT, body)]
+    if known:
+        assert parse("mysql", events) == [START]
+        return
+    with pytest.raises(DecodeError) as refused:
+        parse("mysql", events)
+    assert f"a binlog of the server version {server.decode() or '(none)'}" in refused.value.found
+    assert refused.value.needed == "MySQL 8.0 or newer, MariaDB 10.6 or newer"
+
+
 def test_a_damaged_event_is_refused() -> None:
     log, events = Log.begun(checksum=True)
     good = log.write(GTID, gtid(1))
