@@ -176,7 +176,9 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
         )
     kind, engine, spelling, collation = ("" if value is None else str(value) for value in rows[0])
     if kind != "BASE TABLE":
-        raise _unsupported(table_id, kind.lower(), "a plain BASE TABLE", "leave it out by spec.tables.exclude")
+        raise _unsupported(
+            table_id, kind.lower(), "a BASE TABLE without system versioning", "leave it out by spec.tables.exclude"
+        )
     if engine.lower() != "innodb":
         raise _unsupported(
             table_id, f"ENGINE={engine}", "ENGINE=InnoDB", f"ALTER TABLE {table_id.quoted} ENGINE=InnoDB"

@@ -196,15 +196,24 @@ def _error(outcome: Outcome, statement: Statement, table: TableId) -> CdcError:
     return not_followed(why, statement, table)
 
 
+#: by the cause of a stop
+_NEEDED = {
+    Reason.ENGINE_UNSUPPORTED: "a table of the engine InnoDB, without system versioning and periods",
+    Reason.NO_PRIMARY_KEY: "a primary key, or a unique key without NULLs",
+    Reason.LOG_INCOMPLETE: "row events of every change of a row (binlog_format=ROW)",
+}
+
+
 def _stopped(outcome: Stop, text: str, table: TableId) -> CdcError:
     found = f"{outcome.reason}: {text}"
     if outcome.cause is Reason.TABLE_GONE:
         return _gone(found, table)
+    back = "" if outcome.cause is Reason.LOG_INCOMPLETE else "change the table back, then "
     return PermanentError(
         outcome.cause,
         found,
-        needed="an InnoDB table with a primary key, or a unique key without NULLs",
-        remedy=f"change the table back, then {resnapshot(table)}, or leave it out (tables.exclude)",
+        needed=_NEEDED[outcome.cause],
+        remedy=f"{back}{resnapshot(table)}, or leave it out (tables.exclude)",
         table=str(table),
     )
 

@@ -97,6 +97,19 @@ def test_the_reason_of_a_stop_says_whether_a_resnapshot_cures_it(sql: str, reaso
     assert (error.reason, error.table, bool(error.remedy)) == (reason, "shop.t", True)
 
 
+@pytest.mark.parametrize(
+    ("sql", "needed"),
+    [
+        ("ALTER TABLE t DROP PRIMARY KEY", "a primary key"),
+        ("ALTER TABLE t ENGINE=MyISAM", "engine InnoDB"),
+        ("ALTER TABLE t ADD SYSTEM VERSIONING", "without system versioning"),
+        ("UPDATE t SET v = 1", "ROW"),
+    ],
+)
+def test_what_is_needed_is_what_the_table_lacks(sql: str, needed: str) -> None:
+    assert needed in stop(sql).needed
+
+
 @pytest.mark.parametrize("sql", ["ALTER TABLE t ADD c INT NULL", "TRUNCATE TABLE t", "DROP TABLE t"])
 def test_without_following_every_change_stops_the_table(sql: str) -> None:
     assert stop(sql, FAIL).reason is Reason.SCHEMA_CHANGE_REFUSED
