@@ -157,6 +157,26 @@ def _time(digits: int) -> st.SearchStrategy[bytes]:
     return st.tuples(st.booleans(), st.sampled_from([0, 1, 99, 100, 838]), sixty, sixty, _FRACTION[digits]).map(stored)
 
 
+def _old_datetime_digits(digits: int) -> st.SearchStrategy[bytes]:
+    def stored(drawn: tuple[tuple[int, int, int], tuple[int, int, int], int]) -> bytes:
+        (year, month, day), (hour, minute, second), fraction = drawn
+        number = ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + minute) * 60 + second
+        return (number * 10**digits + fraction).to_bytes((8, 6, 6, 7, 7, 7, 8)[digits], "big")
+
+    return st.tuples(_DAY, _CLOCK, st.integers(0, 10**digits - 1)).map(stored)
+
+
+def _old_timestamp_digits(digits: int) -> st.SearchStrategy[bytes]:
+    return st.tuples(st.sampled_from([0, 1, 2**31 - 1]), st.integers(0, 10**digits - 1)).map(
+        lambda d: d[0].to_bytes(4, "big") + d[1].to_bytes((digits + 1) // 2, "big")
+    )
+
+
+def _old_time_digits(digits: int) -> st.SearchStrategy[bytes]:
+    least = 3_020_400 * 10**digits
+    return st.integers(1 - least, least - 1).map(lambda n: (n + least).to_bytes((3, 4, 4, 5, 5, 5, 6)[digits], "big"))
+
+
 def _clock_number() -> st.SearchStrategy[int]:
     return _CLOCK.map(lambda c: c[0] * 10000 + c[1] * 100 + c[2])
 
@@ -219,6 +239,9 @@ KINDS = [
     Kind("datetime", types.DATETIME, 0, _old_datetime()),
     Kind("timestamp", types.TIMESTAMP, 0, _number(4)),
     Kind("time", types.TIME, 0, _old_time()),
+    *(Kind(f"datetime({d})", types.DATETIME, d, _old_datetime_digits(d)) for d in range(1, 7)),
+    *(Kind(f"timestamp({d})", types.TIMESTAMP, d, _old_timestamp_digits(d)) for d in range(1, 7)),
+    *(Kind(f"time({d})", types.TIME, d, _old_time_digits(d)) for d in range(1, 7)),
     *(Kind(f"datetime({d})", types.DATETIME2, d, _datetime(d)) for d in range(7)),
     *(Kind(f"timestamp({d})", types.TIMESTAMP2, d, _timestamp(d)) for d in range(7)),
     *(Kind(f"time({d})", types.TIME2, d, _time(d)) for d in range(7)),

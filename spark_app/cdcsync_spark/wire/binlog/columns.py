@@ -22,6 +22,7 @@ from cdcsync_spark.wire.binlog import value
 from cdcsync_spark.wire.binlog.compression import unpack_column
 from cdcsync_spark.wire.binlog.decimals import decimal_texts, decimals128
 from cdcsync_spark.wire.binlog.facts import MappedColumn
+from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
 from cdcsync_spark.wire.binlog.json_column import json_texts
 from cdcsync_spark.wire.binlog.members import Members, members, text_charset
 from cdcsync_spark.wire.binlog.value import Converted
@@ -108,17 +109,34 @@ def _date(source: SourceType, _: MappedColumn, cells: Cells) -> instants.Instant
     return instants.dates(cells, arrow_type(source))
 
 
+def _each_instant(source: SourceType, mapped: MappedColumn, cells: Cells) -> instants.Instants:
+    """As `_one_by_one`."""
+    found = _one_by_one(source, mapped, cells)
+    missing = found.is_null().to_numpy(zero_copy_only=False)
+    return instants.Instants(found, missing if cells.valid is None else missing & cells.valid)
+
+
+def _is_old_fraction(mapped: MappedColumn) -> bool:
+    return mapped.code in OLD_TEMPORALS and mapped.meta > 0
+
+
 def _datetime(source: SourceType, mapped: MappedColumn, cells: Cells) -> instants.Instants:
+    if _is_old_fraction(mapped):
+        return _each_instant(source, mapped, cells)
     read = instants.datetimes2 if mapped.code == types.DATETIME2 else instants.datetimes
     return read(cells, arrow_type(source))
 
 
 def _timestamp(source: SourceType, mapped: MappedColumn, cells: Cells) -> instants.Instants:
+    if _is_old_fraction(mapped):
+        return _each_instant(source, mapped, cells)
     read = instants.timestamps2 if mapped.code == types.TIMESTAMP2 else instants.timestamps
     return read(cells, arrow_type(source))
 
 
-def _time(_: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
+def _time(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
+    if _is_old_fraction(mapped):
+        return _one_by_one(source, mapped, cells)
     return instants.times2(cells, mapped.meta) if mapped.code == types.TIME2 else instants.times(cells)
 
 

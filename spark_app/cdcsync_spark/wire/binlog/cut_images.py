@@ -15,17 +15,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from cdcsync_core.capture import Capture, generated_left_out
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.facts import RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.image import layout
+from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS, layout
 from cdcsync_spark.wire.binlog.lockstep import rows
 from cdcsync_spark.wire.columns.gather import Lanes
 
 
 def filled(table_map: TableMap, present: Sequence[bool], body: bytes) -> bytes:
     """Images of the `present` columns as images of all, NULL in the others; raises DecodeError."""
-    layouts = [layout(column) for column, there in zip(table_map.columns, present, strict=True) if there]
+    columns = [column for column, there in zip(table_map.columns, present, strict=True) if there]
+    if any(column.code in OLD_TEMPORALS for column in columns):
+        raise _old_temporals(table_map.table)
+    layouts = [layout(column) for column in columns]
     width = (len(layouts) + 7) // 8
     starts = rows(Lanes((body,)), [len(body)], layouts).starts.tolist()
     bitmaps: dict[bytes, bytes] = {}
@@ -57,6 +61,16 @@ def as_captured(event: RowsEvent, table: Capture) -> RowsEvent:
     if table.source.generated is not None and table.source.generated.issuperset(missing):
         return event._replace(defect=generated_left_out(str(table.id), missing))
     return event
+
+
+def _old_temporals(table: TableId) -> DecodeError:
+    """Their digits are in the catalog only."""
+    return DecodeError(
+        "row images without all columns, of a table with times in the format of before MariaDB 10.1",
+        needed="times in today's format",
+        remedy=f"SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE {table.quoted} FORCE; then {RESNAPSHOT}",
+        table=str(table),
+    )
 
 
 def incomplete_image(table: str) -> CdcError:

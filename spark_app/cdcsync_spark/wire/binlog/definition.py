@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -18,6 +19,7 @@ from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, 
 from cdcsync_core.stops import UNANNOUNCED
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
+from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
 from cdcsync_spark.wire.binlog.members import members
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.replacement import REPLACEMENT
@@ -47,6 +49,17 @@ def planned(table_map: TableMap, table: Capture) -> list[Column | None]:
     hides."""
     by_name = {c.name: c for c in table.columns}
     return [by_name.get(c.name or "") for c in table_map.columns]
+
+
+def described(table_map: TableMap, table: Capture) -> list[MappedColumn]:
+    """The event's columns, with the digits of old times, which are only in the catalog: a table of
+    MariaDB from before 10.1, or made with mysql56_temporal_format=OFF."""
+    return [
+        replace(found, meta=column.type.size)
+        if column and column.type.size > 0 and found.code in OLD_TEMPORALS
+        else found
+        for column, found in zip(planned(table_map, table), table_map.columns, strict=True)
+    ]
 
 
 def shown(table_map: TableMap, table: Capture) -> list[MappedColumn]:
@@ -148,7 +161,7 @@ def _sized(code: int) -> _Expected:
 def _fractional(new: int, old: int) -> _Expected:
     def expected(source: SourceType, mapped: MappedColumn) -> bool:
         digits = max(source.size, 0)
-        return (mapped.code, mapped.meta) == (new, digits) or (mapped.code == old and not digits)
+        return (mapped.code, mapped.meta) == (new, digits) or mapped.code == old
 
     return expected
 

@@ -3,7 +3,8 @@
 An image is a bitmap of NULLs, lowest bit first, and the values of the other columns without gaps; a
 value's length follows from its column's type and metadata, or from a length before it. Nothing is
 interpreted here: that is done by column, in `value`. Source: MySQL `sql/rpl_record.cc`
-(unpack_row), `libs/mysql/binlog/event/binary_log_funcs.cpp` (max_display_length, calc_field_size).
+(unpack_row), `libs/mysql/binlog/event/binary_log_funcs.cpp` (max_display_length, calc_field_size),
+MariaDB `sql/sql_type.cc` (m_hires_bytes).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from cdcsync_spark.wire.binlog.facts import MappedColumn
 Layout = tuple[int, int]
 _WIDEST, _WIDEST_LENGTH = 64, 4
 Raw = list[bytes | None]
+#: whose fraction's digits no TABLE_MAP event says
+OLD_TEMPORALS = frozenset({types.TIME, types.DATETIME, types.TIMESTAMP})
 
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
@@ -36,6 +39,11 @@ def _fractional(width: int) -> Callable[[int], Layout]:
     return lambda digits: (width + (digits + 1) // 2, 0)
 
 
+def _old(widths: tuple[int, ...]) -> Callable[[int], Layout]:
+    """Of a form that TABLE_MAP events do not say the digits of (`definition.described`)."""
+    return lambda digits: (widths[digits] if digits < len(widths) else 0, 0)
+
+
 def _string(longest: int) -> Layout:
     return (0, 1 if longest < 256 else 2)
 
@@ -51,9 +59,9 @@ _LAYOUTS: dict[int, Callable[[int], Layout]] = {
     types.YEAR: _fixed(1),
     types.DATE: _fixed(3),
     types.NEWDATE: _fixed(3),
-    types.TIME: _fixed(3),
-    types.DATETIME: _fixed(8),
-    types.TIMESTAMP: _fixed(4),
+    types.TIME: _old((3, 4, 4, 5, 5, 5, 6)),
+    types.DATETIME: _old((8, 6, 6, 7, 7, 7, 8)),
+    types.TIMESTAMP: _old((4, 5, 5, 6, 6, 7, 7)),
     types.TIME2: _fractional(3),
     types.DATETIME2: _fractional(5),
     types.TIMESTAMP2: _fractional(4),

@@ -24,7 +24,7 @@ from cdcsync_core.source_table import Column
 from cdcsync_spark.wire.binlog import columns, lockstep, value
 from cdcsync_spark.wire.binlog.befores import needed, needed_values
 from cdcsync_spark.wire.binlog.cut_images import as_captured
-from cdcsync_spark.wire.binlog.definition import check_table_map, planned
+from cdcsync_spark.wire.binlog.definition import check_table_map, described, planned
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent
 from cdcsync_spark.wire.binlog.image import Raw, layout, split
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
@@ -101,17 +101,18 @@ def block_batches(
     for block in joined(blocks):
         with _naming(table):
             check_table_map(block.map, table)
-            yield from read(_Run(table, block, befores, planned(block.map, table)))
+            yield from read(_Run(table, block, befores, planned(block.map, table), described(block.map, table)))
 
 
 class _Run(NamedTuple):
     """Events of one TABLE_MAP, one after the other; `columns` are the table's, for each column of
-    the TABLE_MAP."""
+    the TABLE_MAP, of which all is known in `mapped`."""
 
     table: Capture
     block: RowsBlock
     befores: bool
     columns: list[Column | None]
+    mapped: list[MappedColumn]
 
     @property
     def key(self) -> list[int]:
@@ -120,15 +121,14 @@ class _Run(NamedTuple):
 
     def by_name(self, found: Iterable[_T]) -> dict[str, tuple[MappedColumn, _T]]:
         """What was found for each column of the TABLE_MAP, by the names of the table's columns."""
-        parts = zip(self.columns, self.block.map.columns, found, strict=True)
+        parts = zip(self.columns, self.mapped, found, strict=True)
         return {column.name: (mapped, item) for column, mapped, item in parts if column}
 
 
 def _plain(run: _Run) -> Iterator[Decoded]:
     captured = {c.name for c in run.table.captured}
     raw: list[Raw | None] = [[] if c and c.name in captured else None for c in run.columns]
-    table_map = run.block.map
-    layouts = [layout(m) for m in table_map.columns]
+    layouts = [layout(m) for m in run.mapped]
     counts = np.array([split(event.body, layouts, raw) for event in run.block.events()], np.int64)
     kinds, numbers = _kinds(run.block, counts), np.repeat(run.block.transactions, counts)
     kept = np.ones(len(kinds), bool)
@@ -146,14 +146,13 @@ def _plain(run: _Run) -> Iterator[Decoded]:
 
 
 def _lockstep(run: _Run) -> Iterator[Decoded]:
-    table_map = run.block.map
-    layouts = [layout(m) for m in table_map.columns]
+    layouts = [layout(m) for m in run.mapped]
     lanes = Lanes(run.block.images)
     rows = lockstep.rows(lanes, run.block.sizes, layouts)
     kinds, numbers = _kinds(run.block, rows.counts), np.repeat(run.block.transactions, rows.counts)
     befores = kinds == ChangeKind.UPDATE_BEFORE
     together = befores & (not run.befores)
-    for part in lockstep.slices(rows, lockstep.arrow_width(table_map.columns), together):
+    for part in lockstep.slices(rows, lockstep.arrow_width(run.mapped), together):
         images = np.arange(part.start, part.stop)
         if not run.befores:
             images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]

@@ -105,6 +105,39 @@ def timestamp_micros(raw: bytes) -> int | None:
     return seconds * _MICROS if seconds else None
 
 
+# --- those of MariaDB before 10.1, or with mysql56_temporal_format=OFF, with fractions: one number
+# with the declared digits, big endian (sql/field.cc, Field_time_hires and its siblings)
+# ---------------------------
+
+#: a TIME is the difference from this
+_LEAST_TIME_SECONDS = 3_020_400
+
+
+def time_digits_text(raw: bytes, digits: int) -> str:
+    number = int.from_bytes(raw, "big") - _LEAST_TIME_SECONDS * 10**digits
+    seconds, micro = divmod(abs(number) * 10 ** (6 - digits), _MICROS)
+    return _clock(number < 0, seconds // 3600, seconds // 60 % 60, seconds % 60, micro, digits)
+
+
+def datetime_digits_micros(raw: bytes, digits: int) -> int | None:
+    """Months of a year count from 0 to 12, days of a month from 0 to 31."""
+    number, micro = divmod(int.from_bytes(raw, "big") * 10 ** (6 - digits), _MICROS)
+    number, second = divmod(number, 60)
+    number, minute = divmod(number, 60)
+    number, hour = divmod(number, 24)
+    number, day = divmod(number, 32)
+    year, month = divmod(number, 13)
+    return micros(year, month, day, hour, minute, second, micro)
+
+
+def timestamp_digits_micros(raw: bytes, digits: int) -> int | None:
+    """4 bytes of unix seconds, then the fraction."""
+    seconds, micro = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big") * 10 ** (6 - digits)
+    if micro >= _MICROS:
+        raise DecodeError(f"{micro} microseconds in a second")
+    return seconds * _MICROS + micro if seconds else None
+
+
 # --- the packed form inside JSON
 # -----------------------------------------------------------------------------------
 

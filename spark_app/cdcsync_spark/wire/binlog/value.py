@@ -125,16 +125,24 @@ def _date(_: SourceType, __: MappedColumn) -> Convert:
 
 
 def _datetime(_: SourceType, mapped: MappedColumn) -> Convert:
-    return temporal.datetime2_micros if mapped.code == types.DATETIME2 else temporal.datetime_micros
+    if mapped.code == types.DATETIME2:
+        return temporal.datetime2_micros
+    digits = mapped.meta
+    return (lambda raw: temporal.datetime_digits_micros(raw, digits)) if digits else temporal.datetime_micros
 
 
 def _timestamp(_: SourceType, mapped: MappedColumn) -> Convert:
-    return temporal.timestamp2_micros if mapped.code == types.TIMESTAMP2 else temporal.timestamp_micros
+    if mapped.code == types.TIMESTAMP2:
+        return temporal.timestamp2_micros
+    digits = mapped.meta
+    return (lambda raw: temporal.timestamp_digits_micros(raw, digits)) if digits else temporal.timestamp_micros
 
 
 def _time(_: SourceType, mapped: MappedColumn) -> Convert:
     digits = mapped.meta
-    return (lambda raw: temporal.time2_text(raw, digits)) if mapped.code == types.TIME2 else temporal.time_text
+    if mapped.code == types.TIME2:
+        return lambda raw: temporal.time2_text(raw, digits)
+    return (lambda raw: temporal.time_digits_text(raw, digits)) if digits else temporal.time_text
 
 
 def _text(source: SourceType, mapped: MappedColumn) -> Convert:

@@ -154,3 +154,12 @@ def test_the_hidden_column_of_a_functional_index_is_in_no_image(name: str, width
     body = table_map(18, types, optional=[(1, b"\0"), (2, b"\x2d"), hidden])
     found = event(body, UPDATE, b"\xfc" + number(1, 5) + b"\xfc" + number(1, 6), width, present)
     assert decoded(table("id", "n"), found) == {"id": [1, 1], "n": [5, 6]}
+
+
+def test_old_times_in_images_that_lack_columns_are_refused() -> None:
+    """How long they are is in the catalog only."""
+    body = table_map(18, [LONG, (11, b""), LONG], optional=[(1, b"\0"), names("id", "at", "n")])
+    found = event(body, DELETE, b"\xfc" + number(1) + bytes(5), 3, 0b011)
+    assert found.defect is not None
+    assert found.left_out == ()
+    assert "ALTER TABLE `shop`.`t` FORCE" in found.defect.remedy

@@ -127,6 +127,18 @@ TIMES: list[tuple[str, int, int, bytes, Any]] = [
         "-101:02:03.456789",
     ),
     ("time", types.TIME, 0, (-8385959).to_bytes(3, "little", signed=True), "-838:59:59"),
+    # as MariaDB 10.11 writes them with mysql56_temporal_format=OFF
+    ("time(3)", types.TIME, 3, bytes.fromhex("00b3ced4c0"), "-01:02:03.456"),
+    ("datetime(2)", types.DATETIME, 2, bytes.fromhex("069a810a46b7"), datetime(2020, 1, 2, 3, 4, 5, 670_000)),
+    ("datetime(2)", types.DATETIME, 2, bytes(6), None),
+    (
+        "timestamp(6)",
+        types.TIMESTAMP,
+        6,
+        bytes.fromhex("5e0d5da50a5bf5"),
+        datetime(2020, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
+    ),
+    ("timestamp(1)", types.TIMESTAMP, 1, bytes(5), None),
 ]
 
 # the same with a collation
