@@ -16,8 +16,10 @@ from typing import Any
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import quoted
-from cdcsync_core.run import ExitCode
+from cdcsync_core.run import ExitCode, RunKind
+from cdcsync_operator.cluster.run_objects import KIND_LABEL
 from cdcsync_operator.decision.observed import Exit
+from cdcsync_operator.decision.runs import RUNS
 
 Object = dict[str, Any]
 
@@ -35,7 +37,7 @@ START_TIMEOUT = 900.0
 LOST_NODE_TIMEOUT = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _KILLED = 137
-_MORE_MEMORY = "raise spec.driver.memory, or spec.stream.driver.memory for a stream"
+_OF_STREAMS = frozenset(kind.value for kind in RunKind if not RUNS[kind].by_splits)
 #: reasons of a driver that only saw its JVM or a worker end: the kernel need not kill the whole
 #: container
 _UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
@@ -46,7 +48,7 @@ def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | Non
     driver's report."""
     status = pod.get("status") or {}
     if _is_over(status) or _is_outlived(status):
-        return _ended(status, reported)
+        return _ended(pod, reported)
     if _is_silent(pod, now):
         silent = f"the driver's pod does not end: its node does not answer{_disruption(status)}"
         return reported or _retry(Reason.DRIVER_LOST, silent)
@@ -102,13 +104,15 @@ def _is_silent(pod: Object, now: float) -> bool:
     return grace_ends is not None and now - grace_ends > LOST_NODE_TIMEOUT
 
 
-def _ended(status: Object, reported: Exit | None) -> Exit:
+def _ended(pod: Object, reported: Exit | None) -> Exit:
+    status: Object = pod.get("status") or {}
     terminated = next(_terminated(status), {})
     code, reason = int(terminated.get("exitCode", -1)), str(terminated.get("reason", ""))
-    report = reported or _termination_message(str(terminated.get("message", "")))
+    message = str(terminated.get("message", ""))
+    report = reported or _termination_message(message)
     if reason == "OOMKilled" and (report is None or report.reason in _UNEXPLAINED):
-        last = f" (its exit report: {report.message})" if report else ""
-        return _retry(Reason.OUT_OF_MEMORY, f"the driver's pod ran out of memory; {_MORE_MEMORY}{last}")
+        last = f"its exit report: {report.message}" if report else _last_line(message)
+        return _retry(Reason.OUT_OF_MEMORY, _out_of_memory(pod, last))
     if report is not None and report.code != ExitCode.DONE:
         return report
     if evicted := _evicted(status):
@@ -119,6 +123,22 @@ def _ended(status: Object, reported: Exit | None) -> Exit:
         return _retry(Reason.DRIVER_LOST, "the driver's pod failed without a reason")
     how = "was killed" if code == _KILLED else f"ended with code {code}"
     return _retry(Reason.DRIVER_LOST, f"the driver {how} without an exit report; see the driver log")
+
+
+def _out_of_memory(pod: Object, last: str) -> str:
+    """With the limit that was too small, what the driver wrote last, and the field."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    limits = [(c.get("resources") or {}).get("limits") or {} for c in containers if c.get("name") == "driver"]
+    limit = next((f" of {found['memory']}" for found in limits if "memory" in found), "")
+    kind = (pod["metadata"].get("labels") or {}).get(KIND_LABEL, "")
+    field = "spec.stream.driver.memory" if kind in _OF_STREAMS else "spec.driver.memory"
+    return f"the driver's pod ran out of its memory{limit}{f' ({last})' if last else ''}; remedy: raise {field}"
+
+
+def _last_line(log: str) -> str:
+    """The driver log's, which the termination message has the end of."""
+    last = next((line for line in reversed(log.splitlines()) if line.strip()), "")
+    return f"the last line of its log: {quoted(last.strip())}" if last else ""
 
 
 def _evicted(status: Object) -> str:

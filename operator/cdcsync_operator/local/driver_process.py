@@ -27,13 +27,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.quoting import quoted
 from cdcsync_core.report import ExitReport
 from cdcsync_core.run import ExitCode, Report
 from cdcsync_operator.decision.observed import Exit
+from cdcsync_operator.local.oom import memory_limit, oom_kills
 
 _LOCK = "alive.lock"
 _PID = "driver.pid"
 _TAIL_BYTES = 65536
+_HEAP = "spec.driver.memory (spec.stream.driver.memory for a stream)"
+#: reasons of a driver that only saw its JVM or a worker end
+_UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})
 #: to read what is left in the pipe of a driver that has ended, with all its children
 _JOIN_SECONDS = 60.0
 
@@ -72,7 +77,7 @@ class DriverProcess:
     ) -> None:
         self._files, self._on_report, self._on_change = files, on_report, on_change
         self._exit_report: ExitReport | None = None
-        self._kills_before = _oom_kills()
+        self._kills_before = oom_kills()
         self.exit: Exit | None = None
         read_end, write_end = os.pipe()
         lock = os.open(files.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -128,14 +133,30 @@ class DriverProcess:
 
     def _outcome(self, code: int) -> Exit:
         report = self._exit_report
+        out_of_memory = self._out_of_memory(code)
+        if out_of_memory and (report is None or report.get("reason") in _UNEXPLAINED):
+            return Exit(ExitCode.RETRY, Reason.OUT_OF_MEMORY.value, out_of_memory)
         if report is not None:
             message = " ".join(str(report.get("message", "")).split())  # a line in a condition is one failure
             return Exit(int(str(report.get("code", code))), str(report.get("reason", "")), message)
-        where = f"see {self._files.log}"
-        if (code == -signal.SIGKILL and _oom_kills() > self._kills_before) or _ran_out_of_memory(self._files.log):
-            return Exit(ExitCode.RETRY, Reason.OUT_OF_MEMORY.value, f"the driver ran out of memory; {where}")
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, f"the driver {how} without an exit report; {where}")
+        lost = f"the driver {how} without an exit report; see {self._files.log}"
+        return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, lost)
+
+    def _out_of_memory(self, code: int) -> str:
+        """How it ran out of memory; empty where it did not, as far as that is known: the kernel may
+        have ended the driver, or a process of it, which the driver reports."""
+        end = _log_end(self._files.log)
+        if code != 0 and oom_kills() > self._kills_before:
+            what = f"the kernel ended it, or a process of it, for want of memory: there are {memory_limit() >> 20} MiB"
+            remedy = f"give it more memory, or lower {_HEAP}, the heap of its JVM, which is a part of it"
+        elif code != 0 and "java.lang.OutOfMemoryError" in end:
+            what, remedy = "the heap of its JVM is full", f"raise {_HEAP}"
+        else:
+            return ""
+        last = next((line for line in reversed(end.splitlines()) if line.strip()), "")
+        doing = f"; the last line of its log: {quoted(last.strip())}" if last else ""
+        return f"the driver ran out of memory: {what}{doing}; remedy: {remedy}; see {self._files.log}"
 
 
 def _started(work: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -165,21 +186,11 @@ def _parse(line: str) -> Report | None:
         return None
 
 
-def _oom_kills() -> int:
-    """How often the kernel ended a process of this control group for want of memory; 0 where it
-    is not known."""
-    for path in (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control")):
-        with contextlib.suppress(OSError, ValueError):
-            fields = dict(line.split() for line in path.read_text(encoding="ascii").splitlines())
-            return int(fields.get("oom_kill", 0))
-    return 0
-
-
-def _ran_out_of_memory(log: Path) -> bool:
+def _log_end(log: Path) -> str:
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        return b"java.lang.OutOfMemoryError" in file.read()
-    return False
+        return file.read().decode("utf-8", "replace")
+    return ""
 
 
 # ---- a run of a controller that is gone

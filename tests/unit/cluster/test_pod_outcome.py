@@ -16,6 +16,7 @@ from cdcsync_operator.cluster.pod_outcome import (
     in_grace,
     outcome,
 )
+from cdcsync_operator.cluster.run_objects import KIND_LABEL
 from cdcsync_operator.decision.observed import Exit
 
 CREATED = 1_000_000.0
@@ -111,6 +112,22 @@ def test_what_takes_a_pod_away_is_named_though_the_driver_drained(found: dict[st
     assert found_exit is not None
     assert (found_exit.code, found_exit.reason) == (1, "DriverLost")
     assert words in found_exit.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [("snapshot", "spec.driver.memory"), ("stream", "spec.stream.driver.memory"), ("", "spec.driver.memory")],
+)
+def test_a_pod_without_memory_names_its_limit_what_it_did_and_the_field(kind: str, field: str) -> None:
+    killed = ended(exitCode=137, reason="OOMKilled", message="starting\nreading keys into the index\n")
+    killed["metadata"]["labels"] = {KIND_LABEL: kind} if kind else None
+    killed["spec"] = {"containers": [{"name": "proxy"}, {"name": "driver", "resources": {"limits": {"memory": "1Gi"}}}]}
+    found_exit = outcome(killed, CREATED)
+    assert found_exit is not None
+    assert found_exit.message == (
+        'the driver\'s pod ran out of its memory of 1Gi (the last line of its log: "reading keys into the index"); '
+        f"remedy: raise {field}"
+    )
 
 
 def test_what_a_driver_reported_counts_where_its_pod_says_nothing_of_it() -> None:
