@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.lake import key_runs
+from cdcsync_spark.sinks.lake import scratch
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -207,7 +207,7 @@ def test_a_file_is_known_with_its_keys_or_not_at_all(
     world = World(table, tmp_path)
     world.put([key(1), key(2)])
     with monkeypatch.context() as full:
-        full.setattr(key_runs.Scratch, "written", _no_space)
+        full.setattr(scratch.Scratch, "written", _no_space)
         with pytest.raises(OSError, match="No space"):
             world.put([key(2), key(3)])
     assert world.index.sync(world.versions()) == 1
@@ -302,7 +302,7 @@ def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
     for number in range(20):
         index.add(f"f{number}", [batch_of(table, [(f"{number} {i}",) for i in range(10)])])
     assert maps_of(tmp_path) == before
-    index.add("large", [batch_of(table, [(f"{i:040}",) for i in range(key_runs.IN_MEMORY // 4)])])
+    index.add("large", [batch_of(table, [(f"{i:040}",) for i in range(scratch.IN_MEMORY // 4)])])
     assert maps_of(tmp_path) == before + 1
     assert index.locate(keys_of(table, [("7 3",), (f"{9:040}",)])) == {"f7": [3], "large": [9]}
 

@@ -31,8 +31,12 @@ from cdcsync_spark.sinks.delta.snapshot import live_rows
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
+from cdcsync_spark.sinks.lake.scratch import Scratch
 from cdcsync_spark.sinks.lake.staging import stage
 from cdcsync_spark.wire.columns.typemap import arrow_schema
+
+#: rows of so many bytes are sorted in memory
+_IN_MEMORY_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -102,17 +106,22 @@ def write_compaction(
     deleted: Callable[[LiveFile], BitMap],
     compaction: Compaction,
     now: int,
+    scratch: Scratch,
 ) -> Batch:
-    """Writes the files of `compaction`; `deleted` gives a file's deleted rows."""
-    files, parts, gone = table_path.lake.files(), [], dict[str, BitMap]()
-    for path in compaction.paths:
-        file = view.files[path]
-        before, count = deleted(file), file.rows or 0
-        first, end = _first_rows(before, count, compaction.rows)
-        parts += list(live_rows(files, f"{table_path.folder}/{file.path}", arrow_schema(schema), before, first, end))
-        gone[path] = before | BitMap(range(first, end))
+    """Writes the files of `compaction`; `deleted` gives a file's deleted rows. Rows that are many
+    bytes, however few they are in the files, are sorted in `scratch`."""
+    files, gone = table_path.lake.files(), dict[str, BitMap]()
+
+    def moved() -> Iterator[pa.RecordBatch]:
+        for path in compaction.paths:
+            file = view.files[path]
+            before, count = deleted(file), file.rows or 0
+            first, end = _first_rows(before, count, compaction.rows)
+            yield from live_rows(files, f"{table_path.folder}/{file.path}", arrow_schema(schema), before, first, end)
+            gone[path] = before | BitMap(range(first, end))
+
     write = partial(stage, table_path.lake.below(table_path.root), table_path.staged, schema)
-    rows = pa.Table.from_batches(parts, arrow_schema(schema))
+    rows = scratch.table(arrow_schema(schema), moved(), _IN_MEMORY_BYTES)
     added = added_files(rows, schema.key, lambda batches: write(batches, "compacted"), table_path.prefix)
 
     def rows_of(path: str) -> int:

@@ -51,6 +51,7 @@ from cdcsync_spark.sinks.delta.table_index import TableIndex, deleted_of
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.deletion_vectors import FOLDER
+from cdcsync_spark.sinks.lake.scratch import Scratch
 
 _AT_ONCE = 8
 _RETENTION = "delta.deletedFileRetentionDuration"
@@ -329,7 +330,8 @@ class TableMaintenance:
         if self._index.current is not None:
             # what another program did since the last batch is in the view only
             self._index.synced(log, view)
-        batch = write_compaction(self._path, view.state.schema, view, partial(deleted_of, log), due, now)
+        gone, scratch = partial(deleted_of, log), Scratch(self._index.scratch)
+        batch = write_compaction(self._path, view.state.schema, view, gone, due, now, scratch)
         self._commits.enter_compaction(view, batch, now)
         return Step("compact", bytes_written=batch.bytes)
 

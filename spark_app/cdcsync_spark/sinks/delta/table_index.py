@@ -35,7 +35,7 @@ class TableIndex:
     def __init__(self, name: str, scratch: Path) -> None:
         self.current: KeyIndex | None = None
         self._name = name
-        self._scratch = scratch
+        self.scratch = scratch
         self._closing = threading.Event()
 
     def forget(self) -> None:
@@ -55,7 +55,7 @@ class TableIndex:
         assert view.state is not None
         table = view.state.capture
         if self.current is None or not self.current.serves(table):
-            self.current = KeyIndex(table, self._scratch, secrets.randbits(64))
+            self.current = KeyIndex(table, self.scratch, secrets.randbits(64))
         read_keys = partial(key_batches, log.files, table=captured_schema(table), key=table.key)
         begun = time.monotonic()
         read = self.current.sync({path: self._version(log, file, read_keys) for path, file in view.files.items()})

@@ -20,11 +20,12 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Upsert
 from cdcsync_spark.sinks.lake.key_index import KeyIndex, row_set
+from cdcsync_spark.sinks.lake.ordered import in_order, order_of
 from cdcsync_spark.sinks.lake.staging import DataFile
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
-#: rows that are sorted by key first, in bytes: a column of more could not be one array
-_SORTED_BYTES = 256 * 2**20
+#: bytes of keys by which rows are sorted: a column of 2 GiB could not be one array
+_SORTED_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,11 @@ def added_files(
 ) -> tuple[AddedFile, ...]:
     """The files that `stage` writes of `rows`, sorted by key where that is possible; `prefix` is
     what staged paths have more than the table's metadata."""
-    if rows.nbytes <= _SORTED_BYTES:
-        rows = rows.sort_by([(name, "ascending") for name in key])
-    keys, first, added = rows.select(list(key)), 0, []
-    for file in stage(rows.to_batches()):
+    keys, batches, first, added = rows.select(list(key)), iter(rows.to_batches()), 0, []
+    if keys.nbytes <= _SORTED_BYTES:
+        order = order_of(keys)
+        keys, batches = keys.take(pa.array(order)), in_order(rows, order)
+    for file in stage(batches):
         added.append(AddedFile(file.path.removeprefix(prefix), file, keys.slice(first, file.rows)))
         first += file.rows
     return tuple(added)

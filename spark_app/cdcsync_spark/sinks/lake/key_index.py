@@ -35,18 +35,8 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
-from cdcsync_spark.sinks.lake.key_runs import (
-    BLOCK,
-    IN_MEMORY,
-    Hits,
-    Rows,
-    Run,
-    Scratch,
-    chained,
-    joined,
-    merged,
-    sorted_runs,
-)
+from cdcsync_spark.sinks.lake.key_runs import BLOCK, Hits, Rows, Run, chained, joined, merged, sorted_runs
+from cdcsync_spark.sinks.lake.scratch import IN_MEMORY, Scratch
 from cdcsync_spark.wire.columns.typemap import arrow_type
 
 #: so many small runs of one size class are merged into one

@@ -4,40 +4,31 @@ space. No knowledge of Delta.
 A run is immutable: `codes` ascending, and for each its row and its file. Rows are left out where
 they count up from 0, as in a file sorted by an exact key, and in files of which one begins where
 the other ends; the file is left out where the whole run is of one. Runs are sorted and merged block
-by block, and what is larger than `Scratch.in_memory` lies in a scratch file whose pages the system
-may drop at will, so memory does not grow with the table. That file loses its name at once: it ends
-with the process, however that ends.
+by block, and what is larger than `Scratch.in_memory` lies in scratch space, so memory does not grow
+with the table.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
-from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from cdcsync_spark.sinks.lake.key_codes import Codes
+from cdcsync_spark.sinks.lake.scratch import Blocks, Scratch
 
-#: entries that a run may have in memory
-IN_MEMORY = 64 * 1024
 #: entries that are sorted or merged at a time; the memory for it is some 64 bytes each
 BLOCK = 512 * 1024
 #: codes from fence to fence (half a page of them), a power of two
 FENCED = 256
-_ALIGNED = 64
 
 Rows = npt.NDArray[np.uint32]
 Numbers = npt.NDArray[np.int32]
 Keep = Callable[["Hits"], npt.NDArray[np.bool_]]
-#: blocks of several columns
-Blocks = Iterable[tuple[npt.NDArray[Any], ...]]
 #: an entry of a merged run: what a key needs of it is on one page
 _ENTRY = np.dtype([("code", np.uint64), ("row", np.uint32), ("file", np.int32)])
 
@@ -242,85 +233,3 @@ def _with_fences(blocks: Blocks) -> Blocks:
         codes = block["code"] if block.dtype == _ENTRY else block
         yield block, codes[-count % FENCED :: FENCED]
         count += len(block)
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """A folder on a local disk for what must not fill the memory: runs of more than `in_memory`
-    entries."""
-
-    folder: Path
-    in_memory: int = IN_MEMORY
-
-    def written(self, blocks: Blocks, kinds: Sequence[npt.DTypeLike]) -> tuple[npt.NDArray[Any], ...]:
-        """The columns, of types `kinds`, that come in `blocks`: memory-mapped if the first has more
-        than `in_memory` values."""
-        blocks, few, count = iter(blocks), [], 0
-        for block in blocks:
-            few.append(block)
-            count += len(block[0])
-            if count > self.in_memory:
-                break
-        else:
-            columns = zip(*few, strict=True) if few else ((),) * len(kinds)
-            return tuple(
-                np.concatenate([np.empty(0, kind), *column]) for kind, column in zip(kinds, columns, strict=True)
-            )
-        with ExitStack() as stack:
-            files = [stack.enter_context(self.writing()) for _ in kinds]
-            for block in chain(few, blocks):
-                for file, values in zip(files, block, strict=True):
-                    file.file.write(np.ascontiguousarray(values).data)
-        return tuple(np.frombuffer(file.content, kind) for file, kind in zip(files, kinds, strict=True))
-
-    @property
-    def read_bytes(self) -> int:
-        """Contents of so many bytes are read, not mapped: a process may have 65,530 maps, and each
-        table has small files."""
-        return self.in_memory * np.uint64().nbytes
-
-    @contextmanager
-    def writing(self) -> Iterator[Written]:
-        """A new file; when the block ends it is mapped, or read if it is small, and has neither a
-        name nor a descriptor any more."""
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix="index-") as file:
-            written = Written(file)
-            yield written
-            size = file.tell()
-            file.seek(0)
-            if size <= self.read_bytes:
-                written.content = pa.py_buffer(file.read())
-                return
-            with pa.memory_map(file.name) as mapped:
-                written.content = mapped.read_buffer()
-
-    def move(self, small: Sequence[Movable]) -> None:
-        """Contents that were read, into one file."""
-        with self.writing() as written:
-            starts = [_append(written.file, one.content) for one in small]
-        for one, start in zip(small, starts, strict=True):
-            one.move(written.content.slice(start, one.content.size))
-
-
-class Movable(Protocol):
-    """What rests on a content that is elsewhere after `move`."""
-
-    content: pa.Buffer
-
-    def move(self, content: pa.Buffer) -> None: ...
-
-
-def _append(file: IO[bytes], content: pa.Buffer) -> int:
-    """Where it begins: Arrow's buffers are aligned."""
-    file.write(bytes(-file.tell() % _ALIGNED))
-    start = file.tell()
-    file.write(content)
-    return start
-
-
-@dataclass
-class Written:
-    """A scratch file: `file` to write to, then `content` to read from."""
-
-    file: IO[bytes]
-    content: Any = None

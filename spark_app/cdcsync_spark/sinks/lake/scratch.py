@@ -1,0 +1,124 @@
+"""Scratch space: files whose pages the system may drop at will, mapped into memory.
+
+A file loses its name at once: it ends with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: values that a column may have in memory
+IN_MEMORY = 64 * 1024
+_ALIGNED = 64
+
+#: blocks of several columns
+Blocks = Iterable[tuple[npt.NDArray[Any], ...]]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder on a local disk for what must not fill the memory: columns of more than `in_memory`
+    values."""
+
+    folder: Path
+    in_memory: int = IN_MEMORY
+
+    def written(self, blocks: Blocks, kinds: Sequence[npt.DTypeLike]) -> tuple[npt.NDArray[Any], ...]:
+        """The columns, of types `kinds`, that come in `blocks`: memory-mapped if the first has more
+        than `in_memory` values."""
+        blocks, few, count = iter(blocks), [], 0
+        for block in blocks:
+            few.append(block)
+            count += len(block[0])
+            if count > self.in_memory:
+                break
+        else:
+            columns = zip(*few, strict=True) if few else ((),) * len(kinds)
+            return tuple(
+                np.concatenate([np.empty(0, kind), *column]) for kind, column in zip(kinds, columns, strict=True)
+            )
+        with ExitStack() as stack:
+            files = [stack.enter_context(self.writing()) for _ in kinds]
+            for block in chain(few, blocks):
+                for file, values in zip(files, block, strict=True):
+                    file.file.write(np.ascontiguousarray(values).data)
+        return tuple(np.frombuffer(file.content, kind) for file, kind in zip(files, kinds, strict=True))
+
+    @property
+    def read_bytes(self) -> int:
+        """Contents of so many bytes are read, not mapped: a process may have 65,530 maps, and each
+        table has small files."""
+        return self.in_memory * np.uint64().nbytes
+
+    @contextmanager
+    def writing(self) -> Iterator[Written]:
+        """A new file; when the block ends it is mapped, or read if it is small, and has neither a
+        name nor a descriptor any more."""
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix="index-") as file:
+            written = Written(file)
+            yield written
+            size = file.tell()
+            file.seek(0)
+            if size <= self.read_bytes:
+                written.content = pa.py_buffer(file.read())
+                return
+            with pa.memory_map(file.name) as mapped:
+                written.content = mapped.read_buffer()
+
+    def table(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], in_memory_bytes: int) -> pa.Table:
+        """`batches`, memory-mapped if they have more than `in_memory_bytes`."""
+        batches, few, size = iter(batches), [], 0
+        for batch in batches:
+            few.append(batch)
+            size += batch.nbytes
+            if size > in_memory_bytes:
+                break
+        else:
+            return pa.Table.from_batches(few, schema)
+        with self.writing() as written, pa.ipc.new_file(written.file, schema) as writer:
+            while few:
+                writer.write_batch(few.pop(0))
+            for batch in batches:
+                writer.write_batch(batch)
+        return pa.ipc.open_file(written.content).read_all()
+
+    def move(self, small: Sequence[Movable]) -> None:
+        """Contents that were read, into one file."""
+        with self.writing() as written:
+            starts = [_append(written.file, one.content) for one in small]
+        for one, start in zip(small, starts, strict=True):
+            one.move(written.content.slice(start, one.content.size))
+
+
+class Movable(Protocol):
+    """What rests on a content that is elsewhere after `move`."""
+
+    content: pa.Buffer
+
+    def move(self, content: pa.Buffer) -> None: ...
+
+
+def _append(file: IO[bytes], content: pa.Buffer) -> int:
+    """Where it begins: Arrow's buffers are aligned."""
+    file.write(bytes(-file.tell() % _ALIGNED))
+    start = file.tell()
+    file.write(content)
+    return start
+
+
+@dataclass
+class Written:
+    """A scratch file: `file` to write to, then `content` to read from."""
+
+    file: IO[bytes]
+    content: Any = None
