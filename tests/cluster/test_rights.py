@@ -93,20 +93,28 @@ def test_an_image_of_a_tenants_own_creates_executors_of_its_run_and_nothing_else
         (path, _object(kind, "x"), 403, "cannot create resource") for path, kind in _creatable(node, tenant)
     ]
     for change, expected in FORBIDDEN.values():
-        pod = json.loads(template)
-        pod["metadata"]["name"] = "forbidden"
+        pod = _owned_by(tenant, json.loads(template), "forbidden")
         pod["spec"]["containers"][0]["image"] = f"localhost/cdcsync-tenant:{node.images}"
         change(pod)
         asked.append((f"{core}/pods", pod, 422, expected))
-    own = json.loads(template)
-    own["metadata"]["name"] = f"{run}-exec-9"
-    asked.append((f"{core}/pods", own, 201, ""))
+    other_driver = _owned_by(tenant, json.loads(template), "forbidden")
+    other_driver["metadata"]["ownerReferences"][0]["uid"] = "00000000-0000-0000-0000-000000000000"
+    asked.append((f"{core}/pods", other_driver, 422, "owned by their run's driver"))
+    asked.append((f"{core}/pods", _owned_by(tenant, json.loads(template), f"{run}-exec-9"), 201, ""))
     ends = _in_pod(node, tenant, [{"path": path, "body": body} for path, body, _, _ in asked])
     assert len(asked) > 80
     for (path, _, status, expected), (found, words) in zip(asked, ends, strict=True):
         assert (found, expected in words) == (status, True), f"{path}: {found} {words}"
     others = {p["metadata"]["name"] for p in node.api.items(f"{core}/pods")}
     assert others == {tenant["metadata"]["name"], f"{run}-exec-9"}
+
+
+def _owned_by(driver: Object, pod: Object, name: str) -> Object:
+    """As Spark makes an executor's pod of its template."""
+    about = driver["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": about["name"], "uid": about["uid"], "controller": True}
+    pod["metadata"] |= {"name": name, "ownerReferences": [owner]}
+    return pod
 
 
 def _in_pod(node: Node, pod: Object, asked: list[Object]) -> list[tuple[int, str]]:

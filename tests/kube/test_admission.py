@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from cdcsync_core.manifest import parse_resource
 from cdcsync_core.run import RunKind
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_operator.cluster import run_objects
+from cdcsync_operator.cluster import pod_policy, restricted_pod, run_objects
 from cdcsync_operator.cluster.driver_pod import Image, executor_pod, mounted_secrets
 from cdcsync_operator.decision.observed import StartRun
-from kube.test_chart import rendered
-from support.forbidden_pods import FORBIDDEN
+from kube.test_chart import CHART, rendered
+from support.forbidden_pods import FORBIDDEN, FORBIDDEN_WITHOUT_COMMANDS
 
 Object = dict[str, Any]
 IMAGE = Image("registry.example/cdcsync-spark:1")
@@ -100,7 +101,12 @@ def _wait_until(holds: Callable[[], bool]) -> None:
 def executor(resource: Any, action: StartRun) -> Object:
     """As Spark makes it of the operator's template."""
     pod = copy.deepcopy(executor_pod(resource, action, IMAGE))
-    pod["metadata"] |= {"name": f"{RUN}-exec-1"}
+    driver = {"apiVersion": "v1", "kind": "Pod", "name": f"{RUN}-driver", "uid": "driver-uid", "controller": True}
+    pod["metadata"] |= {"name": f"{RUN}-exec-1", "ownerReferences": [driver]}
+    pod["spec"]["containers"][0] |= {
+        "args": ["executor"],
+        "env": [{"name": "SPARK_DRIVER_URL", "value": "x"}, {"name": "SPARK_JAVA_OPT_0", "value": "-Dx=y"}],
+    }
     pod["spec"]["serviceAccountName"] = "default"  # as the API server's own admission fills it in
     return pod
 
@@ -126,7 +132,7 @@ def test_a_runs_account_creates_and_deletes_its_executors(
 
 def test_with_a_runs_token_nothing_else_is_created(run: Api, namespace: str, resource: Any, action: StartRun) -> None:
     core = f"/api/v1/namespaces/{namespace}"
-    for name, (change, expected) in FORBIDDEN.items():
+    for name, (change, expected) in (FORBIDDEN | FORBIDDEN_WITHOUT_COMMANDS).items():
         pod = executor(resource, action)
         change(pod)
         assert expected in _outcome(run, core, pod), name
@@ -182,3 +188,10 @@ def test_everybody_else_creates_what_they_may(api: Api, policy: None, namespace:
         "spec": {"containers": [{"name": "c", "image": "any"}], "hostNetwork": True},
     }
     assert _outcome(api, f"/api/v1/namespaces/{namespace}", pod) == ""
+
+
+def test_the_policies_lists_are_those_of_the_operators_check() -> None:
+    lists = yaml.safe_load((CHART / "files" / "restricted.yaml").read_text())
+    assert set(lists["sysctls"]) == restricted_pod.SYSCTLS
+    assert tuple(lists["selinuxTypes"]) == restricted_pod.SELINUX_TYPES
+    assert lists["variables"] == pod_policy.ENVIRONMENT.pattern

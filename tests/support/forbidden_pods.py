@@ -28,6 +28,20 @@ def _labels(**labels: str) -> Callable[[Object], None]:
     return lambda pod: pod["metadata"]["labels"].update({f"cdcsync.io/{k}": v for k, v in labels.items()})
 
 
+def _pod_context(**fields: Any) -> Callable[[Object], None]:
+    return lambda pod: pod["spec"]["securityContext"].update(fields)
+
+
+def _metadata(**fields: Any) -> Callable[[Object], None]:
+    return lambda pod: pod["metadata"].update(fields)
+
+
+def _owner(**fields: str) -> Callable[[Object], None]:
+    return lambda pod: pod["metadata"]["ownerReferences"][0].update(fields)
+
+
+_STANDARD = "restricted Pod Security Standard"
+_PLACE = "no system priority, scheduler, runtime class or tolerations"
 FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     "a pod without labels": (lambda pod: pod["metadata"].pop("labels"), "executors of that run only"),
     "another run's executor": (_labels(run="other-ab12-1"), "executors of that run only"),
@@ -70,4 +84,32 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
         _container(envFrom=[{"secretRef": {"name": "others"}}]),
         "no Secrets as variables",
     ),
+    "a container without seccomp": (_context(seccompProfile={"type": "Unconfined"}), _STANDARD),
+    "a pod without seccomp": (_pod_context(seccompProfile={"type": "Unconfined"}), _STANDARD),
+    "a container without AppArmor": (_context(appArmorProfile={"type": "Unconfined"}), _STANDARD),
+    "a pod without AppArmor": (_pod_context(appArmorProfile={"type": "Unconfined"}), _STANDARD),
+    "AppArmor by an annotation": (
+        _metadata(annotations={"container.apparmor.security.beta.kubernetes.io/executor": "unconfined"}),
+        _STANDARD,
+    ),
+    "a type of SELinux without bounds": (_context(seLinuxOptions={"type": "spc_t"}), _STANDARD),
+    "a user of SELinux": (_pod_context(seLinuxOptions={"user": "system_u"}), _STANDARD),
+    "an unsafe sysctl": (_pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}]), _STANDARD),
+    "a port of the node": (_container(ports=[{"containerPort": 7079, "hostPort": 7079}]), _STANDARD),
+    "the priority of the system": (_spec(priorityClassName="system-node-critical"), _PLACE),
+    "another scheduler": (_spec(schedulerName="other"), _PLACE),
+    "a toleration of everything": (_spec(tolerations=[{"operator": "Exists"}]), _PLACE),
+    "a finalizer": (_metadata(finalizers=["example.com/stay"]), "no finalizers"),
+    "no owner": (lambda pod: pod["metadata"].pop("ownerReferences"), "owned by their run's driver"),
+    "another driver's": (_owner(name="other-ab12-1-driver"), "owned by their run's driver"),
+    "an owner of another kind": (_owner(kind="ConfigMap"), "owned by their run's driver"),
+}
+
+#: refused, too, where the policy does not allow commands
+FORBIDDEN_WITHOUT_COMMANDS: dict[str, tuple[Callable[[Object], None], str]] = {
+    "a command": (_container(command=["sh"]), "image's entry point"),
+    "other arguments": (_container(args=["python", "-c", "1"]), "image's entry point"),
+    "a hook": (_container(lifecycle={"postStart": {"exec": {"command": ["sh"]}}}), "image's entry point"),
+    "a variable by which code is run": (_container(env=[{"name": "LD_PRELOAD", "value": "/x"}]), "allow list"),
+    "variables of a ConfigMap": (_container(envFrom=[{"configMapRef": {"name": "x"}}]), "allow list"),
 }

@@ -70,3 +70,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [events]
   verbs: [create]
 {{- end }}
+
+{{/* A pattern of the variables that a podTemplate may set: the allow list, and policy.allowedEnvironment. */}}
+{{- define "cdcsync.variables" -}}
+{{- $patterns := list (.Files.Get "files/restricted.yaml" | fromYaml).variables }}
+{{- range .Values.policy.allowedEnvironment }}
+{{- $patterns = append $patterns (ternary (printf "%s.*" (regexQuoteMeta (trimSuffix "*" .))) (regexQuoteMeta .) (hasSuffix "*" .)) }}
+{{- end }}
+{{- join "|" $patterns }}
+{{- end }}

@@ -60,7 +60,7 @@ VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
 #: variables that a template may set: where stores are and how they are reached, and sizes. An
 #: interpreter, the JVM, a linker and the SDKs of clouds run code by others (BASH_ENV, LD_PRELOAD,
 #: JAVA_TOOL_OPTIONS, OPENSSL_CONF, AWS_CONFIG_FILE, ...), and no list of those is ever complete
-_ENVIRONMENT = re.compile(
+ENVIRONMENT = re.compile(
     r"AWS_((DEFAULT_)?REGION|ENDPOINT_URL(_S3)?|ROLE_ARN|ROLE_SESSION_NAME|STS_REGIONAL_ENDPOINTS|ALLOW_HTTP|CA_BUNDLE"
     r"|VIRTUAL_HOSTED_STYLE_REQUEST|USE_(DUALSTACK|FIPS)_ENDPOINT|MAX_ATTEMPTS|RETRY_MODE|EC2_METADATA_DISABLED)"
     r"|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy|SSL_CERT_(FILE|DIR)|TZ"
@@ -115,7 +115,7 @@ class Policy:
         return entry in self.allowed_in_pod_template
 
     def allows_variable(self, name: str) -> bool:
-        return _ENVIRONMENT.fullmatch(name) is not None or _matches(name, self.allowed_environment)
+        return ENVIRONMENT.fullmatch(name) is not None or _matches(name, self.allowed_environment)
 
     def allows_conf(self, key: str) -> bool:
         known = _SPARK_CONF.fullmatch(key) is not None and _CLASSES.fullmatch(key) is None

@@ -15,12 +15,12 @@ Object = dict[str, Any]
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
-_SYSCTLS = frozenset({
+SYSCTLS = frozenset({
     "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.ip_unprivileged_port_start",
     "net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
     "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
 })  # fmt: skip
-_SELINUX = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 
 
@@ -39,7 +39,7 @@ def violations(pod: Object, ours: tuple[str, ...] = ()) -> Iterator[str]:
         for kind in sorted(volume.keys() - {"name"} - _VOLUMES):
             yield f"volume {volume.get('name')}: {kind} is not allowed"
     for sysctl in context.get("sysctls") or []:
-        if sysctl.get("name") not in _SYSCTLS:
+        if sysctl.get("name") not in SYSCTLS:
             yield f"the sysctl {sysctl.get('name')} is not allowed"
     yield from _shared(context, "the pod")
     for kind in ("containers", "initContainers", "ephemeralContainers"):
@@ -56,7 +56,7 @@ def _shared(context: Object, where: str) -> Iterator[str]:
     if _mapping(context.get("appArmorProfile")).get("type", "RuntimeDefault") not in ("RuntimeDefault", "Localhost"):
         yield f"{where}: appArmorProfile is neither RuntimeDefault nor Localhost"
     selinux = _mapping(context.get("seLinuxOptions"))
-    if selinux.get("type", "") not in _SELINUX or selinux.get("user") or selinux.get("role"):
+    if selinux.get("type", "") not in SELINUX_TYPES or selinux.get("user") or selinux.get("role"):
         yield f"{where}: seLinuxOptions are not allowed"
     if _mapping(context.get("windowsOptions")).get("hostProcess"):
         yield f"{where}: hostProcess is not allowed"
