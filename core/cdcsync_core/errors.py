@@ -42,6 +42,7 @@ class Reason(StrEnum):
     SIDE_TABLE = "SideTable"
     NO_PRIMARY_KEY = "NoPrimaryKey"
     TYPE_UNSUPPORTED = "TypeUnsupported"
+    TABLE_UNREADABLE = "TableUnreadable"
     XA_UNSUPPORTED = "XaUnsupported"
     SCHEMA_CHANGE_REFUSED = "SchemaChangeRefused"
     SCHEMA_CHANGE_PENDING = "SchemaChangePending"

@@ -5,6 +5,7 @@ from __future__ import annotations
 #: where the error names the table already, and where all tables are concerned
 RESNAPSHOT = "resnapshot the table (spec.resnapshot)"
 RESNAPSHOT_ALL = "resnapshot the tables (spec.resnapshot)"
+REPAIR_TABLE = f"repair the table on the source, or leave it out by spec.tables.exclude; then {RESNAPSHOT}"
 STOP_OTHER_WRITER = f"stop the other writer, then {RESNAPSHOT}"
 
 

@@ -143,8 +143,10 @@ def read_table(
     """
     charset = _check_kind(connection, table_id)
     rows = _column_rows(connection, table_id)
-    columns = tuple(_column(row) for row in rows)
+    columns = tuple(_column(table_id, row) for row in rows)
     indexes = read_indexes(connection, table_id)
+    if not indexes:
+        _open(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
     index = _chunk_index(table_id, {c.name: c for c in columns}, indexes, key)
     _check_key_is_left(table_id, excluded, index)
@@ -175,6 +177,8 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
             table=str(table_id),
         )
     kind, engine, spelling, collation = ("" if value is None else str(value) for value in rows[0])
+    if not engine:
+        _open(connection, table_id)
     if kind != "BASE TABLE":
         raise _unsupported(
             table_id, kind.lower(), "a BASE TABLE without system versioning", "leave it out by spec.tables.exclude"
@@ -185,6 +189,15 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
         )
     check_spelling(table_id, int(spelling))
     return collation.partition("_")[0]
+
+
+def _open(connection: Connection, table_id: TableId) -> None:
+    """Raises what keeps the server from opening the table: then the catalog shows it without an
+    engine, or without its indexes."""
+    try:
+        fetch(connection, f"SELECT 1 FROM {table_id.quoted} LIMIT 0", doing="opening the table")
+    except CdcError as e:
+        raise fail(e.reason, e.found, needed=e.needed, remedy=e.remedy, table=str(table_id)) from e
 
 
 def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
@@ -226,13 +239,27 @@ def read_defaults(connection: Connection, table_id: TableId) -> dict[str, tuple[
     return {str(name): (None if default is None else _text(default), str(extra)) for name, default, extra in rows}
 
 
-def _column(row: tuple[Any, ...]) -> Column:
+def _column(table_id: TableId, row: tuple[Any, ...]) -> Column:
     name, declared, charset, nullable, collation, *_ = row
-    return Column(str(name), SourceType.parse(_text(declared), charset), str(nullable) == "YES", collation or "")
+    text = _text(declared)
+    if not _is_text(text):
+        raise fail(
+            Reason.TYPE_UNSUPPORTED,
+            f"the type of column {name} holds bytes that are no character: {text}",
+            needed="members of ENUM and SET that are text",
+            remedy="define the column again, or leave the table out by spec.tables.exclude",
+            table=str(table_id),
+        )
+    return Column(str(name), SourceType.parse(text, charset), str(nullable) == "YES", collation or "")
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _is_text(value: str) -> bool:
+    """Whether all bytes of it were (see `connection`)."""
+    return not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _check_excluded(table_id: TableId, excluded: frozenset[str], known: set[str]) -> None:

@@ -11,6 +11,7 @@ R1 and every error comes in the product's words.
 
 from __future__ import annotations
 
+import codecs
 import socket
 import ssl
 import struct
@@ -25,7 +26,7 @@ from pymysql.protocol import MysqlPacket
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
-from cdcsync_mysql.failures import map_error
+from cdcsync_mysql.failures import login_refused, map_error
 from cdcsync_mysql.question import Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
@@ -41,6 +42,9 @@ _CONNECT_SECONDS = 10
 _WRITE_SECONDS = 60
 #: of one packet before the login; a greeting, a certificate's key or an error is less than one KiB
 _LOGIN_BYTES = 64 * 1024
+#: a text of the catalog may hold other bytes (the default of a BINARY column): they come as lone
+#: surrogates, as the names of files do, so that a table's text disturbs no other's
+_UTF8_OR_BYTES = "cdcsync_utf8_or_bytes"
 #: what PyMySQL raises at bytes that are no protocol of a server
 _UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, struct.error)
 
@@ -96,6 +100,17 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
             allow_unverified=tls.allow_unverified or is_loopback(source.host),
         ),
     )
+
+
+def _decode(data: Any, _errors: str = "strict", /) -> tuple[str, int]:
+    return codecs.utf_8_decode(data, "surrogateescape", True)
+
+
+def _codec(name: str) -> codecs.CodecInfo | None:
+    return codecs.CodecInfo(codecs.utf_8_encode, _decode, name=name) if name == _UTF8_OR_BYTES else None
+
+
+codecs.register(_codec)
 
 
 class SourceConnection(pymysql.connections.Connection):
@@ -215,7 +230,8 @@ def connect(
         connection.verified_positions = set()
         _open(connection, max_seconds)
     except (pymysql.MySQLError, OSError) as e:
-        raise _mapped(source, e, doing) from e
+        error = _mapped(source, e, doing)
+        raise login_refused(error, source.tls.mode != "disabled", source.tls.cert is not None) from e
     except _UNINTELLIGIBLE as e:
         raise fail(
             Reason.SOURCE_UNREACHABLE,
@@ -262,6 +278,7 @@ def _open(connection: SourceConnection, max_seconds: int) -> None:
     connection.connect()
     try:
         greeting = str(cast(Any, connection).get_server_info())
+        connection.encoding = _UTF8_OR_BYTES
         apply_profile(connection, flavor_of(greeting), parse_version(greeting), max_seconds)
     except BaseException:
         cast(Any, connection)._force_close()

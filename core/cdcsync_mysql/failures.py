@@ -1,30 +1,45 @@
 """The server's and the client's errors in the product's words.
 
 Why it is right: the error number decides, never the text, because texts are translated and change;
-the text is only quoted, and only names (accounts, tables, privileges) are read from it. What is not
-listed is retried, so that an unknown error never stops a sync for good and never passes for
-success. Sources: MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the
-client library's.
+the text is only quoted, and only names (accounts, tables, privileges) are read from it. Each number
+is sorted by what it concerns: one table, the account, the server, or nothing that lasts. What is
+not listed is retried, so that an unknown error never stops a sync for good and never passes for
+success; where a run meets it at a table, it tries that table alone (`is_unexplained`). Sources:
+MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the client library's.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TypeAlias
 
 import pymysql
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.remedies import REPAIR_TABLE, RESNAPSHOT
 from cdcsync_core.source_table import TableId, quote
+
+
+class Scope(StrEnum):
+    """What an error of the server concerns."""
+
+    TABLE = "table"
+    ACCOUNT = "account"
+    SERVER = "server"
+    PASSING = "passing"
+
 
 #: who is to be granted something where the error does not say
 _NOBODY = "the account"
 _ACCOUNT = re.compile(r"'([^'\x00-\x1f;]{0,96})'@'([^'\x00-\x1f;]{0,255})'")
 _TABLE = re.compile(r"for table [`']([^`'\x00-\x1f]{1,64})[`'](?:\.[`']([^`'\x00-\x1f]{1,64})[`'])?")
 _DATABASE = re.compile(r"to database '([^'\x00-\x1f]{0,64})'")
+_READABLE = "a table that the server can read"
+_BY_TLS = "spec.source.tls: {mode: required}"
 _PRIVILEGES = re.compile(r"\(at least one of\) the ([A-Za-z_, ]{1,300}?) privilege")
 
 
@@ -41,10 +56,39 @@ def map_error(error: BaseException, doing: str) -> CdcError:
     found = f"{doing}: {quoted(text)} ({code})" if code else f"{doing}: {quoted(text)}"
     rule = _RULES.get(code)
     if rule is not None:
-        return rule(found, text)
+        return rule[1](found, text)
     if isinstance(error, OSError):
         return _unreachable(found, text)
     return fail(Reason.INTERNAL_ERROR, found)
+
+
+def scope_of(code: int) -> Scope | None:
+    """None for a number that is not known."""
+    rule = _RULES.get(code)
+    return rule[0] if rule else None
+
+
+def is_unexplained(error: CdcError) -> bool:
+    """Whether it is not known what the error concerns: it may be the table at which it was met."""
+    return error.reason is Reason.INTERNAL_ERROR
+
+
+def unreadable(error: CdcError, table: TableId) -> CdcError:
+    """An unexplained error that was met again when the table was tried alone."""
+    return fail(
+        Reason.TABLE_UNREADABLE, error.found, needed=_READABLE, remedy=REPAIR_TABLE, table=error.table or str(table)
+    )
+
+
+def login_refused(error: CdcError, tls: bool, certificate: bool) -> CdcError:
+    """The error of a login with what the account may ask for beside the password: the server says
+    of an account with REQUIRE SSL or X509 only that access is denied. `tls` and `certificate`: what
+    the login had."""
+    if error.reason is not Reason.AUTHENTICATION_FAILED or (tls and certificate) or error.remedy == _BY_TLS:
+        return error
+    asked, field = ("REQUIRE X509", "clientCertSecretRef") if tls else ("REQUIRE SSL", "{mode: required}")
+    remedy = f"{error.remedy}; spec.source.tls: {field} where the account is one with {asked}"
+    return fail(error.reason, error.found, needed=error.needed, remedy=remedy, table=error.table)
 
 
 def _error_code(error: BaseException) -> tuple[int, str]:
@@ -91,9 +135,7 @@ def _no_tls(found: str, _text: str) -> CdcError:
 
 
 def _plain_refused(found: str, _text: str) -> CdcError:
-    return fail(
-        Reason.AUTHENTICATION_FAILED, found, needed="a TLS connection", remedy="spec.source.tls: {mode: required}"
-    )
+    return fail(Reason.AUTHENTICATION_FAILED, found, needed="a TLS connection", remedy=_BY_TLS)
 
 
 def _authentication(found: str, _text: str) -> CdcError:
@@ -107,6 +149,19 @@ def _authentication(found: str, _text: str) -> CdcError:
 
 def _unreachable(found: str, _text: str) -> CdcError:
     return fail(Reason.SOURCE_UNREACHABLE, found, needed="a reachable server", remedy="check spec.source.host and port")
+
+
+def _limited(found: str, _text: str) -> CdcError:
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        found,
+        needed="an account whose limits (MAX_USER_CONNECTIONS, MAX_QUERIES_PER_HOUR and the like) leave room for the sync",
+        remedy="ALTER USER ... WITH the named limit raised or 0, or max_user_connections raised on the server",
+    )
+
+
+def _unreadable(found: str, _text: str) -> CdcError:
+    return fail(Reason.TABLE_UNREADABLE, found, needed=_READABLE, remedy=REPAIR_TABLE)
 
 
 def _blocked(found: str, _text: str) -> CdcError:
@@ -178,24 +233,43 @@ def _no_binlog(found: str, _text: str) -> CdcError:
     return fail(Reason.BINLOG_DISABLED, found, needed="log_bin=ON", remedy="start the server with --log-bin")
 
 
-_RULES: dict[int, Callable[[str, str], CdcError]] = {
+#: 1016, 1017, 1033-1035: files; 1194, 1195, 1712, 1877: damaged; 1812-1814, 1932: no tablespace;
+#: 1286: no engine; 1176: no such index; the others: a generated column that cannot be computed
+_UNREADABLE = (
+    *(1016, 1017, 1033, 1034, 1035, 1194, 1195, 1712, 1877, 1812, 1813, 1814, 1932, 1286, 1176),
+    *(1139, 1264, 1267, 1270, 1271, 1292, 1305, 1365, 1366, 1367, 1406, 1411, 1416, 1441, 1690, 1901, 4161),
+    # MySQL: 3037, 3055: geometry; 3140-3158, 3903-3907: JSON; 3685-3699: regular expressions
+    *(3037, 3055, *range(3140, 3159), *range(3685, 3700), *range(3903, 3908)),
+)
+_Rule: TypeAlias = Callable[[str, str], CdcError]
+
+
+def _rows(scope: Scope, codes: Iterable[int], rule: _Rule) -> dict[int, tuple[Scope, _Rule]]:
+    return dict.fromkeys(codes, (scope, rule))
+
+
+_RULES: dict[int, tuple[Scope, _Rule]] = {
+    **_rows(Scope.TABLE, _UNREADABLE, _unreadable),
+    **_rows(Scope.TABLE, (1049, 1146, 1051), _no_table),
+    **_rows(Scope.TABLE, (1054, 1412), _changed),
     # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin;
     # 1820, 1862: password expired; 3118, 4151: account locked; 4055: access denied by ed25519 or
-    # unix_socket of MariaDB 2026: the client asks for TLS and the server has none (a handshake that
-    # fails is an error of `ssl`)
-    **dict.fromkeys((1045, 1698, 1130, 1251, 2049, 2059, 2061, 1820, 1862, 3118, 4151, 4055), _authentication),
-    2026: _no_tls,
-    3159: _plain_refused,
-    **dict.fromkeys((1044, 1142, 1143, 1227, 1370, 1401), _privilege),
-    # 1040, 1203, 1226: too many connections; 1053, 1077-1079, 1927, 3169: shutdown, killed;
-    # 1152-1161, 1184: broken connection; 1317: query killed; 2002-2013: client side
-    **dict.fromkeys((1040, 1203, 1226, 1053, 1077, 1078, 1079, 1927, 3169, 1317), _unreachable),
-    **dict.fromkeys((1152, 1153, 1158, 1159, 1160, 1161, 1184, 2002, 2003, 2005, 2006, 2013, 2055, 4031), _unreachable),
-    1129: _blocked,
-    1461: _too_many_statements,
+    # unix_socket of MariaDB
+    **_rows(Scope.ACCOUNT, (1045, 1698, 1130, 1251, 2049, 2059, 2061, 1820, 1862, 3118, 4151, 4055), _authentication),
+    **_rows(Scope.ACCOUNT, (3159,), _plain_refused),
+    **_rows(Scope.ACCOUNT, (1044, 1142, 1143, 1227, 1370, 1401), _privilege),
+    **_rows(Scope.ACCOUNT, (1203, 1226), _limited),
+    # 2026: the client asks for TLS and the server has none (a handshake that fails is an error of
+    # `ssl`)
+    **_rows(Scope.SERVER, (2026,), _no_tls),
+    **_rows(Scope.SERVER, (1129,), _blocked),
+    **_rows(Scope.SERVER, (1461,), _too_many_statements),
+    **_rows(Scope.SERVER, (1381,), _no_binlog),
+    # 1040: too many connections; 1053, 1077-1079, 1927, 3169: shutdown, killed; 1152-1161, 1184,
+    # 4031: broken connection; 1317: query killed; 2002-2055: client side
+    **_rows(Scope.PASSING, (1040, 1053, 1077, 1078, 1079, 1927, 3169, 1317), _unreachable),
+    **_rows(Scope.PASSING, (1152, 1153, 1158, 1159, 1160, 1161, 1184, 4031), _unreachable),
+    **_rows(Scope.PASSING, (2002, 2003, 2005, 2006, 2013, 2055), _unreachable),
     # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
-    **dict.fromkeys((1205, 1969, 3024), _too_long),
-    **dict.fromkeys((1049, 1146, 1051), _no_table),
-    **dict.fromkeys((1054, 1412), _changed),
-    1381: _no_binlog,
+    **_rows(Scope.PASSING, (1205, 1969, 3024), _too_long),
 }

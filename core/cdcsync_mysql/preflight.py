@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_core.source_table import TableId, memory_of
 from cdcsync_core.spec import Spec
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.failures import is_unexplained, unreadable
 from cdcsync_mysql.question import out_of_memory
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.retention import check_schedule
@@ -86,10 +88,38 @@ def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]
         return []
     checks += [warned("tables", e.found, e.needed, e.remedy) for e in found.unmatched]
     checks += _unknown_overrides(spec, found.tables)
-    return [*(_checked(server, n, spec) for n in found.tables), *map(_absent, found.absent)]
+    checked = _Checked(server, spec)
+    tables = [checked.table(n) for n in found.tables]
+    checked.raise_what_all_met(len(tables))
+    return [*tables, *map(_absent, found.absent)]
 
 
-def _checked(server: Server, table: TableId, spec: Spec) -> TableCheck:
+@dataclass
+class _Checked:
+    """The tables one by one: what one of them meets is its own, unless each of them meets it."""
+
+    server: Server
+    spec: Spec
+    _unexplained: list[CdcError] = field(default_factory=list)
+
+    def table(self, table: TableId) -> TableCheck:
+        try:
+            return _check(self.server, table, self.spec)
+        except CdcError as e:
+            if not is_unexplained(e):
+                raise
+            error = e
+        except Exception as e:  # noqa: BLE001 (whatever its definition holds, others are checked)
+            error = fail(Reason.INTERNAL_ERROR, f"the check failed: {type(e).__name__}: {quoted(str(e))}")
+        self._unexplained.append(error)
+        return TableCheck(table, checks=(refused("definition", unreadable(error, table)),))
+
+    def raise_what_all_met(self, count: int) -> None:
+        if count and len(self._unexplained) == count:
+            raise self._unexplained[0]
+
+
+def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
     tables = spec.tables
     found = check_table(
         server,

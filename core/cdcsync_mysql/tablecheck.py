@@ -145,10 +145,10 @@ def _readable(server: Server, table: Capture) -> Iterator[Check]:
 
 
 def _select_needed(server: Server, table_id: TableId, error: CdcError) -> CdcError:
-    remedy = error.remedy
+    needed, remedy = error.needed, error.remedy
     if error.reason is Reason.PRIVILEGE_MISSING:
-        remedy = grant("SELECT", table_id.quoted, server.account)
-    return fail(error.reason, error.found, needed="SELECT on the whole table", remedy=remedy, table=str(table_id))
+        needed, remedy = "SELECT on the whole table", grant("SELECT", table_id.quoted, server.account)
+    return fail(error.reason, error.found, needed=needed, remedy=remedy, table=str(table_id))
 
 
 def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found: _Findings) -> None:

@@ -9,23 +9,25 @@ say. Files of a wave that was not committed are orphans that no reader sees.
 
 A table that fails for good is left out, wherever that is: in planning, reading, staging, committing
 or publishing; the others go on. A failure that is transient, or concerns no table alone, ends the
-run: at most one wave is lost.
+run: at most one wave is lost. Where it is not known what an error concerns, its table is tried
+alone; what it meets again is its own, unless no table of the run could be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from cdcsync_core.chunk import Split
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import TableState
+from cdcsync_mysql.failures import is_unexplained, unreadable
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
 from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
@@ -40,7 +42,15 @@ from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_
 #: lose
 _WAVE_FACTOR = 2
 #: what the source refuses to the run, whichever table meets it first
-_OF_THE_RUN = frozenset({Reason.AUTHENTICATION_FAILED})
+_OF_THE_RUN = frozenset(
+    {
+        Reason.AUTHENTICATION_FAILED,
+        Reason.BINLOG_DISABLED,
+        Reason.BINLOG_FORMAT_NOT_ROW,
+        Reason.ROW_IMAGE_NOT_FULL,
+        Reason.ROW_METADATA_NOT_FULL,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ def _ends_the_run(error: CdcError) -> bool:
     """What is transient, what a newer run did, and what the source refuses to all."""
     if isinstance(error, Superseded) or not isinstance(error, PermanentError):
         return True
-    return error.reason in _OF_THE_RUN
+    return error.reason in _OF_THE_RUN or (error.reason is Reason.LOG_INCOMPLETE and not error.table)
 
 
 def _open(context: RunContext, source: SnapshotSource, index: int, assignment: TableAssignment) -> SnapshotTable | None:
@@ -133,14 +143,27 @@ class SnapshotRun:
     tables: list[SnapshotTable]
     epoch: int
     progress: SnapshotProgress
+    #: what tables met, and what it concerns is not known: at first, and when they were tried alone
+    _suspected: set[str] = field(default_factory=set)
+    _unexplained: dict[str, CdcError] = field(default_factory=dict)
 
     def run(self) -> None:
         """Ends when every table is complete, failed for good, or the run was asked to stop; raises
         TransientError."""
         for wave in self._waves():
-            self._run_wave(wave)
+            for alone in self._run_wave(wave):
+                self._run_wave(alone)
             if self.context.stopping.is_set():
                 return
+        self._settle_unexplained()
+
+    def _settle_unexplained(self) -> None:
+        """Raises what no table of the run got past."""
+        if self._unexplained and not self.progress.commits:
+            raise next(iter(self._unexplained.values()))
+        for table in self.tables:
+            if error := self._unexplained.get(table.name):
+                self._refuse(table, [unreadable(error, table.assignment.table.id)])
 
     def _waves(self) -> Iterator[list[WaveSplit]]:
         """Splits of the tables one after the other; a wave may hold the end of one and the
@@ -149,7 +172,7 @@ class SnapshotRun:
         wave: list[WaveSplit] = []
         for number, table in enumerate(self.tables):
             for split in self._unread_splits(table):
-                if table.name in self.context.failed:
+                if not self._goes_on(table):
                     break
                 wave.append(WaveSplit(number, split))
                 if len(wave) == size:
@@ -165,14 +188,22 @@ class SnapshotRun:
             yield from table.unread_splits()
         except PermanentError as e:
             self._refuse(table, [e])
+        except TransientError as e:
+            if not is_unexplained(e):
+                raise
+            self._unexplained[table.name] = e
+
+    def _goes_on(self, table: SnapshotTable) -> bool:
+        return table.name not in self.context.failed and table.name not in self._unexplained
 
     def _without_failed(self, wave: list[WaveSplit]) -> list[WaveSplit]:
-        return [w for w in wave if self.tables[w.table].name not in self.context.failed]
+        return [w for w in wave if self._goes_on(self.tables[w.table])]
 
-    def _run_wave(self, wave: list[WaveSplit]) -> None:
-        wave = self._resumable(wave)
+    def _run_wave(self, wave: list[WaveSplit]) -> list[list[WaveSplit]]:
+        """The tables' parts of it that are to be tried alone."""
+        wave, again = self._resumable(wave), list[list[WaveSplit]]()
         if not wave:
-            return
+            return again
         tables = {w.table: self.tables[w.table] for w in wave}
         low = self.source.low()
         gate("low-taken")
@@ -182,9 +213,24 @@ class SnapshotRun:
         gate("wave-read")
         for number, table in tables.items():
             mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
+            if self._is_to_be_tried_alone(table, [r for _, r in mine]):
+                again.append([w for w in wave if w.table == number])
+                continue
             self._commit(table, mine, low, high)
             gate("wave-committed")
         self.progress.committed(tables)
+        return again
+
+    def _is_to_be_tried_alone(self, table: SnapshotTable, read: Sequence[SplitResult]) -> bool:
+        """Nothing of the wave is committed for a table that met what is unexplained."""
+        errors = [r.error for r in read if r.error]
+        if not errors or not all(is_unexplained(e) for e in errors):
+            return False
+        if table.name in self._suspected:
+            self._unexplained[table.name] = errors[0]
+            return False
+        self._suspected.add(table.name)
+        return True
 
     def _running(self, counts: Counts) -> None:
         self.progress.running(counts)
@@ -222,8 +268,9 @@ class SnapshotRun:
         self, table: SnapshotTable, read: list[tuple[Split, SplitResult]], low: Position, high: LogOffset
     ) -> None:
         errors = [result.error for _, result in read if result.error]
-        if errors:
+        if errors and table.name not in self._unexplained:
             self._refuse(table, errors)
+        if errors:
             return
         after = table.state.after_wave(
             [split for split, _ in read],

@@ -9,7 +9,7 @@ import pymysql
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_mysql.failures import for_account, map_error
+from cdcsync_mysql.failures import Scope, for_account, is_unexplained, login_refused, map_error, scope_of
 
 
 def _mapped(code: int, text: str = "as the server has it") -> CdcError:
@@ -45,13 +45,50 @@ def _mapped(code: int, text: str = "as the server has it") -> CdcError:
         (1054, Reason.SCHEMA_CHANGE_REFUSED),
         (1412, Reason.SCHEMA_CHANGE_REFUSED),
         (1381, Reason.BINLOG_DISABLED),
-        (1690, Reason.INTERNAL_ERROR),
+        (1226, Reason.SOURCE_UNREACHABLE),
+        (1690, Reason.TABLE_UNREADABLE),
+        (1814, Reason.TABLE_UNREADABLE),
+        (3141, Reason.TABLE_UNREADABLE),
+        (1028, Reason.INTERNAL_ERROR),
     ],
 )
 def test_reasons(code: int, reason: Reason) -> None:
     error = _mapped(code)
     assert error.reason is reason
     assert error.found == f'reading d.t: "as the server has it" ({code})'
+
+
+def test_each_number_is_sorted_once_and_what_concerns_the_table_is_not_retried() -> None:
+    """A table's error stops the table; of the account or the server, the run says what to do; what
+    passes is tried again."""
+    scopes = {code: scope_of(code) for code in range(1, 5000) if scope_of(code)}
+    assert {scopes[c] for c in (3141, 1814, 1146, 1054)} == {Scope.TABLE}
+    assert {scopes[c] for c in (1045, 1142, 1226)} == {Scope.ACCOUNT}
+    assert {scopes[c] for c in (1381, 1461)} == {Scope.SERVER}
+    assert {scopes[c] for c in (1040, 1205, 2013, 1317)} == {Scope.PASSING}
+    for code, scope in scopes.items():
+        error = _mapped(code)
+        assert not is_unexplained(error), code
+        if scope is Scope.TABLE:
+            assert not error.reason.retried, code
+        if scope is Scope.PASSING:
+            assert error.reason.retried, code
+    assert is_unexplained(_mapped(1028))
+
+
+def test_a_limit_of_the_account_is_named() -> None:
+    assert "MAX_USER_CONNECTIONS" in _mapped(1226).needed
+    assert "ALTER USER" in _mapped(1226).remedy
+
+
+@pytest.mark.parametrize(
+    ("tls", "certificate", "asked"),
+    [(False, False, "REQUIRE SSL"), (True, False, "REQUIRE X509"), (True, True, None)],
+)
+def test_a_login_that_is_refused_may_lack_tls(tls: bool, certificate: bool, asked: str | None) -> None:
+    remedy = login_refused(_mapped(1045), tls, certificate).remedy
+    assert ("REQUIRE" in remedy, asked is None or asked in remedy) == (asked is not None, True)
+    assert login_refused(_mapped(1040), tls, certificate).remedy == _mapped(1040).remedy
 
 
 def test_what_is_already_ours_stays() -> None:

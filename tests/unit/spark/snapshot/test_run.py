@@ -370,6 +370,52 @@ def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
     assert world.target("orders").parts == ()
 
 
+_UNKNOWN = fail(Reason.INTERNAL_ERROR, 'reading shop.b: "never seen" (9999)')
+
+
+def test_an_error_that_is_not_known_is_tried_for_its_table_alone(world: World) -> None:
+    """It comes again, so it is the table's, with the server's words; the others are read."""
+    world.source.errors[("b", plan(3)[1])] = _UNKNOWN
+    context = world.run({"a": 3, "b": 3, "c": 3})
+    assert {n: (e.reason, "9999" in e.found) for n, e in context.failed.items()} == {
+        "shop.b": (Reason.TABLE_UNREADABLE, True)
+    }
+    assert all(not e.reason.retried for e in context.failed.values())
+    alone = [wave for wave in world.source.waves if {t.reader.table.id.name for t in wave} == {"b"}]
+    assert alone, "its part of the wave was tried by itself"
+    for name in ("a", "c"):
+        state = world.target(name).last_commit()
+        assert state is not None
+        assert state.snapshot_complete
+
+
+def test_an_error_that_is_not_known_and_passes_costs_nothing(world: World) -> None:
+    world.source.errors[("b", plan(2)[0])] = _UNKNOWN
+
+    def cure() -> None:
+        if len(world.source.waves) > 1:
+            world.source.errors.clear()
+
+    world.source.before_commit = cure
+    context = world.run({"a": 2, "b": 2})
+    assert context.failed == {}
+    state = world.target("b").last_commit()
+    assert state is not None
+    assert state.snapshot_complete
+
+
+def test_an_error_that_is_not_known_and_meets_every_table_ends_the_run(world: World) -> None:
+    world.source.errors |= {(name, split): _UNKNOWN for name in ("a", "b") for split in plan(2)}
+    with pytest.raises(TransientError, match="9999"):
+        world.run({"a": 2, "b": 2})
+
+
+def test_a_setting_that_hides_changes_ends_the_run_wherever_it_is_met(world: World) -> None:
+    world.source.errors[("b", plan(2)[0])] = fail(Reason.LOG_INCOMPLETE, "binlog_ignore_db: shop")
+    with pytest.raises(PermanentError, match="binlog_ignore_db"):
+        world.run({"a": 2, "b": 2})
+
+
 def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: World) -> None:
     """Rule R6: the binlog since its LOW is gone, what it has can never be brought forward."""
 
