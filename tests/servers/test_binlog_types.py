@@ -226,6 +226,29 @@ def test_every_type_at_its_extremes(
     _assert_same(server, database, [*rows, "INSERT INTO t (id) VALUES (1000)"])
 
 
+def test_old_times_of_mariadb(any_mariadb: Server, fresh_database: FreshDatabase) -> None:
+    """At each number of digits, with zero, partial and impossible dates."""
+    database, digits = fresh_database(any_mariadb), range(7)
+    columns = [f"t{d} TIME({d}), d{d} DATETIME({d}), s{d} TIMESTAMP({d}) NULL" for d in digits]
+    any_mariadb.run(
+        "SET GLOBAL mysql56_temporal_format = OFF",
+        f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(columns)})",
+        "SET GLOBAL mysql56_temporal_format = DEFAULT",
+        db=database,
+    )
+    rows = [
+        ("-838:59:58.987654", "9999-12-31 23:59:59.987654", "2038-01-19 03:14:06.987654"),
+        ("838:59:58.123456", "0001-01-01 00:00:00.000001", "1970-01-01 00:00:01.000001"),
+        ("-00:00:00.000009", "0000-00-00", "0000-00-00"),
+        ("00:00:00.9", "2024-00-10 01:02:03.9", "2000-02-29 23:59:59.9"),
+        ("00:00:00", "2023-02-31 23:00:00", "2000-01-01"),
+    ]
+    inserts = [f"INSERT INTO t VALUES ({i}, {', '.join([_texts(*row)] * len(digits))})" for i, row in enumerate(rows)]
+    types = {row[1] for row in any_mariadb.query("SHOW COLUMNS FROM t", db=database)}
+    assert "time(3) /* mariadb-5.3 */" in types
+    _assert_same(any_mariadb, database, [*inserts, "INSERT INTO t (id) VALUES (1000)"])
+
+
 def _assert_same(server: Server, database: str, statements: Sequence[str]) -> None:
     """Runs the statements on the table `t` and compares its rows with what the binlog has about
     them."""
