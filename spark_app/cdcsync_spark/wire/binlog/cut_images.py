@@ -12,7 +12,7 @@ images of all events of a TABLE_MAP have one form; nothing reads these NULLs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from typing import NamedTuple
 
 from cdcsync_core.capture import Capture, generated_left_out
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
@@ -20,30 +20,68 @@ from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.facts import RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS, layout
-from cdcsync_spark.wire.binlog.lockstep import rows
-from cdcsync_spark.wire.columns.gather import Lanes
+
+#: bitmaps of NULLs that are remembered; a table with more begins again
+_KNOWN_BITMAPS = 10_000
 
 
-def filled(table_map: TableMap, present: Sequence[bool], body: bytes) -> bytes:
-    """Images of the `present` columns as images of all, NULL in the others; raises DecodeError."""
-    columns = [column for column, there in zip(table_map.columns, present, strict=True) if there]
-    if any(column.code in OLD_TEMPORALS for column in columns):
-        raise _old_temporals(table_map.table)
-    layouts = [layout(column) for column in columns]
-    width = (len(layouts) + 7) // 8
-    starts = rows(Lanes((body,)), [len(body)], layouts).starts.tolist()
-    bitmaps: dict[bytes, bytes] = {}
-    parts = []
-    for start, end in pairwise(starts):
-        nulls = body[start : start + width]
-        if nulls not in bitmaps:
-            bitmaps[nulls] = _whole_bitmap(nulls, present)
-        parts += [bitmaps[nulls], body[start + width : end]]
-    return b"".join(parts)
+class Filler:
+    """Makes images of all columns of images of the `present` ones, with NULL in the others; raises
+    DecodeError. What a bitmap of NULLs means is remembered, as rows hardly differ in it."""
+
+    def __init__(self, table_map: TableMap, present: Sequence[bool]) -> None:
+        columns = [column for column, there in zip(table_map.columns, present, strict=True) if there]
+        if any(column.code in OLD_TEMPORALS for column in columns):
+            raise _old_temporals(table_map.table)
+        #: of every event that it fills
+        self.defect = incomplete_image(str(table_map.table))
+        self._present = present
+        self._layouts = [layout(column) for column in columns]
+        self._width = (len(columns) + 7) // 8
+        self._known: dict[bytes, _Bitmap] = {}
+
+    def filled(self, body: bytes) -> bytes:
+        at, end, parts = 0, len(body), list[bytes]()
+        while at < end:
+            start = at + self._width
+            nulls = body[at:start]
+            bitmap = self._known.get(nulls) or self._learn(nulls)
+            for gap, prefix in bitmap.lengths:
+                at += gap
+                at += int.from_bytes(body[at : at + prefix], "little")
+            at += bitmap.last
+            parts += [bitmap.whole, body[start:at]]
+        if at != end:
+            raise DecodeError(f"{at - end} bytes of a row image are missing")
+        return b"".join(parts)
+
+    def _learn(self, nulls: bytes) -> _Bitmap:
+        bits, gap, lengths = int.from_bytes(nulls, "little"), self._width, list[tuple[int, int]]()
+        for i, (width, prefix) in enumerate(self._layouts):
+            if bits >> i & 1:
+                continue
+            if prefix:
+                lengths.append((gap, prefix))
+                gap = 0
+            gap += prefix or width
+        if len(self._known) >= _KNOWN_BITMAPS:
+            self._known.clear()
+        found = self._known[nulls] = _Bitmap(_whole_bitmap(bits, self._present), tuple(lengths), gap)
+        return found
 
 
-def _whole_bitmap(nulls: bytes, present: Sequence[bool]) -> bytes:
-    bits, found, place = int.from_bytes(nulls, "little"), 0, 0
+class _Bitmap(NamedTuple):
+    """Of an image with certain NULLs: `whole` is the bitmap of all columns, `lengths` say how far
+    it is to each length from the end of the value before it, and its width, and `last` how far it
+    is to the end."""
+
+    whole: bytes
+    lengths: tuple[tuple[int, int], ...]
+    last: int
+
+
+def _whole_bitmap(bits: int, present: Sequence[bool]) -> bytes:
+    found = place = 0
     for i, there in enumerate(present):
         found |= (bits >> place & 1 if there else 1) << i
         place += there

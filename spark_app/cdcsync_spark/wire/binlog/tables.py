@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.compression import unpack_mariadb
-from cdcsync_spark.wire.binlog.cut_images import filled, incomplete_image
+from cdcsync_spark.wire.binlog.cut_images import Filler, incomplete_image
 from cdcsync_spark.wire.binlog.definition import is_functional
 from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
@@ -24,6 +24,8 @@ from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 
 #: TABLE_MAPs that are kept parsed; a binlog with more wanted tables parses some again
 _KEPT_MAPS = 4096
+#: of a TABLE_MAP; with binlog_row_image=MINIMAL each statement may log other columns
+_KEPT_FILLERS = 16
 #: MySQL ends a statement that changed no row with a rows event of this table
 _NO_TABLE = 0xFFFFFF
 
@@ -48,13 +50,23 @@ class Unreadable(NamedTuple):
 class UsableMap:
     """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had
     between its flags and its images: extra data, the number of columns, bitmaps. The servers differ
-    in it, the events of one server hardly do."""
+    in it, the events of one server hardly do. `fillers` are for images that lack columns, by the
+    names of these."""
 
-    __slots__ = ("heads", "map")
+    __slots__ = ("fillers", "heads", "map")
 
     def __init__(self, table_map: TableMap) -> None:
         self.map = table_map
         self.heads: dict[int, bytes] = {}
+        self.fillers: dict[tuple[str, ...], Filler] = {}
+
+    def filler(self, missing: tuple[str, ...], present: list[bool]) -> Filler:
+        found = self.fillers.get(missing)
+        if found is None:
+            if len(self.fillers) >= _KEPT_FILLERS:
+                self.fillers.clear()
+            found = self.fillers[missing] = Filler(self.map, present)
+        return found
 
 
 @dataclass(slots=True)
@@ -131,7 +143,7 @@ class MappedTables:
             return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
         present = _present(known.map, form, cursor)
         if not all(present):
-            return _cut(known.map, form, present, bytes(body[cursor.at :]), length)
+            return _cut(known, form, present, bytes(body[cursor.at :]), length)
         known.heads[kind] = bytes(body[8 : cursor.at])
         return _whole(known.map, form, body, cursor.at, length)
 
@@ -181,20 +193,19 @@ def _of_width(bitmap: bytes, width: int) -> int:
     return int.from_bytes(bitmap, "little") & (1 << width) - 1
 
 
-def _cut(table_map: TableMap, form: _Form, present: list[bool], raw: bytes, length: int) -> RowsEvent:
+def _cut(known: UsableMap, form: _Form, present: list[bool], raw: bytes, length: int) -> RowsEvent:
     """The event whose images lack columns: with them as NULL where it is known which ones."""
-    table = table_map.table
-    event = RowsEvent(table, table_map, form.operation, b"", length, incomplete_image(str(table)))
-    missing = [column.name for column, there in zip(table_map.columns, present, strict=True) if not there]
-    if form.partial or not any(present) or None in missing:
-        return event
+    table, columns = known.map.table, known.map.columns
+    missing = tuple(column.name or "" for column, there in zip(columns, present, strict=True) if not there)
+    if form.partial or not any(present) or "" in missing:
+        return RowsEvent(table, known.map, form.operation, b"", length, incomplete_image(str(table)))
     try:
-        images = filled(table_map, present, unpack_mariadb(raw) if form.compressed else raw)
+        filler = known.filler(missing, present)
+        images = filler.filled(unpack_mariadb(raw) if form.compressed else raw)
     except DecodeError as e:
-        return event._replace(defect=e.placed(table=str(table)))
-    return event._replace(
-        body=images, size=length - len(raw) + len(images), left_out=tuple(name for name in missing if name)
-    )
+        return RowsEvent(table, known.map, form.operation, b"", length, e.placed(table=str(table)))
+    size = length - len(raw) + len(images)
+    return RowsEvent(table, known.map, form.operation, images, size, filler.defect, missing)
 
 
 def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int) -> RowsEvent:
