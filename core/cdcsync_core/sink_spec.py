@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from cdcsync_core.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec_part import Flag, Part, SecretName, Text, Whole
@@ -223,6 +223,16 @@ def topic_name(template: str, sync: str, table: TableId) -> str:
             table=str(table),
         )
     return made
+
+
+def shared_topic(table: str, topic: str, other: str) -> CdcError:
+    return fail(
+        Reason.SPEC_INVALID,
+        f"the topic {topic} is that of {other}, too",
+        needed="a topic for each table",
+        remedy="correct spec.sink.kafka.topic, or leave one of them out (tables.exclude)",
+        table=table,
+    )
 
 
 class Sasl(Part):

@@ -56,8 +56,10 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
         and not selection.excludes(fault.table)
     ]
     chosen = [table for table, kind in kinds.items() if kind in _TABLE_TYPES and selection.captures(str(table))]
-    _check_names(chosen)
-    if not chosen:
+    ambiguous = _of_one_name(chosen)
+    chosen = [table for table in chosen if table not in ambiguous]
+    faults += {error.table: error for error in ambiguous.values()}.values()
+    if not chosen and not ambiguous:
         raise (
             faults[0]
             if faults
@@ -94,18 +96,24 @@ def _no_match(found: str, table: str = "") -> CdcError:
     )
 
 
-def _check_names(tables: list[TableId]) -> None:
-    """`a.b` + `c` and `a` + `b.c` would be one name everywhere."""
-    seen: dict[str, TableId] = {}
+def _of_one_name(tables: list[TableId]) -> dict[TableId, CdcError]:
+    """`a.b` + `c` and `a` + `b.c` would be one name everywhere. Which of them a sync has already is
+    not known here, so none is taken on; one that streams goes on."""
+    by_name: dict[str, list[TableId]] = {}
     for table in tables:
-        other = seen.setdefault(str(table), table)
-        if other != table:
-            raise fail(
-                Reason.SPEC_INVALID,
-                f"{table.quoted} and {other.quoted} have one name",
-                needed="names that differ as database.table",
-                table=str(table),
-            )
+        by_name.setdefault(str(table), []).append(table)
+    return {
+        table: fail(
+            Reason.SPEC_INVALID,
+            " and ".join(t.quoted for t in meeting) + " have one name",
+            needed="names that differ as database.table",
+            remedy="rename one of them; tables.exclude leaves out both",
+            table=name,
+        )
+        for name, meeting in by_name.items()
+        for table in meeting
+        if len(meeting) > 1
+    }
 
 
 def same_definition(connection: Connection, table: Capture) -> bool:

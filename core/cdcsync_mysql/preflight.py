@@ -86,7 +86,8 @@ def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]
     except CdcError as e:
         checks.append(refused("tables", e))
         return []
-    checks += [warned("tables", e.found, e.needed, e.remedy) for e in found.unmatched]
+    ambiguous = [e for e in found.absent if e.reason is Reason.SPEC_INVALID]
+    checks += [warned("tables", e.found, e.needed, e.remedy) for e in (*found.unmatched, *ambiguous)]
     checks += _unknown_overrides(spec, found.tables)
     checked = _Checked(server, spec)
     tables = [checked.table(n) for n in found.tables]

@@ -10,6 +10,7 @@ table (rule R5). Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
@@ -17,6 +18,7 @@ from cdcsync_core.spec import Spec
 from cdcsync_core.status import Status, TableStatus, only_tables
 from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
+from cdcsync_operator.decision.shared_targets import shared_targets
 from cdcsync_operator.decision.side_tables import side_table_error
 
 
@@ -29,6 +31,9 @@ def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked
     """
     known = {t.name: t for t in status.table_status}
     there = {t.name: t for t in found}
+    for name, error in shared_targets(spec.sink, known, there).items():
+        if name in there and there[name].error is None:
+            there[name] = replace(there[name], error=error)
     entries = [
         _beside(spec, known.get(name), name, there) or _merge_observed(known.get(name), table, asked, appeared)
         for name, table in there.items()

@@ -24,6 +24,7 @@ from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.question import Question, out_of_time
 from cdcsync_mysql.server import read_facts
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.decision.shared_targets import meeting_tables
 from cdcsync_operator.reconcile.planning import Splits
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.sink_calls import check_sink
@@ -68,15 +69,21 @@ def captured(found: Preflight) -> list[TableId]:
 
 
 def outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOutcome:
-    """What was found of source and sink."""
+    """What was found of source and sink. What is wrong with a table's topic is that table's; which
+    of two that meet in one is the newcomer, only the status knows (`shared_targets`)."""
+    meeting = meeting_tables(resource.spec.sink, [str(t.id) for t in found.tables])
+    faults = {e.table: e for e in sink.all_errors if e.table and e.table not in meeting}
     result = PreflightResult(
         resource.metadata.generation,
         time.time(),
         found.failures,
-        tuple(ObservedTable(str(t.id), t.error, t.unlogged_cascades, t.rows) for t in found.tables),
+        tuple(
+            ObservedTable(str(t.id), t.error or faults.get(str(t.id)), t.unlogged_cascades, t.rows)
+            for t in found.tables
+        ),
         found.warnings,
         found.facts.to_dict() if found.facts else {},
-        sink.all_errors,
+        tuple(e for e in sink.all_errors if not e.table),
         sink.unchecked,
     )
     return PreflightOutcome(result, {str(t.id): t.table for t in found.tables if t.table is not None})

@@ -39,16 +39,6 @@ def foreign_topic(table: str, topic: str) -> CdcError:
     )
 
 
-def shared_topic(table: str, topic: str, other: str) -> CdcError:
-    return fail(
-        Reason.SPEC_INVALID,
-        f"the topic {topic} is that of {other}, too",
-        needed="a topic for each table",
-        remedy="correct spec.sink.kafka.topic, or leave one of them out (tables.exclude)",
-        table=table,
-    )
-
-
 def other_key_schema(table: str, topic: str, known: int, found: int) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,

@@ -39,6 +39,7 @@ import pyarrow as pa
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
+from cdcsync_core.sink_spec import shared_topic
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import (
@@ -59,7 +60,7 @@ from cdcsync_spark.sinks.base import (
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.conflicts import foreign_topic, shared_topic
+from cdcsync_spark.sinks.kafka.conflicts import foreign_topic
 from cdcsync_spark.sinks.kafka.forms import reader_of
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.registry import Registry

@@ -1,0 +1,46 @@
+"""Two tables whose names become one in the target: the newcomer is refused with the reason, and the
+one that streams goes on, also after a restart."""
+
+from __future__ import annotations
+
+from cdcsync_core.run import RunKind
+from cdcsync_core.sink_spec import Sink
+from cdcsync_operator.decision.shared_targets import meeting_tables, shared_targets
+from unit.controller.harness import ControllerHarness, resource
+from unit.controller.test_new_tables import entry, look_again
+
+KAFKA = {"kafka": {"bootstrapServers": "127.0.0.1:1", "staging": {"path": "s3://lake/staging"}}}
+
+
+def test_a_newcomer_is_unassigned_and_the_stream_goes_on() -> None:
+    world = ControllerHarness(resource=resource(sink=KAFKA))
+    world.tables = ("shop.a?b", "shop.c")
+    world.to_streaming()
+    stream = world.live(RunKind.STREAM).id
+    look_again(world, tables=("shop.a b", "shop.a?b", "shop.c"))
+    assert (entry(world, "shop.a b").phase, entry(world, "shop.a b").reason) == ("Unassigned", "SpecInvalid")
+    assert "the topic n.shop.a_b is that of shop.a?b, too" in entry(world, "shop.a b").message
+    assert entry(world, "shop.a?b").phase == "Streaming"
+    assert world.live(RunKind.STREAM).id == stream
+    assert world.condition("Ready") == ("True", "Streaming")
+
+
+def test_tables_that_are_asked_for_together_are_taken_on_but_for_the_later_ones() -> None:
+    world = ControllerHarness(resource=resource(sink=KAFKA))
+    world.tables = ("shop.a b", "shop.a?b", "shop.c")
+    world.steps()
+    world.read("shop.a b", "shop.c")
+    world.end(RunKind.SNAPSHOT)
+    world.steps()
+    world.flow("shop.a b", "shop.c")
+    world.steps()
+    assert (entry(world, "shop.a?b").phase, entry(world, "shop.a?b").reason) == ("Failed", "SpecInvalid")
+    assert entry(world, "shop.a b").phase == "Streaming"
+
+
+def test_targets_meet_by_the_template_alone() -> None:
+    sink = Sink.model_validate(KAFKA)
+    names = ["shop.a b", "shop.a?b", "shop.a_b", "shop.c"]
+    assert meeting_tables(sink, names) == {"shop.a b", "shop.a?b", "shop.a_b"}
+    assert set(shared_targets(sink, {}, names)) == {"shop.a?b", "shop.a_b"}
+    assert shared_targets(Sink.model_validate({"delta": {"path": "/lake"}}), {}, names) == {}
