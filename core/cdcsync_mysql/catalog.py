@@ -9,6 +9,7 @@ What has no complete row events (views, sequences, other engines, system version
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,12 +50,7 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
         (_SYSTEM,),
     )
     kinds = {TableId(str(schema), str(name)): str(kind) for schema, name, kind in rows if schema.lower() not in _SYSTEM}
-    faults = [
-        fault
-        for pattern in selection.include
-        if (fault := _fault(pattern, {kind for table, kind in kinds.items() if matches(pattern, str(table))}))
-        and not selection.excludes(fault.table)
-    ]
+    faults = [fault for p in selection.include if (fault := _fault(p, kinds)) and not selection.excludes(fault.table)]
     chosen = [table for table, kind in kinds.items() if kind in _TABLE_TYPES and selection.captures(str(table))]
     ambiguous = _of_one_name(chosen)
     chosen = [table for table in chosen if table not in ambiguous]
@@ -69,21 +65,28 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
     return Resolved(tuple(sorted(chosen)), tuple(absent), tuple(unmatched))
 
 
-def _fault(pattern: str, kinds: set[str]) -> CdcError | None:
-    """What is wrong with an include pattern that matches objects of these kinds; of a literal name
-    it is that table's."""
+def _fault(pattern: str, objects: dict[TableId, str]) -> CdcError | None:
+    """What is wrong with an include pattern among `objects`, which have their kinds; of a literal
+    name it is that table's."""
     table = literal_name(pattern)
-    if not kinds:
-        return _no_match(f"no table matches {pattern!r} of spec.tables.include", table)
-    if not kinds & set(_TABLE_TYPES):
+    matching = {kind for name, kind in objects.items() if matches(pattern, str(name))}
+    if not matching:
+        return _no_match(f"no table matches {pattern!r} of spec.tables.include{_but_for_case(pattern, objects)}", table)
+    if not matching & set(_TABLE_TYPES):
         return fail(
             Reason.ENGINE_UNSUPPORTED,
-            f"{pattern!r} of spec.tables.include matches only: {', '.join(sorted(kinds))}",
+            f"{pattern!r} of spec.tables.include matches only: {', '.join(sorted(matching))}",
             needed="a BASE TABLE",
             remedy="name tables in spec.tables.include",
             table=table,
         )
     return None
+
+
+def _but_for_case(pattern: str, names: Iterable[TableId]) -> str:
+    """A server with lower_case_table_names=1 has all names in lower case."""
+    other = next((str(name) for name in names if matches(f"(?i:{pattern})", str(name))), "")
+    return f"; {other} does but for its case, in which the server keeps it" if other else ""
 
 
 def _no_match(found: str, table: str = "") -> CdcError:

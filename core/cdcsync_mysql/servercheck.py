@@ -125,9 +125,18 @@ def _row_metadata(server: Server) -> Iterator[Check]:
     if value.upper() == "FULL":
         yield passed(name, value)
         return
-    scope = "PERSIST" if server.is_mysql else "GLOBAL"
-    remedy = f"SET {scope} {name} = 'FULL', and in the server's configuration"
+    remedy = f"SET {'PERSIST' if server.is_mysql else 'GLOBAL'} {name} = 'FULL', and in the server's configuration"
     yield failed(name, Reason.ROW_METADATA_NOT_FULL, value, "FULL", remedy)
+
+
+def _storage(server: Server) -> Iterator[Check]:
+    """MariaDB 12.3 can keep its binlog in tablespaces of InnoDB, in another format."""
+    name = "binlog_storage_engine"
+    value = server.variables.get(name)
+    if value:
+        found = f"{value}: the binlog is in tablespaces of an engine, in a format that is not read"
+        remedy = f"start the server without --{name.replace('_', '-')}, which begins another binlog"
+        yield failed(name, Reason.LOG_INCOMPLETE, found, "binlog files", remedy)
 
 
 def _gtids(server: Server) -> Iterator[Check]:
@@ -192,13 +201,8 @@ def _replica(server: Server) -> Iterator[Check]:
         return
     replica = _is_replica(server)
     if replica:
-        yield failed(
-            name,
-            Reason.LOG_INCOMPLETE,
-            f"{value} on a server that is a replica",
-            "ON",
-            f"start the server with --{name.replace('_', '-')}",
-        )
+        found, remedy = f"{value} on a server that is a replica", f"start the server with --{name.replace('_', '-')}"
+        yield failed(name, Reason.LOG_INCOMPLETE, found, "ON", remedy)
     elif replica is None:
         remedy = grant("SLAVE MONITOR" if not server.is_mysql else "REPLICATION CLIENT", "*.*", server.account)
         yield warned(name, f"{value}, and whether the server is a replica cannot be seen", "a primary, or ON", remedy)
@@ -211,7 +215,8 @@ def _is_replica(server: Server) -> bool | None:
     running = fetch(server.connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'")
     if server.variables.get("gtid_slave_pos") or (running and int(running[0][1]) > 0):
         return True
-    all_channels = "SHOW REPLICA STATUS" if server.is_mysql else "SHOW ALL SLAVES STATUS"
+    renamed = "SHOW REPLICA STATUS" if server.facts.numbers >= (8, 0, 22) else "SHOW SLAVE STATUS"
+    all_channels = renamed if server.is_mysql else "SHOW ALL SLAVES STATUS"
     try:
         return bool(fetch(server.connection, all_channels))
     except CdcError as e:
@@ -322,10 +327,8 @@ def _server_id(server: Server) -> Iterator[Check]:
             raise
         yield passed(name, f"whether another replica uses it cannot be seen ({listed} is not allowed)")
         return
-    others = [r for r in rows if int(r["SERVER_ID"]) == server.replica_id and r["HOST"] != REPLICA_HOST]
-    yield (
-        _id_taken(name, f"in use by the replica {others[0]['HOST'] or '(unnamed)'}") if others else passed(name, "free")
-    )
+    others = [r["HOST"] for r in rows if int(r["SERVER_ID"]) == server.replica_id and r["HOST"] != REPLICA_HOST]
+    yield _id_taken(name, f"in use by the replica {others[0] or '(unnamed)'}") if others else passed(name, "free")
 
 
 def _lost_dumps(server: Server) -> Iterator[Check]:
@@ -377,6 +380,7 @@ CHECKS: tuple[ServerCheck, ...] = (
     _hiding("binlog_format", Reason.BINLOG_FORMAT_NOT_ROW, "ROW"),
     _hiding("binlog_row_image", Reason.ROW_IMAGE_NOT_FULL, "FULL"),
     ServerCheck(_row_metadata, ("binlog_row_metadata",)),
+    ServerCheck(_storage, ("binlog_storage_engine",)),
     ServerCheck(_gtids),
     ServerCheck(_commit_order, ("binlog_order_commits",)),
     ServerCheck(_log_status),

@@ -72,6 +72,8 @@ def test_what_a_pattern_misses_is_named_and_what_others_match_is_captured(
     ]
     assert [(e.table, e.reason) for e in found.unmatched] == [("", Reason.NO_SUCH_TABLE)]
     assert "none_" in found.unmatched[0].found
+    with pytest.raises(CdcError, match=rf"{d}\.orders does but for its case"):
+        _names(mariadb1011, [rf"{d}\.Orders"])
     assert (refused.value.table, refused.value.reason) == (f"{d}.ordres", Reason.NO_SUCH_TABLE)
 
 
