@@ -1,8 +1,8 @@
 """One large Delta table in a process of its own, by the kind of its key.
 
-`python large_table.py fill FOLDER KEY ROWS` makes it; `python large_table.py stream FOLDER KEY
-ROWS` builds its key index, as a stream's start does, and commits batches of uniform changes with a
-step of maintenance after each, and prints the figures as JSON.
+`python large_table.py fill FOLDER KEY ROWS` makes it; `python large_table.py stream FOLDER KEY ROWS
+RESULT` builds its key index, as a stream's start does, and commits batches of uniform changes with
+a step of maintenance after each; RESULT gets the figures as JSON.
 
 Keys are `integer`, `binary` (16 bytes) or `text` (32 characters); those of the last two are spread
 at random, and so in no order of the files.
@@ -118,8 +118,8 @@ def stream(folder: Path, table: Table, rows: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    act, where, kind, count = sys.argv[1:]
+    act, where, kind, count, *result = sys.argv[1:]
     if act == "fill":
         fill(Path(where), Table(kind), int(count))
     else:
-        print(json.dumps(stream(Path(where), Table(kind), int(count))))
+        Path(*result).write_text(json.dumps(stream(Path(where), Table(kind), int(count))))
