@@ -22,6 +22,6 @@ one that the key had there.
     target scan    -> digests by hash  /
 
 Keys are never ordered here (R3): both sides are partitioned by the hash of their keys. Memory is
-bounded by the partition's size and the number of candidates; local disk takes 64 bytes a row and
-the source's keys.
+bounded by a piece of a partition and the most candidates that are kept; local disk takes 64 bytes a
+row and the source's keys.
 """

@@ -106,11 +106,9 @@ def compare_table(
         scanned = pool.submit(read_target, work, snapshot)
         ranges = _read_source(pool, workers, work, chunk_size, advance)
         scanned.result()
-        compared = work.spool.compare()
-        wanted = compared.candidates[:MOST_CANDIDATES]
-        keys, digests = _collect_keys(work, snapshot, DigestSet(wanted))
-        uncounted = len(compared.candidates) - len(wanted)
-        return Candidates(keys, digests, uncounted, compared.source_rows, compared.target_rows, ranges)
+        compared = work.spool.compare(MOST_CANDIDATES)
+        keys, digests = _collect_keys(work, snapshot, DigestSet(compared.candidates))
+        return Candidates(keys, digests, compared.uncounted, compared.source_rows, compared.target_rows, ranges)
     finally:
         shutil.rmtree(work.spool.folder, ignore_errors=True)
 

@@ -2,13 +2,15 @@
 comparison.
 
 A row is 32 bytes: the digest of its key, the digest of the row. Rows of one key lie in the
-partition of the same number on both sides, so partitions are compared one by one, in memory that
-does not depend on the table's size. Processes write files of their own.
+partition of the same number on both sides, so partitions are compared one by one, and those of a
+very large table piece by piece, in memory that does not depend on the table's size. Processes write
+files of their own.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,9 @@ Records = npt.NDArray[np.uint64]
 _ROWS_IN_MEMORY = 1_000_000
 _MOST_PARTITIONS = 256
 _BUFFER = 1 << 16
+_RECORD_BYTES = 32
+#: records that are read at a time
+_BLOCK = 1 << 13
 
 
 def partitions_for(rows: int) -> int:
@@ -69,11 +74,26 @@ class SpoolWriter:
 
 
 class Compared(NamedTuple):
-    """`candidates`: digests of the keys whose rows differ, shape (n, 2)."""
+    """`candidates`: digests of keys whose rows differ, shape (n, 2); `uncounted`: how many more
+    there are."""
 
     source_rows: int
     target_rows: int
     candidates: Digests
+    uncounted: int = 0
+
+    def followed_by(self, other: Compared, most: int) -> Compared:
+        """Both, with at most `most` candidates."""
+        together = np.concatenate([self.candidates, other.candidates])
+        return Compared(
+            self.source_rows + other.source_rows,
+            self.target_rows + other.target_rows,
+            together[:most],
+            self.uncounted + other.uncounted + len(together[most:]),
+        )
+
+
+_NOTHING = Compared(0, 0, np.empty((0, 2), np.uint64))
 
 
 @dataclass(frozen=True)
@@ -89,18 +109,39 @@ class Spool:
     def target(self) -> SpoolWriter:
         return SpoolWriter(self.folder / "target", self.partitions)
 
-    def compare(self) -> Compared:
-        """Partition by partition, when all writers are closed."""
-        parts = [compare(self._read("source", n), self._read("target", n)) for n in range(self.partitions)]
-        return Compared(
-            sum(p.source_rows for p in parts),
-            sum(p.target_rows for p in parts),
-            np.concatenate([p.candidates for p in parts]),
-        )
+    def compare(self, most: int, rows_in_memory: int = 2 * _ROWS_IN_MEMORY) -> Compared:
+        """Partition by partition, when all writers are closed; at most `most` candidates. A
+        partition of more than `rows_in_memory` is compared in pieces."""
+        compared = _NOTHING
+        for number in range(self.partitions):
+            largest = max(self._rows("source", number), self._rows("target", number))
+            pieces = max(1, -(-largest // rows_in_memory))
+            for piece in range(pieces):
+                sides = (self._read(side, number, piece, pieces) for side in ("source", "target"))
+                compared = compared.followed_by(compare(*sides), most)
+        return compared
 
-    def _read(self, side: str, partition: int) -> Records:
-        parts = [np.fromfile(f, np.uint64) for f in sorted((self.folder / side).glob(f"{partition:03d}-*.rows"))]
-        return (np.concatenate(parts) if parts else np.empty(0, np.uint64)).reshape(-1, 4)
+    def _files(self, side: str, partition: int) -> list[Path]:
+        return sorted((self.folder / side).glob(f"{partition:03d}-*.rows"))
+
+    def _rows(self, side: str, partition: int) -> int:
+        return sum(file.stat().st_size for file in self._files(side, partition)) // _RECORD_BYTES
+
+    def _read(self, side: str, partition: int, piece: int, pieces: int) -> Records:
+        """The records of one of so many pieces, by bits of the key's digest that name no
+        partition."""
+        parts = [np.empty((0, 4), np.uint64)]
+        for file in self._files(side, partition):
+            for records in _blocks(file):
+                wanted = (records[:, 0] >> np.uint64(32)) % np.uint64(pieces) == np.uint64(piece)
+                parts.append(records if pieces == 1 else records[wanted])
+        return np.concatenate(parts)
+
+
+def _blocks(path: Path) -> Iterator[Records]:
+    with path.open("rb") as file:
+        while len(records := np.fromfile(file, np.uint64, 4 * _BLOCK)):
+            yield records.reshape(-1, 4)
 
 
 def compare(source: Records, target: Records) -> Compared:

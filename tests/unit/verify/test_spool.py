@@ -3,6 +3,7 @@ row."""
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,35 @@ def test_partitions_on_disk_give_the_same(tmp_path: Path, partitions: int) -> No
         for start in range(0, 5000, 600):
             with writer_of() as writer:
                 writer.add(side[start : start + 600, :2], side[start : start + 600, 2:])
-    found = spool.compare()
+    found = spool.compare(most=2)
     assert (found.source_rows, found.target_rows) == (5000, 5000)
     assert sorted(int(k[1]) for k in found.candidates) == [0, 5000]
+
+
+def test_a_large_partition_is_compared_in_pieces_and_many_differences_are_counted(tmp_path: Path) -> None:
+    """Neither the rows of a partition nor the keys that differ must be in memory together."""
+    both = np.random.default_rng(1).integers(0, 2**64, (20_000, 4), dtype=np.uint64)
+    target = both.copy()
+    target[::10, 3] += np.uint64(1)
+    spool = Spool(tmp_path, 2)
+    for writer_of, side in ((spool.source, both), (spool.target, target[::-1])):
+        with writer_of() as writer:
+            writer.add(side[:, :2], side[:, 2:])
+    changed = {key.tobytes() for key in both[::10, :2]}
+    whole, pieces, few = spool.compare(5000), spool.compare(5000, rows_in_memory=700), spool.compare(30, 700)
+    for found in (whole, pieces):
+        assert (found.source_rows, found.target_rows, found.uncounted) == (20_000, 20_000, 0)
+        assert {key.tobytes() for key in found.candidates} == changed
+        assert len(found.candidates) == len(changed)
+    assert (len(few.candidates), few.uncounted) == (30, len(changed) - 30)
+    assert {key.tobytes() for key in few.candidates} < changed
+    tracemalloc.start()
+    try:
+        spool.compare(30, 700)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000 * 32, "less than one side"
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(0, 1), (1_000_000, 1), (1_000_001, 2), (10**8, 128), (10**12, 256)])
