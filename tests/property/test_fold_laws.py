@@ -97,13 +97,18 @@ def rows(found: pa.Table) -> list[Row]:
 @pytest.mark.parametrize("name", KEYS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_fold_then_apply_is_the_table_after_all_changes(name: str, data: st.DataObject) -> None:
+def test_fold_then_apply_is_the_table_after_all_changes(
+    name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     """Changed and swapped keys, delete and insert of one key, any number of images: the last image
-    wins."""
+    wins; and the same where the keys are looked through in parts."""
     types, keys = KEYS[name]
     before, changes, after = data.draw(histories(keys))
-    folded = fold(Changelog(arrow(types, changes, data.draw(st.integers(1, 3)))), [f"k{i}" for i in range(len(types))])
+    images, key = arrow(types, changes, data.draw(st.integers(1, 3))), [f"k{i}" for i in range(len(types))]
+    folded = fold(Changelog(images), key)
     assert _applied(before, folded, len(types)) == after
+    many = Changelog(images, scratch=tmp_path_factory.getbasetemp())
+    assert fold(many, key, in_memory_bytes=0, rows_in_memory=data.draw(st.integers(1, 4))) == folded
 
 
 @pytest.mark.parametrize("name", KEYS)

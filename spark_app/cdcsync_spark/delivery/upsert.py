@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.last_images import ROWS_IN_MEMORY, Mask, last_of_keys
 from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
@@ -36,31 +36,49 @@ class Upserts(NamedTuple):
         return int(self.upserts.num_rows + self.deletes.num_rows)
 
 
-def fold(changes: Changelog, key: Sequence[str], *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> Upserts:
+def fold(
+    changes: Changelog,
+    key: Sequence[str],
+    *,
+    in_memory_bytes: int = _IN_MEMORY_BYTES,
+    rows_in_memory: int = ROWS_IN_MEMORY,
+) -> Upserts:
     """Per key (compared byte for byte) the last change in stream order wins.
 
     `key` are the columns that tell rows apart. Of images of more than `in_memory_bytes` what is
-    kept is in a file. Raises TypeUnsupported for a NULL in the key, TransactionTooLarge where the
-    disk is full.
+    kept is in a file, and the keys of `rows_in_memory` are in memory at a time. Raises
+    TypeUnsupported for a NULL in the key, TransactionTooLarge where the disk is full.
     """
     images = changes.images
     refuse_null_keys(images, key)
-    ordered = images.select(list(key)).append_column("_i", pa.array(np.arange(images.num_rows, dtype=np.int64)))
-    last = np.zeros(images.num_rows, dtype=bool)
-    last[ordered.group_by(list(key)).aggregate([("_i", "max")])["_i_max"].to_numpy()] = True
-    removed = np.isin(images[KIND].to_numpy(), [ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE])
     scratch = changes.scratch if images.nbytes > in_memory_bytes else None
-    upserts = _filtered(images.drop_columns([KIND, TRANSACTION]), last & ~removed, scratch)
-    return Upserts(upserts, _filtered(images.select(list(key)), last & removed, None))
+    last = last_of_keys(images.select(list(key)), scratch, rows_in_memory)
+    updated, deleted = _ends(images, last)
+    upserts = _filtered(images.drop_columns([KIND, TRANSACTION]), updated, scratch)
+    return Upserts(upserts, _filtered(images.select(list(key)), deleted, scratch))
 
 
-def _filtered(rows: pa.Table, wanted: NDArray[np.bool_], scratch: Path | None) -> pa.Table:
+def _ends(images: pa.Table, last: Mask) -> tuple[pa.BooleanArray, pa.BooleanArray]:
+    """Masks of the last images that leave a row, and of those that leave none: a bit an image."""
+    updated, deleted, first = [], [], 0
+    for kinds in images[KIND].chunks:
+        removes = np.isin(kinds.to_numpy(), [ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE])
+        ends = np.asarray(last[first : first + len(kinds)])
+        updated.append(pa.array(ends & ~removes))
+        deleted.append(pa.array(ends & removes))
+        first += len(kinds)
+    none = pa.array([], pa.bool_())
+    return pa.concat_arrays([none, *updated]), pa.concat_arrays([none, *deleted])
+
+
+def _filtered(rows: pa.Table, mask: pa.BooleanArray, scratch: Path | None) -> pa.Table:
     """The rows of one transaction may be more than fit in memory: they stay in their mapped file
     where all are wanted, else many go to one in `scratch`. A filter goes piece by piece; `take`
     would join them, and one array holds no more than 2 GiB of text."""
-    if wanted.all():
+    if mask.true_count == len(mask):
         return rows
-    mask = pa.array(wanted)
+    if not mask.true_count:
+        return rows.slice(0, 0)
     return rows.filter(mask) if scratch is None else mapped(scratch, rows.schema, _filtered_batches(rows, mask))
 
 

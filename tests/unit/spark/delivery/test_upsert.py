@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 
@@ -67,6 +71,35 @@ def test_what_is_kept_of_many_images_is_in_a_file_without_a_name(tmp_path: Path)
     assert outside.upserts.schema == inside.upserts.schema
     assert outside.deletes == inside.deletes
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_the_memory_of_a_fold_does_not_grow_with_the_transaction(kind: pa.DataType, tmp_path: Path) -> None:
+    """Every key is changed twice: keys of a part are in memory, and a few bits an image."""
+    assert peak_of(kind, 400_000, tmp_path) < peak_of(kind, 100_000, tmp_path) + 2**20
+
+
+def peak_of(kind: pa.DataType, rows: int, folder: Path) -> int:
+    """Bytes of Python and, between the parts, of Arrow."""
+    schema = changes_schema(pa.schema([("id", kind)]))
+    count = 20_000
+
+    def pieces() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, count):
+            keys = pa.array(np.arange(start, start + count) * 7919 % (rows // 2)).cast(kind)
+            number = pa.array(np.zeros(count, np.int32))
+            yield pa.record_batch([pa.array(np.full(count, 2, np.int8)), number, keys], schema=schema)
+
+    images = mapped(folder, schema, pieces())
+    held = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        folded = fold(Changelog(images, scratch=folder), ["id"], in_memory_bytes=0, rows_in_memory=20_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert folded.upserts.num_rows == rows // 2
+    return peak + pa.total_allocated_bytes() - held
 
 
 def test_all_images_of_many_keys_stay_where_they_are(tmp_path: Path) -> None:
