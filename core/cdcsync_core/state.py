@@ -7,7 +7,7 @@ rows are as of. `status` is a view of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.capture import Capture
@@ -111,6 +111,25 @@ class LastChange:
 
 
 @dataclass(frozen=True)
+class SinkWrite:
+    """A commit of another program that changed rows of the target: `version` is the target's,
+    `program` and `operation` are as the commit names them (empty where it does not), `at` is when
+    it was made (seconds since 1970)."""
+
+    version: int
+    program: str = ""
+    operation: str = ""
+    at: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SinkWrite:
+        return cls(data["version"], data["program"], data["operation"], data["at"])
+
+
+@dataclass(frozen=True)
 class TableState:
     """The state after a commit: what is read of the source (`capture`), what the target has
     (`schema`), and how far it is.
@@ -123,7 +142,8 @@ class TableState:
     `rows` their rows, `nulled_dates` the dates that became NULL because they were zero or partial;
     `events` the events that a target has which takes them: the ordinal of the last one.
     `change` is the last one of the definition. `early`: a target that takes events has the rows of
-    the snapshot at once, and the changes since `low` after them.
+    the snapshot at once, and the changes since `low` after them. `written` is the last change of
+    rows by another program since the content was known to be the source's; None: there is none.
     """
 
     identity: Identity
@@ -143,6 +163,7 @@ class TableState:
     events: int = 0
     change: LastChange | None = None
     early: bool = False
+    written: SinkWrite | None = None
 
     @property
     def snapshot_complete(self) -> bool:
@@ -197,6 +218,26 @@ class TableState:
             return self
         return replace(self, change=self.change.confirmed())
 
+    def restored(self, newest: TableState) -> TableState:
+        """This state as it counts after `newest`, where another program took the rows back: what
+        only counts up goes on, so that no overtaken run writes and no number is used twice."""
+        return replace(
+            self,
+            epoch=max(self.epoch, newest.epoch),
+            commit_number=newest.commit_number,
+            resnapshot_nonce=max(self.resnapshot_nonce, newest.resnapshot_nonce),
+            generation=max(self.generation, newest.generation),
+        )
+
+    def after_verification(self, verified: TableState) -> TableState | None:
+        """With its rows known to be the source's, where those of `verified` were found equal; None
+        where that says nothing of this state: another write came, or the rows went back."""
+        if self.written is None or self.written != verified.written or self.generation != verified.generation:
+            return None
+        if self.position is None or verified.position is None or not self.position.includes(verified.position):
+            return None
+        return replace(self, commit_number=self.commit_number + 1, written=None)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "v": STATE_VERSION,
@@ -217,6 +258,7 @@ class TableState:
             **({"events": self.events} if self.events else {}),
             **({"change": self.change.to_dict()} if self.change else {}),
             **({"early": True} if self.early else {}),
+            **({"written": self.written.to_dict()} if self.written else {}),
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
@@ -248,4 +290,5 @@ class TableState:
             events=data.get("events", 0),
             change=LastChange.from_dict(data["change"]) if "change" in data else None,
             early=data.get("early", False),
+            written=SinkWrite.from_dict(data["written"]) if "written" in data else None,
         )

@@ -119,6 +119,10 @@ class MemoryTarget:
     def maintain(self) -> str:
         return ""
 
+    def has_news(self) -> bool:
+        """No other program reaches it."""
+        return False
+
     @property
     def status(self) -> WriterStatus:
         return WriterStatus(self.fallback, self.max_idle_seconds, Maintenance())

@@ -256,6 +256,11 @@ class Writer(Protocol):
         """
         ...
 
+    def has_news(self) -> bool:
+        """Whether the target has a commit that this writer has not seen: a cheap question, which
+        may be asked in another thread. False where the target cannot be asked."""
+        ...
+
     def maintain(self) -> str:
         """One bounded step of maintenance, if one is due: its name; empty where none is. Never
         fails."""
@@ -287,7 +292,9 @@ class TableTarget(Protocol):
         ...
 
     def last_commit(self) -> TableState | None:
-        """The newest own state, passing over commits of other programs; None: no table there."""
+        """The state of the rows that are there, with what other programs did to them: the newest
+        own one, or where they were taken back the one that they had (rule R4). None: no table
+        there."""
         ...
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
@@ -274,6 +275,14 @@ class DeltaWriter:
 
     def _large(self, view: TableView) -> bool:
         return view.state is not None and sum(file.rows or 0 for file in view.files.values()) >= self._limits.warm_rows
+
+    def has_news(self) -> bool:
+        """See `Writer.has_news`. It waits for no commit: one that is made meanwhile knows more."""
+        view = self._view
+        try:
+            return view is not None and self._path.log().has_entry(view.version + 1)
+        except (OSError, CdcError):
+            return False
 
     # -- maintenance
 

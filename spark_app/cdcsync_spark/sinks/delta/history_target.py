@@ -334,6 +334,10 @@ class PublishingWriter:
         refuse_superseded(view.state, epoch)
         return self._main.publish(epoch, view.state, tuple(view.files.values()), path.staged)
 
+    def has_news(self) -> bool:
+        """See `Writer.has_news`."""
+        return any(writer.has_news() for writer in (self._main, *self._copies.values()))
+
     def maintain(self) -> str:
         main = self._main.last_known
         if main is None or not main.published:

@@ -1,10 +1,10 @@
 """The log of a Delta table as the place of our state.
 
 Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never
-changes, so the state as of a version is found by reading entries downwards from it until one is
-ours: nearly always the first. Entries of other programs (OPTIMIZE, compaction, VACUUM) have no
-state and change no row's value, so they are skipped. Files are read here directly and not
-through delta-rs' `history()`, which mixes in commits newer than the handle.
+changes, so the newest own state at a version is found by reading entries downwards from it until
+one is ours: nearly always the first. Entries of other programs have no state; those that change no
+row (OPTIMIZE, VACUUM) are skipped, the others are in `sinks.delta.foreign`. Files are read here
+directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
 
 Entries are kept as long as they are needed: the table is made with
 `delta.enableExpiredLogCleanup=false`, which stops every program's automatic clean-up, and we clean
@@ -29,7 +29,7 @@ from cdcsync_core.state import READABLE_VERSIONS, STATE_VERSION, TableState
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"
 _ENGINE = "cdcsync"
-_MOST_FOREIGN_COMMITS = 10_000
+MOST_FOREIGN_COMMITS = 10_000
 #: where nothing says whose table it is, no user is to be asked to remove it
 OWN_TABLE = "where the table is this sync's own, move its folder away"
 
@@ -115,7 +115,7 @@ class Log:
     def state_at(self, version: int) -> TableState | None:
         """The newest own state at or before `version`; None where no entry that is left holds
         one."""
-        for earlier in range(version, max(-1, version - _MOST_FOREIGN_COMMITS), -1):
+        for earlier in range(version, max(-1, version - MOST_FOREIGN_COMMITS), -1):
             entry = self.entry(earlier)
             if entry is None:
                 return None

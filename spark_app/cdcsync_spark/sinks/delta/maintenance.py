@@ -288,8 +288,8 @@ class TableMaintenance:
 
     def _remove_files(self, view: TableView) -> Step | None:
         dead = [] if self._path.staged else removable(view, milliseconds(), self._policy.removed_files)
-        if not dead:
-            return None
+        if not dead or self._path.log().has_entry(view.version + 1):
+            return None  # another program may have brought them back
         remove(self._path, view, dead)
         return Step("remove files", files_removed=len(dead))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_spark.logs import get_logger
+from cdcsync_spark.sinks.delta.foreign import settled_state
 from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
 from cdcsync_spark.sinks.delta.paths import foreign_path, inside
 from cdcsync_spark.sinks.delta.view import Action, TableView
@@ -39,15 +41,12 @@ def open_view(log: Log) -> TableView | None:
     """The newest version; None where there is no table. Raises `SinkConflict` for a Delta log with
     gaps, or with a file that cannot be parsed and is needed."""
     names = log.names()
-    versions = sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m)
+    versions = _entries(names)
     checkpoints = _checkpoints(names)
     if not checkpoints and not versions:
         return None
     view = _begun(log, versions, checkpoints)
-    begun = view.version
     catch_up(log, view)
-    if view.state is None and begun >= 0:
-        view.state = log.state_at(begun)
     if view.version < max([view.version, *versions]) or not view.metadata:
         raise fail(
             Reason.SINK_CONFLICT,
@@ -66,7 +65,28 @@ def catch_up(log: Log, view: TableView) -> int:
             view.entry(view.version + 1, text)
         count += 1
     _refuse_foreign(log, view)
+    if view.unsettled if view.state else view.checkpoint >= 0:
+        view.state, view.unsettled = settled_state(log, view.version, partial(view_at, log)), False
     return count
+
+
+def view_at(log: Log, version: int) -> TableView | None:
+    """The files at `version`; None where the Delta log does not reach back to it."""
+    names = log.names()
+    versions = [entry for entry in _entries(names) if entry <= version]
+    checkpoints = [checkpoint for checkpoint in _checkpoints(names) if checkpoint[0] <= version]
+    if not versions and not checkpoints:
+        return None
+    view = _begun(log, versions, checkpoints)
+    while view.version < version and (text := log.entry(view.version + 1)) is not None:
+        with parsing(log.entry_path(view.version + 1)):
+            view.entry(view.version + 1, text)
+    return view if view.version == version and view.metadata else None
+
+
+def _entries(names: Iterable[str]) -> list[int]:
+    """The versions whose entries are there, in order."""
+    return sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m)
 
 
 def entry_alone(log: Log, version: int) -> TableView | None:

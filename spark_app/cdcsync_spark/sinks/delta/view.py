@@ -2,13 +2,14 @@
 
 A live file is an `add` that no later `remove` took back; a file with a deletion vector and the same
 file with another are two (the Delta protocol, "Action Reconciliation"). Within one entry removes
-come before adds, whatever their order in it. Of our own state (rule R4) the newest counts.
+come before adds, whatever their order in it. Of our own state (rule R4) the newest counts, as long
+as no other program changed rows after it (`sinks.delta.foreign`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -130,6 +131,7 @@ class TableView:
     `gone` has the files that were taken away and may still be read by readers of an older
     version: path -> when, in milliseconds. A vector's file is among them with the last vector that
     was taken away. `named` are the files that came since `sinks.delta.open` checked their paths.
+    `unsettled` is whether another program changed rows since `state` was found.
     """
 
     version: int = -1
@@ -140,6 +142,7 @@ class TableView:
     checkpoint: int = -1
     gone: dict[str, int] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
+    unsettled: bool = False
 
     def entry(self, version: int, text: str) -> None:
         """Applies the Delta log's entry `version`."""
@@ -149,11 +152,12 @@ class TableView:
         """The same, where the entry's content is known."""
         for removed in (a["remove"] for a in actions if "remove" in a):
             found = self.files.get(removed["path"])
-            if found is not None and _vector_of(removed) == found.vector:
+            if found is not None and vector_of(removed) == found.vector:
                 del self.files[removed["path"]]
             self.left(removed)
         for action in actions:
             self.take(action)
+        self.unsettled = state is None and (self.unsettled or changes_rows(actions))
         self.state = state or self.state
         self.version = version
 
@@ -172,7 +176,7 @@ class TableView:
 
     def left(self, removed: Mapping[str, Any]) -> None:
         """One `remove` action: its files may go when no reader needs them."""
-        when, vector = int(removed.get("deletionTimestamp") or 0), _vector_of(removed)
+        when, vector = int(removed.get("deletionTimestamp") or 0), vector_of(removed)
         for path in (unquote(removed["path"]), vector.path if vector else ""):
             if path:
                 self.gone[path] = max(when, self.gone.get(path, 0))
@@ -198,6 +202,11 @@ class TableView:
         return {f["name"]: f for f in json.loads(self.metadata["schemaString"])["fields"]}
 
 
+def changes_rows(actions: Iterable[Action]) -> bool:
+    """Whether an entry changes what the table's rows are: an OPTIMIZE, for one, does not."""
+    return any(a[kind].get("dataChange", True) for a in actions for kind in ("add", "remove") if a.get(kind))
+
+
 def actions_of(text: str) -> Iterator[Action]:
     """Of a Delta log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
     return (json.loads(line) for line in text.split("\n") if line.strip())
@@ -208,6 +217,6 @@ def entry_text(actions: list[Action]) -> str:
     return "".join(_JSON.encode(a) + "\n" for a in actions)
 
 
-def _vector_of(removed: Mapping[str, Any]) -> Descriptor | None:
+def vector_of(removed: Mapping[str, Any]) -> Descriptor | None:
     found = removed.get("deletionVector")
     return None if found is None else Descriptor.from_dict(found)

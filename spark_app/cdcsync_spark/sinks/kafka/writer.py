@@ -286,6 +286,10 @@ class KafkaWriter:
             _log.warning("staged copies are removed later", table=self.name, error=str(error))
         return bool(copies)
 
+    def has_news(self) -> bool:
+        """No program but this one takes records back."""
+        return False
+
     def warm(self) -> None:
         """A copy that is sent early takes no changes."""
         record = self.session.record(self.name)

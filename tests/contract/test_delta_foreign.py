@@ -1,0 +1,223 @@
+"""Commits of other programs to a Delta table: a RESTORE takes the state back with the rows, any
+other change of rows is noted in it, and what changes no row is nothing (R4).
+
+Programs are delta-rs here; Spark and DuckDB are in `test_foreign_programs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.base import Commit, Replace, Upsert
+from cdcsync_spark.sinks.delta.log import entry_name
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.view import actions_of, entry_text
+from cdcsync_spark.sinks.lake.stores import open_store
+from contract.sinkcase import ORDERS, SYNC, batch, content, keys_of, rows_of, stage, stamp, whole_snapshot
+from contract.test_delta_log import opened
+
+ROWS = pa.table({"id": pa.array([100], pa.int64()), "note": pa.array(["theirs"])})
+#: another program's operation -> what it does, the name by which its commit calls it
+CHANGES: dict[str, tuple[Callable[[DeltaTable], object], str]] = {
+    "delete": (lambda t: t.delete("id = 1"), "DELETE"),
+    "update": (lambda t: t.update({"note": "'theirs'"}, predicate="id = 1"), "UPDATE"),
+    "append": (lambda t: write_deltalake(t, ROWS, mode="append"), "WRITE"),
+    "overwrite": (lambda t: write_deltalake(t, ROWS, mode="overwrite"), "WRITE"),
+    "merge": (
+        lambda t: (
+            t.merge(ROWS, "t.id = s.id", source_alias="s", target_alias="t").when_not_matched_insert_all().execute()
+        ),
+        "MERGE",
+    ),
+}
+HARMLESS: dict[str, Callable[[DeltaTable], object]] = {
+    "optimize": lambda t: t.optimize.compact(),
+    "vacuum": lambda t: t.vacuum(0, dry_run=False, enforce_retention_duration=False),
+    "checkpoint": lambda t: t.create_checkpoint(),
+    "properties": lambda t: t.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"}),
+}
+
+
+def upsert(*rows: tuple[int, str]) -> Upsert:
+    return Upsert(rows_of(ORDERS, rows), keys_of(ORDERS, []))
+
+
+def streamed(target: DeltaTarget, batches: int) -> None:
+    """A copy of three rows, and batches that change row 1 and add one each."""
+    whole_snapshot(target, [(n, "a") for n in range(3)])
+    for n in range(1, batches + 1):
+        target.commit(1, changes(n))
+
+
+def changes(n: int, epoch: int = 1) -> Callable[[TableState], Commit | None]:
+    return batch(n, upsert((1, f"v{n}"), (10 + n, "new")), epoch)
+
+
+def version(target: DeltaTarget) -> int:
+    return target.open_snapshot().version
+
+
+def last(target: DeltaTarget) -> TableState:
+    state = target.last_commit()
+    assert state is not None
+    return state
+
+
+def replaced(target: DeltaTarget) -> Callable[[TableState], Commit]:
+    """New content, which takes all files away."""
+    staged = stage(target, ORDERS, [(7, "read again")]).staged
+    return lambda found: Commit(
+        replace(found, commit_number=found.commit_number + 1, generation=1, written=None), Replace(staged)
+    )
+
+
+def restored_but_for(target: DeltaTarget, older: int, kind: str) -> None:
+    """A RESTORE by a program that leaves an action of `kind` out."""
+    opened(target).restore(older)
+    name = entry_name(version(target))
+    actions = list(actions_of((target.path.store.read(name) or b"").decode()))
+    left_out = next(a for a in actions if kind in a)
+    target.path.store.delete(name)
+    target.path.store.put_new(name, entry_text([a for a in actions if a is not left_out]).encode())
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> DeltaTarget:
+    return DeltaSink(open_store(str(tmp_path / "lake")), SYNC).target(ORDERS.id)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_rows_is_noted_and_our_next_commits_keep_the_note(local: DeltaTarget, change: str) -> None:
+    streamed(local, 1)
+    before, (change_rows, operation) = last(local), CHANGES[change]
+    change_rows(opened(local))
+    written = last(local).written
+    assert written is not None
+    assert (written.version, written.operation) == (version(local), operation)
+    assert written.program.startswith("delta-rs")
+    assert written.at is not None
+    assert last(local) == replace(before, written=written)
+    opened(local).create_checkpoint()
+    local.commit(1, stamp())
+    local.commit(1, batch(9, upsert((2, "ours"))))
+    assert (last(local).written, local.open_snapshot().state.written) == (written, written)
+
+
+def test_what_changes_no_row_is_nothing(target: DeltaTarget) -> None:
+    streamed(target, 3)
+    state, writer = last(target), target.writer()
+    assert writer.last_commit() == state
+    for change in HARMLESS.values():
+        change(opened(target))
+        assert (last(target), writer.last_commit()) == (state, state)
+    target.commit(1, changes(4))
+    assert last(target).written is None
+
+
+def test_a_restore_takes_the_state_back_and_the_binlog_is_replayed(target: DeltaTarget) -> None:
+    streamed(target, 2)
+    older, older_version, writer = last(target), version(target), target.writer()
+    older_content = content(target)
+    writer.last_commit()
+    for n in (3, 4):
+        writer.commit(2, changes(n, 2))
+    newer, newer_content = last(target), content(target)
+    opened(target).restore(older_version)
+    restored = replace(older, epoch=newer.epoch, commit_number=newer.commit_number)
+    assert (last(target), writer.last_commit()) == (restored, restored)
+    assert content(target) == older_content
+    for n in (3, 4):
+        writer.commit(2, changes(n, 2))
+    assert content(target) == newer_content
+    assert last(target).commit_number == newer.commit_number + 2
+
+
+def test_a_restore_to_a_time_names_no_version(local: DeltaTarget) -> None:
+    streamed(local, 2)
+    older, older_content = last(local), content(local)
+    local.commit(1, changes(3))
+    next_made = datetime.fromtimestamp(opened(local).history(1)[0]["timestamp"] / 1000, UTC)
+    opened(local).optimize.compact()
+    opened(local).restore(next_made)
+    assert content(local) == older_content
+    assert (last(local).position, last(local).written) == (older.position, None)
+
+
+def test_a_restore_brings_back_a_note_only_with_the_rows(local: DeltaTarget) -> None:
+    """To before another program's change: it is gone. To after it: it is there again."""
+    streamed(local, 1)
+    before = version(local)
+    CHANGES["delete"][0](opened(local))
+    noted, written = version(local), last(local).written
+    local.commit(1, changes(2))
+    opened(local).restore(before)
+    assert last(local).written is None
+    assert (1, "v1") in content(local)
+    opened(local).restore(noted)
+    assert last(local).written == written
+    assert written is not None
+    opened(local).restore(before)
+    local.commit(1, changes(3))
+    assert last(local).written is None
+
+
+def test_a_restore_that_left_a_file_out_is_a_change_of_rows(local: DeltaTarget) -> None:
+    streamed(local, 1)
+    older, newest = version(local), local.commit(1, replaced(local))
+    restored_but_for(local, older, "add")
+    written = last(local).written
+    assert written is not None
+    assert (written.operation, last(local).position) == ("RESTORE", newest.position)
+
+
+def test_a_restore_that_left_the_columns_as_they_are_is_a_change_of_rows(local: DeltaTarget) -> None:
+    streamed(local, 1)
+    older, newest = version(local), local.commit(1, changes(2))
+    opened(local).alter.add_columns([Field("theirs", "string")])
+    restored_but_for(local, older, "metaData")
+    assert last(local).written is not None
+    assert last(local).position == newest.position
+
+
+def test_a_change_while_a_commit_is_made_is_seen_by_it(target: DeltaTarget) -> None:
+    streamed(target, 1)
+    calls: list[TableState] = []
+
+    def build(found: TableState) -> Commit | None:
+        if not calls:
+            CHANGES["append"][0](opened(target))
+        calls.append(found)
+        return changes(2)(found)
+
+    target.commit(1, build)
+    assert [call.written is None for call in calls] == [True, False]
+    assert last(target).written == calls[1].written
+
+
+def test_a_writer_knows_of_commits_of_others(target: DeltaTarget) -> None:
+    streamed(target, 1)
+    writer = target.writer()
+    writer.last_commit()
+    assert not writer.has_news()
+    writer.commit(1, changes(2))
+    writer.last_commit()
+    assert not writer.has_news()
+    CHANGES["append"][0](opened(target))
+    assert writer.has_news()
+    writer.last_commit()
+    assert not writer.has_news()
+
+
+def test_new_content_ends_the_note(local: DeltaTarget) -> None:
+    streamed(local, 1)
+    CHANGES["append"][0](opened(local))
+    local.commit(1, replaced(local))
+    assert (last(local).written, content(local)) == (None, [(7, "read again")])

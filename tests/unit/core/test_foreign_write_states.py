@@ -1,0 +1,54 @@
+"""What a state says after another program's commit, after rows were taken back, and after a
+verification (R4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.state import SinkWrite, TableState
+from unit.core.test_state import EMPTY
+
+WRITE = SinkWrite(7, "DuckDB", "UNKNOWN", 1700000000.5)
+
+
+def at(offset: int) -> FilePosition:
+    return FilePosition(LogOffset("binlog.000001", offset))
+
+
+def state(offset: int = 200, written: SinkWrite | None = WRITE, generation: int = 0) -> TableState:
+    return replace(EMPTY, commit_number=4, position=at(offset), written=written, generation=generation)
+
+
+def test_a_state_keeps_the_write_of_another_program() -> None:
+    assert TableState.from_dict(state().to_dict()) == state()
+    assert "written" not in state(written=None).to_dict()
+    assert state().after_batch(at(300)).written == WRITE
+
+
+def test_what_counts_up_goes_on_where_rows_were_taken_back() -> None:
+    older = replace(EMPTY, epoch=2, commit_number=3, position=at(100), resnapshot_nonce=1, generation=1, rows=5)
+    newest = replace(EMPTY, epoch=6, commit_number=9, position=at(900), resnapshot_nonce=2, generation=3, rows=7)
+    assert older.restored(newest) == replace(older, epoch=6, commit_number=9, resnapshot_nonce=2, generation=3)
+
+
+@pytest.mark.parametrize("offset", [200, 500])
+def test_a_verification_ends_the_note(offset: int) -> None:
+    assert state(offset).after_verification(state()) == replace(state(offset), commit_number=5, written=None)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        state(written=None),
+        state(written=replace(WRITE, version=9)),
+        state(100),
+        state(generation=1),
+        replace(state(), position=None),
+    ],
+    ids=["nothing noted", "another write", "taken back", "resnapshotted", "not read"],
+)
+def test_a_verification_says_nothing_of_other_rows(found: TableState) -> None:
+    assert found.after_verification(state()) is None
