@@ -19,6 +19,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 import yaml
+from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
@@ -26,6 +27,7 @@ from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
 from cdcsync_core.verification import Kind, verdict
 from cdcsync_spark.sinks.base import Append, Commit, Upsert
+from support.deaths import Died, dying_at
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.small_sync import PASSWORD, USER, SmallSync
@@ -366,3 +368,52 @@ def _table(sync: SmallSync, name: str) -> Capture:
     state = sync.target(name).last_commit()
     assert state is not None
     return state.capture
+
+
+def test_equal_rows_end_the_note_of_another_programs_write(
+    mariadb1011: Server, fresh_database: FreshDatabase, sync_of: MakeSync
+) -> None:
+    """R4: only equal rows, and only if nothing else came since they were read."""
+    database = fresh_database(mariadb1011)
+    mariadb1011.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)", db=database
+    )
+    sync = sync_of(mariadb1011, database)
+    sync.copy()
+    sync.catch_up()
+
+    def noted() -> str:
+        state = sync.target("t").last_commit()
+        assert state is not None
+        return state.written.operation if state.written else ""
+
+    delta = DeltaTable(str(sync.folder / "lake" / database / "t"))
+    delta.delete("id = 2")
+    result = verify(sync)["t"]
+    assert (noted(), result.counts) == ("DELETE", {Kind.MISSING.value: 1})
+    write_deltalake(delta, pa.table({"id": pa.array([2], pa.int32()), "v": pa.array([2], pa.int32())}), mode="append")
+    for point in ("before-commit", "committed"):
+        with dying_at(point), pytest.raises(Died):
+            verify(sync)
+        assert noted() == ("WRITE" if point == "before-commit" else "")
+    assert verify(sync)["t"].equal
+    mariadb1011.run("INSERT INTO t VALUES (4, 4)", db=database)
+    sync.catch_up()
+    assert (verify(sync)["t"].equal, noted()) == (True, "")
+
+
+def test_a_definition_that_changed_meanwhile_proves_nothing(
+    mariadb1011: Server, fresh_database: FreshDatabase, sync_of: MakeSync
+) -> None:
+    """The stream may have followed it, so its remedy is not the stream's."""
+    database = fresh_database(mariadb1011)
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", db=database)
+    sync = sync_of(mariadb1011, database)
+    sync.copy()
+    sync.catch_up()
+    mariadb1011.run("UPDATE t SET v = 2", "ALTER TABLE t ADD x INT", "ALTER TABLE t DROP x", db=database)
+    error = verify(sync)["t"].error
+    assert error is not None
+    assert (error["reason"], error["remedy"]) == (Reason.SCHEMA_CHANGE_REFUSED, "verify again")
+    assert "ALTER TABLE t ADD x INT" in error["found"]
+    assert error["needed"] == "one definition of the table while it is verified"

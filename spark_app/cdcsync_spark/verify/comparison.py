@@ -15,6 +15,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import TablePhase
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.state import TableState
 from cdcsync_core.verification import Difference, Progress, Step, TableResult, VerifyConfig
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
@@ -22,6 +23,7 @@ from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.verify.clearing import note_equal
 from cdcsync_spark.verify.confirm import Confirmation, Suspect
 from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
@@ -40,6 +42,8 @@ class _Subject:
 
     id: TableId
     started: float
+    #: the state of the rows that were compared
+    state: TableState | None = None
     candidates: Candidates | None = None
     suspect: Suspect | None = None
     position: str = ""
@@ -102,7 +106,7 @@ class Comparison:
         opened = self._open(subject)
         if opened is None:
             return
-        state = opened.snapshot.state
+        state = subject.state = opened.snapshot.state
         with connect(self.source) as connection:
             verify_resumable(connection, self.facts, state.identity.lineage, state.position)
             refuse_other_definition(connection, state.capture)
@@ -178,8 +182,18 @@ class Comparison:
                 position=str(suspect.position or subject.position),
             )
             result = replace(result, keys=self._keys(subject, suspect))
+        if subject.error is None and result.equal:
+            self._note_equal(subject)
         error = subject.error.to_dict() if subject.error else None
         return replace(result, error=error, seconds=round(subject.seconds, 2))
+
+    def _note_equal(self, subject: _Subject) -> None:
+        """In the target, where another program changed its rows."""
+        try:
+            if subject.state is not None:
+                note_equal(self.sink, subject.state, Path(self.config.scratch_dir))
+        except CdcError as e:
+            subject.error = e
 
     def _keys(self, subject: _Subject, suspect: Suspect) -> tuple[Difference, ...]:
         if not suspect.kinds:
