@@ -62,7 +62,9 @@ class Definitions(Mapping[TableId, Capture]):
             found = meaning(self[table], statement, policy, fault)
             waits = found is None and table in self._unconfirmed and names(statement, self[table])
             return unchanged(self[table]) if waits else found
-        return statement_error(statement, table, fault) if may_change(statement, self[table]) else None
+        if not may_change(statement, self[table]):
+            return None
+        return statement_error(statement, table, fault, needed="no DDL on the table")
 
     def advance(self, table: TableId, step: Followed | Emptied) -> None:
         """All that is decoded from here on is of the definition after `step`."""

@@ -27,7 +27,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Renamed, Resnapshot, Stop, unchanged
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_spark.binlog.stop_reasons import shown, statement_error
+from cdcsync_spark.binlog.stop_reasons import FOLLOWABLE, NO_DDL, shown, statement_error
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.schema_change import apply_to
 from cdcsync_spark.wire.sql.statement import may_change
@@ -99,7 +99,8 @@ def meaning(
         return not_followed(_PERHAPS_TEMPORARY, statement, capture.id)
     outcome = apply_to(capture, statement) if followable else None
     if outcome is None:
-        return None if harmless else statement_error(statement, capture.id, fault)
+        needed = FOLLOWABLE if policy.follow else NO_DDL
+        return None if harmless else statement_error(statement, capture.id, fault, needed=needed)
     if harmless and (statement.in_doubt or not isinstance(outcome, Followed)):
         outcome = unchanged(capture, _facts_lost(capture))
     if not isinstance(outcome, Followed):

@@ -14,7 +14,15 @@ def shown(statement: Statement) -> str:
     return " ".join(statement.sql.split())[:120]
 
 
-def statement_error(statement: Statement, table: TableId, why: str | None = None) -> CdcError:
+#: where changes of definitions are followed, and where the table's policy is to follow none
+FOLLOWABLE = "a change of the definition that can be followed"
+NO_DDL = "no DDL on a captured table (schemaChange.behavior: fail)"
+
+
+def statement_error(
+    statement: Statement, table: TableId, why: str | None = None, *, needed: str = FOLLOWABLE
+) -> CdcError:
+    """`needed` is for a change of the definition."""
     if is_dml(statement.sql):
         return PermanentError(
             Reason.LOG_INCOMPLETE,
@@ -26,7 +34,7 @@ def statement_error(statement: Statement, table: TableId, why: str | None = None
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"a statement that may change the table: {shown(statement)}",
-        needed="no DDL on a captured table (schemaChange.behavior: fail)",
+        needed=needed,
         remedy=resnapshot(table),
         table=str(table),
     )

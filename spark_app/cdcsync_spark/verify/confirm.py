@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.verification import Kind, Step
@@ -179,7 +179,7 @@ class Confirmation:
             return
         for r in differing:
             suspect, found = r.suspect, watched[r.suspect.table.id]
-            suspect.error = found.stop
+            suspect.error = _unproven(found.stop)
             suspect.keep(
                 [
                     i
@@ -188,6 +188,14 @@ class Confirmation:
                 ]
             )
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
+
+
+def _unproven(stop: CdcError | None) -> CdcError | None:
+    """A change of the definition says nothing against the copy: the stream may have followed it."""
+    if stop is None or stop.reason is not Reason.SCHEMA_CHANGE_REFUSED:
+        return stop
+    needed = "one definition of the table while it is verified"
+    return fail(stop.reason, stop.found, needed=needed, remedy="verify again", table=stop.table)
 
 
 def _has_passed(suspect: Suspect, status: Status, end: LogOffset) -> bool:

@@ -113,6 +113,7 @@ def test_what_is_needed_is_what_the_table_lacks(sql: str, needed: str) -> None:
 @pytest.mark.parametrize("sql", ["ALTER TABLE t ADD c INT NULL", "TRUNCATE TABLE t", "DROP TABLE t"])
 def test_without_following_every_change_stops_the_table(sql: str) -> None:
     assert stop(sql, FAIL).reason is Reason.SCHEMA_CHANGE_REFUSED
+    assert "schemaChange.behavior: fail" in stop(sql, FAIL).needed
 
 
 def test_without_following_what_is_known_of_a_definition_is_kept_up_to_date() -> None:
