@@ -54,6 +54,7 @@ class Reason(StrEnum):
     # retried with backoff
     SOURCE_UNREACHABLE = "SourceUnreachable"
     SINK_UNREACHABLE = "SinkUnreachable"
+    SINK_WRITTEN = "SinkWritten"
     DRIVER_UNSCHEDULABLE = "DriverUnschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     OUT_OF_MEMORY = "OutOfMemory"
@@ -78,6 +79,7 @@ _RETRIED = frozenset(
     {
         Reason.SOURCE_UNREACHABLE,
         Reason.SINK_UNREACHABLE,
+        Reason.SINK_WRITTEN,
         Reason.DRIVER_UNSCHEDULABLE,
         Reason.IMAGE_PULL_FAILED,
         Reason.OUT_OF_MEMORY,

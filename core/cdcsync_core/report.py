@@ -33,6 +33,16 @@ class SchemaJson(TypedDict, total=False):
     proofMessage: str
 
 
+class SinkWriteJson(TypedDict):
+    """A commit of another program that changed rows of a target: the target's `version`, the
+    `program` and its `operation` as the commit names them, `at` when it was made (RFC 3339)."""
+
+    version: int
+    program: str
+    operation: str
+    at: str
+
+
 class TableParts(TypedDict, total=False):
     """Parts of an entry of `status.tableStatus`, by their public names."""
 
@@ -51,6 +61,7 @@ class TableParts(TypedDict, total=False):
     generation: int
     rewriting: str
     schema: SchemaJson
+    written: SinkWriteJson | None
 
 
 class TableReport(TableParts, total=False):

@@ -195,6 +195,16 @@ class SchemaStatus(StatusPart):
         return (self.version, self.at, self.statement, self.step)
 
 
+class SinkWriteStatus(StatusPart):
+    """A commit of another program that changed rows of a target: the target's `version`, the
+    `program` and its `operation` as the commit names them, and when it was made."""
+
+    version: int = 0
+    program: str = ""
+    operation: str = ""
+    at: str = ""
+
+
 class ResnapshotStatus(StatusPart):
     """What the controller decided by itself: `generation` is the least that the content must have
     (0: nothing is decided), `reason` and `message` are those of the stop that it fixes, `at` when
@@ -213,7 +223,8 @@ class TableStatus(StatusPart):
     number of its content, or of that which is being staged beside it; `nonce` is the user's request
     that this honours. `schema_` is the last change of its definition, `resnapshot` what was decided
     by itself (None: nothing yet). `rewriting` is why its commits rewrite files, which costs what
-    the table costs; empty where they need not. `run` is the run that spoke of it last.
+    the table costs; empty where they need not. `written` is the last change of its rows by another
+    program since they were known to be the source's. `run` is the run that spoke of it last.
     """
 
     name: str
@@ -230,6 +241,7 @@ class TableStatus(StatusPart):
     generation: int = 0
     position: StatusPosition | None = None
     rewriting: str = ""
+    written: SinkWriteStatus | None = None
     run: str = ""
     reason: str = ""
     message: str = ""

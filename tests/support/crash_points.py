@@ -101,8 +101,16 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
 #: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source
 #: crashed: tests/servers/test_source_crash.py; where the catalog confirms a change:
 #: tests/servers/test_followed_by_runs.py; where the state topic of Kafka is long:
-#: tests/servers/test_kafka_state_topic.py
-PASSED_ELSEWHERE = {"spark-written", "crash-tail-read", "crash-repaired", "definitions-read", "states-repeated"}
+#: tests/servers/test_kafka_state_topic.py; where another program wrote a target:
+#: tests/servers/test_foreign_writes.py
+PASSED_ELSEWHERE = {
+    "spark-written",
+    "crash-tail-read",
+    "crash-repaired",
+    "definitions-read",
+    "states-repeated",
+    "target-read",
+}
 
 #: into Kafka topics (tests/stress/test_topic_stress.py): a run opens its producer; a staged copy
 #: and what is folded into it; its rows as parts of a publication; a transaction with its states

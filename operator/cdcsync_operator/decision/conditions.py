@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdcsync_core.errors import Reason, message_parts
+from cdcsync_core.errors import Reason, fail, message_parts
+from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TablePhase
-from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus, effective_lag, with_condition
+from cdcsync_core.status import CONSISTENT, Phase, SinkWriteStatus, Status, TableStatus, effective_lag, with_condition
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, flow_problem
 from cdcsync_operator.decision.due_times import missed, will_be_lost
@@ -172,7 +174,8 @@ def _hindrance(s: Situation) -> tuple[str, str]:
 
 def _work(s: Situation) -> str:
     counts = s.status.tables
-    parts = [f"{counts.streaming} of {counts.total} tables consistent{_as_of(s.status)}"]
+    written = sum(t.written is not None and t.phase in CONSISTENT for t in s.assigned)
+    parts = [f"{counts.streaming - written} of {counts.total} tables consistent{_as_of(s.status)}"]
     if s.status.phase in (Phase.PLANNING, Phase.SNAPSHOTTING):
         progress = s.status.snapshot
         parts = [f"{progress.splits_finished} of {progress.splits_total} splits read"]
@@ -269,6 +272,27 @@ def _why(table: TableStatus) -> str:
     return message_parts(table.resnapshot.message)["found"] if table.resnapshot else ""
 
 
+def _sink_written(tables: list[TableStatus]) -> str:
+    shown = [_foreign_write(t.name, t.written) for t in tables[:_SHOWN_FAILURES] if t.written]
+    more = len(tables) - len(shown)
+    return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
+
+
+def _foreign_write(name: str, write: SinkWriteStatus) -> str:
+    program = f"the program {quoted(write.program)}" if write.program else "a program that does not give its name"
+    when = f" at {write.at}" if write.at else ""
+    found = f"{program} changed rows of the target by its version {write.version}{when}"
+    found += f" (operation {quoted(write.operation)})" if write.operation else ""
+    return fail(
+        Reason.SINK_WRITTEN,
+        found,
+        needed="a target that only this sync writes",
+        remedy="RESTORE the target to a version before that change: the binlog is applied again from there; "
+        f"or {resnapshot(name)}; a replica may be verified instead, and counts again if it is equal",
+        table=name,
+    ).message
+
+
 def _consistent(s: Situation) -> ConditionValue:
     tables = s.assigned
     if not tables:
@@ -297,6 +321,9 @@ def _consistent(s: Situation) -> ConditionValue:
     again = [t for t in tables if t.is_resnapshotted]
     if again:
         return ("Consistent", False, RESNAPSHOTTING, _resnapshotted(again))
+    written = [t for t in tables if t.written is not None]
+    if written:
+        return ("Consistent", False, Reason.SINK_WRITTEN.value, _sink_written(written))
     if behind:
         named = ", ".join(behind[:_SHOWN_FAILURES])
         return ("Consistent", False, "CatchingUp", f"{len(behind)} of {len(tables)} tables are not consistent: {named}")

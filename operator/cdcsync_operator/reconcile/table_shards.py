@@ -108,10 +108,15 @@ def _cut(entries: list[str]) -> list[str]:
 def _worst(tables: tuple[TableStatus, ...], entries: dict[str, str]) -> tuple[TableStatus, ...]:
     """The first tables by need of attention, or half, a quarter ... of them where that is too
     much, in order of names."""
-    chosen = heapq.nsmallest(SHOWN_OF_MORE, tables, key=lambda t: (_WORST.index(t.phase), t.name))
+    chosen = heapq.nsmallest(SHOWN_OF_MORE, tables, key=_need)
     while not _fits(entries[t.name] for t in chosen):
         chosen = chosen[: len(chosen) // 2]
     return tuple(sorted(chosen, key=lambda t: t.name))
+
+
+def _need(table: TableStatus) -> tuple[int, bool, str]:
+    """The least needs most attention."""
+    return _WORST.index(table.phase), table.written is None, table.name
 
 
 def _fits(entries: Iterable[str]) -> bool:

@@ -14,10 +14,10 @@ from typing import Protocol, Unpack
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import Position
-from cdcsync_core.report import PositionJson, ReportParts, SchemaJson, TableParts, TableReport
+from cdcsync_core.report import PositionJson, ReportParts, SchemaJson, SinkWriteJson, TableParts, TableReport
 from cdcsync_core.run import Report, TablePhase
 from cdcsync_core.schema_change import Proof
-from cdcsync_core.state import LastChange, TableState
+from cdcsync_core.state import LastChange, SinkWrite, TableState
 from cdcsync_core.watermark import watermark_to_dict
 
 
@@ -73,10 +73,20 @@ def _parts_of(state: TableState) -> TableParts:
         "nonce": state.resnapshot_nonce,
         "generation": state.generation,
         "position": state.position.to_dict() if state.position else None,
+        "written": _sink_write(state.written) if state.written else None,
     }
     if state.change is not None:
         parts["schema"] = schema_part(state.change)
     return parts
+
+
+def _sink_write(write: SinkWrite) -> SinkWriteJson:
+    return {
+        "version": write.version,
+        "program": write.program,
+        "operation": write.operation,
+        "at": "" if write.at is None else _rfc3339(write.at),
+    }
 
 
 def schema_part(change: LastChange, unreadable: str = "") -> SchemaJson:

@@ -184,6 +184,15 @@ class Applier:
                 # also where there was nothing to commit: it is not opened again for each batch
                 table.committed = self.clock()
 
+    def note_others(self, table: StreamTable) -> None:
+        """Takes note of what other programs did to a target between our commits. Raises
+        TransientError where they took it back: the next run replays the binlog."""
+        with self._stopping_alone(table):
+            state = table.target.last_commit()
+            gate("target-read")
+            if state is not None and self._continues(table, state):
+                table.state = state
+
     def maintain(self, until: float) -> None:
         """One step of maintenance for the tables with commits, in turns, and more steps while the
         clock is before `until`."""
@@ -314,7 +323,7 @@ class Applier:
             table.handed_over = True
         elif position is None or known is None or not position.includes(known):
             raise fail(
-                Reason.INTERNAL_ERROR,
+                Reason.SINK_WRITTEN,
                 f"the target went back from {known} to {position}",
                 needed="a target that keeps what was committed",
                 remedy="none: the next run goes on from the target's position",

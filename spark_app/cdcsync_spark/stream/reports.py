@@ -117,7 +117,8 @@ class StreamReports:
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
         confirmed = table.change is not None and not table.change.unconfirmed
-        return f"{phase} {table.state.commit_number} {table.target.status.fallback} {confirmed} {table.unreadable}"
+        state, fallback = table.state, table.target.status.fallback
+        return f"{phase} {state.commit_number} {state.written} {fallback} {confirmed} {table.unreadable}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> TableReport:
         position = self.applier.position(table).to_dict()

@@ -43,6 +43,7 @@ from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.query import Begin, StreamQuery, begin_in_spark
 from cdcsync_spark.stream.reports import StreamReports
+from cdcsync_spark.stream.target_watch import TargetWatch
 
 #: how old an idle table's last commit may become at most; a quarter of the binlog's retention if
 #: that is less
@@ -195,6 +196,7 @@ class StreamRun:
     def __post_init__(self) -> None:
         self._behind = False
         self._confirmation = Confirmation(self.tables, self.ask, self.clock) if self.ask else None
+        self._watch = TargetWatch(self.tables, self.clock)
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(
             tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events, self.commit_all
@@ -220,7 +222,7 @@ class StreamRun:
             while not self._finished():
                 self.query.start_again_if_unread()
                 self.context.stopping.wait(_QUIET_PAUSE if self.reports.quiet else _PAUSE)
-                self.query.between_batches(self._confirm)
+                self.query.between_batches(self._settle)
                 self.reports.observe()
                 self.reports.report_if_due()
         finally:
@@ -251,7 +253,14 @@ class StreamRun:
         begun, self._behind = self.clock(), batch.full
         self.apply(batch)
         self.applier.maintain(until=begun if batch.full else begun + self.context.resource.spec.stream.interval)
-        self._confirm()  # `run` does it only between two batches, and a busy stream has no pause
+        self._settle()  # `run` does it only between two batches, and a busy stream has no pause
+
+    def _settle(self) -> None:
+        """Judges the catalog's answers, and notes what other programs did to the targets."""
+        self._confirm()
+        for table in self._watch.news():
+            self.applier.note_others(table)
+        self._watch.begin()
 
     def _confirm(self) -> None:
         """A reader that lags would wait long for the end that the answer is of."""

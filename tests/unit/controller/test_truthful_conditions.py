@@ -350,3 +350,25 @@ def test_a_sync_that_flowed_and_whose_source_is_unfit_has_not_failed_either() ->
     world.step(40)
     world.steps(3)
     assert world.live(STREAM).names == {"shop.a", "shop.b"}
+
+
+# ---- what another program did to a target
+
+
+def test_a_table_whose_rows_another_program_changed_is_not_consistent() -> None:
+    world = ControllerHarness()
+    world.to_streaming()
+    assert world.condition("Consistent") == ("True", "Consistent")
+    write = {"version": 12, "program": "Apache-Spark/4\n", "operation": "DELETE", "at": "2026-11-25T10:00:00.000+00:00"}
+    world.say(STREAM, tables=[{"name": "shop.b", "written": write}])
+    world.steps()
+    assert world.condition("Consistent") == ("False", "SinkWritten")
+    message = world.status.condition("Consistent").message
+    assert message.startswith('shop.b: the program "Apache-Spark/4\\n" changed rows of the target by its version 12 at')
+    assert '(operation "DELETE")' in message
+    assert "shop.a" not in message
+    assert world.condition("Ready") == ("True", "Streaming")
+    assert world.status.condition("Ready").message.startswith("1 of 2 tables consistent")
+    world.say(STREAM, tables=[{"name": "shop.b", "written": None}])
+    world.steps()
+    assert world.condition("Consistent") == ("True", "Consistent")

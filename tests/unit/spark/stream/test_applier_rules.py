@@ -17,7 +17,7 @@ from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.state import Identity, TableState
+from cdcsync_core.state import Identity, SinkWrite, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.sinks.base import AdvancePosition
@@ -291,9 +291,23 @@ def test_a_table_whose_position_went_back_ends_the_run(world: World) -> None:
     position (R4)."""
     world.applier.apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
     world.targets["orders"].state = state("orders", file(100))
-    with pytest.raises(TransientError, match="went back"):
+    with pytest.raises(TransientError, match="went back") as ended:
         world.applier.apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
+    assert ended.value.reason is Reason.SINK_WRITTEN
     assert world.targets["orders"].state.position == file(100)  # type: ignore[union-attr]
+    with pytest.raises(TransientError, match="went back"):
+        world.applier.note_others(world.table("orders"))
+
+
+def test_what_another_program_changed_is_noted_and_kept_by_the_next_commit(world: World) -> None:
+    write = SinkWrite(7, "DuckDB", "WRITE")
+    world.targets["orders"].state = replace(state("orders", file(100)), written=write)
+    world.applier.note_others(world.table("orders"))
+    assert world.table("orders").state.written == write
+    world.applier.apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
+    found = world.targets["orders"].state
+    assert found is not None
+    assert (found.written, found.position) == (write, file(200))
 
 
 def test_a_stamp_never_lifts_a_table_that_was_read_again(world: World) -> None:

@@ -1,0 +1,82 @@
+"""Targets at rest are asked for commits of others twice a minute, in the background; those that
+were committed to lately, or have stopped, are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.base import Writer
+from cdcsync_spark.stream.applier import StreamTable
+from cdcsync_spark.stream.target_watch import TargetWatch
+
+
+@dataclass
+class Asked:
+    """A target that counts how often it is asked."""
+
+    news: bool = False
+    times: int = 0
+
+    def has_news(self) -> bool:
+        self.times += 1
+        return self.news
+
+
+@dataclass
+class World:
+    now: float = 1000.0
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.targets = {name: Asked() for name in ("a", "b")}
+        self.tables = [
+            StreamTable(name, cast("Writer", target), cast("TableState", None)) for name, target in self.targets.items()
+        ]
+        self.watch = TargetWatch(self.tables, lambda: self.now, self.waiting.append)
+
+    def pass_seconds(self, seconds: float) -> list[str]:
+        """Whose targets have news then."""
+        self.now += seconds
+        self.watch.begin()
+        while self.waiting:
+            self.waiting.pop()()
+        return [table.name for table in self.watch.news()]
+
+
+def test_a_target_at_rest_is_asked_twice_a_minute() -> None:
+    world = World()
+    for _ in range(60):
+        assert world.pass_seconds(1.0) == []
+    assert [target.times for target in world.targets.values()] == [2, 2]
+    world.targets["b"].news = True
+    assert world.pass_seconds(29.0) == []
+    assert world.pass_seconds(1.0) == ["b"]
+    assert world.pass_seconds(1.0) == []
+
+
+def test_a_commit_of_ours_has_seen_what_was_before() -> None:
+    world = World()
+    world.tables[0].committed = world.now + 25
+    world.pass_seconds(30.0)
+    assert [target.times for target in world.targets.values()] == [0, 1]
+
+
+def test_a_table_that_has_stopped_is_left_alone() -> None:
+    world = World()
+    world.tables[0].error = fail(Reason.SINK_CONFLICT, "stopped")
+    world.tables[1].handed_over = True
+    world.pass_seconds(30.0)
+    assert [target.times for target in world.targets.values()] == [0, 0]
+
+
+def test_one_question_is_open_at_a_time() -> None:
+    world = World()
+    world.now += 30
+    world.watch.begin()
+    world.now += 30
+    world.watch.begin()
+    assert len(world.waiting) == 1
