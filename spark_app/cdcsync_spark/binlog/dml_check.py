@@ -45,21 +45,21 @@ class DmlCheck:
         with connect(self.source) as connection:
             prove(connection, self.lineage, None)
             fault, related = self._fault_now(connection, dml)
-        return fault or _fault_since(self.read(place), related, _ids(dml.written))
+        return fault or _fault_since(self.read(place), related, _ids((dml.written,) if dml.written else ()))
 
     def _fault_now(self, connection: Connection, dml: Dml) -> tuple[str, set[TableId]]:
         """What the catalog says, and the tables whose relations it says so of."""
-        fault, related = "", {*_ids(dml.written), *_ids(dml.read)}
-        for written in _ids(dml.written):
-            fault = fault_of_writing(connection, written, self.captured)
-            related |= {*self.captured, *cascading_to(connection, self.captured)}
-        for read in _ids(dml.read):
-            fault = fault or fault_of_reading(connection, read)
-        return fault, related
+        read = _ids(dml.read)
+        fault, related = "", set(read)
+        if dml.written is not None:
+            written = _ids((dml.written,))
+            fault = fault_of_writing(connection, written[0], self.captured)
+            related |= {*written, *self.captured, *cascading_to(connection, self.captured)}
+        return next(filter(None, [fault, *(fault_of_reading(connection, t) for t in read)]), ""), related
 
 
-def _ids(name: TableName | None) -> tuple[TableId, ...]:
-    return () if name is None else (TableId(name.database, name.name),)
+def _ids(names: Iterable[TableName]) -> tuple[TableId, ...]:
+    return tuple(TableId(name.database, name.name) for name in names)
 
 
 def _fault_since(read: Iterable[facts.Fact], related: Set[TableId], written: tuple[TableId, ...]) -> str:

@@ -10,7 +10,8 @@ RETURNING, sequences, variables.
 
 What is read: INSERT and REPLACE of values, UPDATE and DELETE of one table (the heartbeats of Amazon
 RDS, of pt-heartbeat), and REPLACE or INSERT ... SELECT from one table (pt-table-checksum); on
-MariaDB behind SET STATEMENT ... FOR, too.
+MariaDB behind SET STATEMENT ... FOR, too. What writes temporary tables of its session alone may
+read any number of tables (`temporary_dml`).
 """
 
 from __future__ import annotations
@@ -19,48 +20,56 @@ import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from cdcsync_spark.wire.sql.reader import Reader, TableName, words
+from cdcsync_spark.wire.sql.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
+from cdcsync_spark.wire.sql.reader import Reader, TableName, check_names, words
+from cdcsync_spark.wire.sql.temporary_dml import tables_read
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable, tokenize
 
-#: built in, whatever stands before their parenthesis
-_FUNCTIONS = words(
-    "ABS COALESCE CONCAT CONCAT_WS CONV CRC32 FROM_UNIXTIME GREATEST HEX IF IFNULL ISNULL LEAST LENGTH LOWER MD5 NULLIF REPLACE"
-    " ROUND SHA1 SHA2 UNHEX UNIX_TIMESTAMP UPPER UTC_TIMESTAMP VALUES"
-)
-#: built in only right before their parenthesis, unless sql_mode has IGNORE_SPACE
-_ADJACENT = words("BIT_XOR CAST COUNT MAX MIN NOW SUM")
-_BEFORE_PARENTHESIS = words("AND OR NOT XOR IN WHERE CASE WHEN THEN ELSE BETWEEN LIKE SELECT VALUES VALUE")
 #: words of what is not followed; as names they may stand in quotes
 _REFUSED = words(
     "SELECT WITH TABLE INTO UNION EXCEPT INTERSECT FROM JOIN USING RETURNING NEXT PREVIOUS NEXTVAL LASTVAL SETVAL PROCEDURE"
     " OVER WINDOW MATCH EXISTS FOR LOCK PARTITION"
 )
 _SYMBOLS = frozenset("(),.=<>!+-*/%&|^~;")
-_AS_TYPE = words("UNSIGNED SIGNED CHAR BINARY")
 _OPEN, _DOT, _SEMICOLON = (Token(Kind.SYMBOL, c) for c in "(.;")
 
 
 @dataclass(frozen=True)
 class Dml:
-    """The only table that the statement writes, and the one that it reads besides; None for none,
-    or for a temporary table of the session."""
+    """The only table that the statement writes, None where all are temporary ones of the session;
+    those that it reads besides."""
 
     written: TableName | None
-    read: TableName | None = None
+    read: tuple[TableName, ...] = ()
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        return tuple(t for t in (self.written, self.read) if t is not None)
+        return self.read if self.written is None else (self.written, *self.read)
 
     def without(self, temporary: Set[TableName]) -> Dml:
         """Nothing hangs on a temporary table: neither triggers nor foreign keys."""
-        written, read = (None if t in temporary else t for t in (self.written, self.read))
-        return Dml(written, read)
+        written = None if self.written in temporary else self.written
+        return Dml(written, tuple(t for t in self.read if t not in temporary))
 
 
 def read_dml(statement: Statement) -> Dml | None:
     """None where the statement is not read to its end."""
+    found = _read_one_table(statement)
+    return _read_temporary(statement) if found is None and statement.temporary else found
+
+
+def _read_temporary(statement: Statement) -> Dml | None:
+    """Of a statement that changes temporary tables alone."""
+    try:
+        _check_adjacent(statement.sql)
+        tokens = tokenize(statement.sql, statement.session)
+        return Dml(None, tables_read(tokens, statement.database, statement.temporary))
+    except Unreadable:
+        return None
+
+
+def _read_one_table(statement: Statement) -> Dml | None:
     try:
         tokens = tokenize(statement.sql, statement.session)
         _check_adjacent(statement.sql)
@@ -73,7 +82,7 @@ def read_dml(statement: Statement) -> Dml | None:
 
 
 def _check_adjacent(sql: str) -> None:
-    if re.search(rf"\b(?:{'|'.join(_ADJACENT)})\b(?!\()", sql, re.I):
+    if re.search(rf"\b(?:{'|'.join(ADJACENT)})\b(?!\()", sql, re.I):
         raise Unreadable("the name of a function without its parenthesis")
 
 
@@ -97,9 +106,9 @@ def _insert(reader: Reader) -> Dml:
     reader.take("INTO")
     written = reader.table()
     if reader.begins("("):
-        _check_names(reader.parentheses())
+        check_names(reader.parentheses())
     if reader.take("SELECT"):
-        return Dml(written, _selected(reader))
+        return Dml(written, (_selected(reader),))
     if not reader.take("SET"):
         reader.need_any("VALUES", "VALUE")
     _check_expression(reader.rest())
@@ -114,7 +123,7 @@ def _selected(reader: Reader) -> TableName:
     _check_expression(expression)
     read = reader.table()
     if reader.take_any("FORCE INDEX", "USE INDEX"):
-        _check_names(reader.parentheses())
+        check_names(reader.parentheses())
     if not reader.ended:
         reader.need("WHERE")
         _check_expression(reader.rest())
@@ -145,13 +154,6 @@ def _delete(reader: Reader) -> Dml:
 _READERS = {"INSERT": _insert, "REPLACE": _insert, "UPDATE": _update, "DELETE": _delete}
 
 
-def _check_names(tokens: Sequence[Token]) -> None:
-    for number, token in enumerate(tokens):
-        name = token.kind in (Kind.WORD, Kind.NAME)
-        if name if number % 2 else not name or (number + 1 < len(tokens) and tokens[number + 1].text != ","):
-            raise Unreadable(f"a list of names with {token.text!r}")
-
-
 def _check_expression(tokens: Sequence[Token]) -> None:
     """Constants, columns, operators and built-in functions: nothing that reads or writes a
     table."""
@@ -172,6 +174,6 @@ def _check_expression(tokens: Sequence[Token]) -> None:
 def _check_call(token: Token, word: str, before: Token | None) -> None:
     if token.kind is Kind.SYMBOL and token.text not in (".", ")"):
         return
-    known = _FUNCTIONS | _ADJACENT | _BEFORE_PARENTHESIS | _AS_TYPE
+    known = FUNCTIONS | ADJACENT | BEFORE_PARENTHESIS | AS_TYPE
     if word not in known or before == _DOT:
         raise Unreadable(f"a call of {token.text!r}")

@@ -179,3 +179,11 @@ def unnested(tokens: Sequence[Token]) -> list[Token]:
             found.append(token)
         depth += max(0, _DEPTH.get(token, 0))
     return found
+
+
+def check_names(tokens: Sequence[Token]) -> None:
+    """Names with commas between them. Raises Unreadable."""
+    for number, token in enumerate(tokens):
+        name = token.kind in (Kind.WORD, Kind.NAME)
+        if name if number % 2 else not name or (number + 1 < len(tokens) and tokens[number + 1].text != ","):
+            raise Unreadable(f"a list of names with {token.text!r}")

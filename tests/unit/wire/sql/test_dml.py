@@ -35,7 +35,7 @@ PT_CHECKSUM = (
             Dml(HEARTBEAT),
         ),
         ("INSERT INTO rds_heartbeat2 SET id = 1, value = UNIX_TIMESTAMP()", MYSQL, Dml(TableName("shop", "rds_heartbeat2"))),
-        (PT_CHECKSUM, MYSQL, Dml(CHECKSUMS, TableName("shop", "orders"))),
+        (PT_CHECKSUM, MYSQL, Dml(CHECKSUMS, (TableName("shop", "orders"),))),
         (
             "UPDATE `percona`.`checksums` SET chunk_time = '0.01', master_crc = 'a', master_cnt = '1' WHERE db = 'd' AND tbl = 't'",
             MYSQL,
