@@ -7,20 +7,18 @@ asks which kind it is. A new kind is a class, a field of `Sink`, and the field's
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cdcsync_core.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
-from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.source_table import TableId
 from cdcsync_core.spec_part import Flag, Part, SecretName, Text, Whole
+from cdcsync_core.topic_names import check_template
 
 #: host:port, separated by commas
 _SERVERS = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(,([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})*$"
@@ -187,18 +185,15 @@ class Staging(Part):
 PRODUCER_CONFIG = frozenset(
     ("batch.size", "compression.type", "compression.level", "linger.ms", "message.max.bytes", "batch.num.messages")
 )
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def _check_template(template: str) -> str:
-    found = _PLACEHOLDER.findall(template)
-    if set(found) - {"namespace", "name", "database", "table"} or "table" not in found or "database" not in found:
-        raise ValueError("a template with {database} and {table}, and {namespace} or {name} of the sync")
-    if not _TOPIC.fullmatch(_PLACEHOLDER.sub("x", template)):
-        raise ValueError("letters, digits, '.', '_' and '-' beside the placeholders")
-    return template
+def _in_quotes(config: Any) -> Any:
+    """A number or a truth value is another type in YAML."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, int | float):
+            shown = str(value).lower() if isinstance(value, bool) else value
+            raise ValueError(f'a text: write {name}: "{shown}", in quotes')
+    return config
 
 
 def _check_producer(config: dict[str, str]) -> dict[str, str]:
@@ -206,33 +201,6 @@ def _check_producer(config: dict[str, str]) -> dict[str, str]:
     if refused:
         raise ValueError(f"other keys than {', '.join(refused)}; allowed: {', '.join(sorted(PRODUCER_CONFIG))}")
     return config
-
-
-def topic_name(template: str, sync: str, table: TableId) -> str:
-    """The topic of a table of the sync `namespace/name`; what a topic's name cannot have becomes an
-    underscore. Raises SpecInvalid for one that is too long."""
-    namespace, _, name = sync.partition("/")
-    values = {"namespace": namespace, "name": name, "database": table.database, "table": table.name}
-    made = _PLACEHOLDER.sub(lambda m: _NOT_IN_TOPICS.sub("_", values[m[1]]), template)
-    if not _TOPIC.fullmatch(made):
-        raise fail(
-            Reason.SPEC_INVALID,
-            f"the topic {made[:60]}... has {len(made)} characters",
-            needed="at most 249",
-            remedy="shorten spec.sink.kafka.topic",
-            table=str(table),
-        )
-    return made
-
-
-def shared_topic(table: str, topic: str, other: str) -> CdcError:
-    return fail(
-        Reason.SPEC_INVALID,
-        f"the topic {topic} is that of {other}, too",
-        needed="a topic for each table",
-        remedy="correct spec.sink.kafka.topic, or leave one of them out (tables.exclude)",
-        table=table,
-    )
 
 
 class Sasl(Part):
@@ -289,13 +257,17 @@ class Kafka(SinkKind):
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json", "debezium-avro"] = "debezium-json"
     schema_registry: SchemaRegistry | None = None
-    topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(_check_template)] = (
+    topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(check_template)] = (
         "{name}.{database}.{table}"
     )
     partitions: Annotated[Whole, Field(ge=1, le=10_000)] = 1
     replication_factor: Annotated[Whole, Field(ge=1, le=32767)] | None = None
-    topic_config: Annotated[dict[Text, Text], Field(max_length=100)] = Field(default_factory=dict)
-    producer_config: Annotated[dict[Text, Text], AfterValidator(_check_producer)] = Field(default_factory=dict)
+    topic_config: Annotated[dict[Text, Text], BeforeValidator(_in_quotes), Field(max_length=100)] = Field(
+        default_factory=dict
+    )
+    producer_config: Annotated[dict[Text, Text], BeforeValidator(_in_quotes), AfterValidator(_check_producer)] = Field(
+        default_factory=dict
+    )
     staging: Staging
 
     @model_validator(mode="before")

@@ -65,6 +65,8 @@ def test_a_topic_shows_what_happened(
             (1, "r", "10.00"),
             (2, "r", "20.00"),
         ]
+        ((server_id,),) = any_server.query("SELECT @@server_id")
+        assert {(v["source"]["name"], v["source"]["server_id"]) for _, v in first} == {(name, server_id)}
         gtids = run_with_gtids(
             any_server,
             "INSERT INTO orders VALUES (3, 30)",

@@ -50,7 +50,7 @@ def send(sync: SmallSync, kafka: KafkaBroker, rows: list[dict[str, Any]], ended:
     table = pa.Table.from_pylist(rows, target.open_snapshot().schema)
     form = form_of(AVRO, target.sink.registry, target.topic)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"})
-    for records in snapshot_records(form, target.sink.sync, state, table):
+    for records in snapshot_records(form, target.sink.label, state, table):
         for key, value in zip(records.keys.to_pylist(), records.values.to_pylist(), strict=True):
             producer.produce(target.topic, None if key in (ended or ()) else value, key)
     assert producer.flush(30) == 0

@@ -72,9 +72,9 @@ def open_context(
     secrets = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets)
     refuse_unready(resource.spec.sink, secrets, resource.full_name)
-    followed = config.kind is RunKind.SNAPSHOT and not resource.spec.snapshot.only
-    role = Role(config.kind.value, followed)
-    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, role)
     with connect(source) as connection:
         facts = read_facts(connection)
+    followed = config.kind is RunKind.SNAPSHOT and not resource.spec.snapshot.only
+    role = Role(config.kind.value, followed, facts.server_id)
+    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, role)
     return RunContext(config, resource, source, facts, sink, reporter, stopping, starting)

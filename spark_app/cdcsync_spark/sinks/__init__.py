@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Role:
     """Who uses a sink: the kind of run that writes, empty for who only reads. `followed`: a stream
-    comes after the run, and gathers the small files that it leaves."""
+    comes after the run, and gathers the small files that it leaves. `server_id` is the source's, 0
+    for who does not ask it."""
 
     run: str = ""
     followed: bool = False
+    server_id: int = 0
 
 
 def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: Role = Role()) -> Sink:
@@ -87,7 +89,10 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: Role) -> KafkaSink:
     config = tuple(sorted(sink.topic_config.items()))
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
     staging = store_at(Location.of(sink.location(), secrets_dir))
-    return KafkaSink(settings, topics, sink.format, sync, staging, role.run, registry=_registry(sink, secrets_dir))
+    registry = _registry(sink, secrets_dir)
+    return KafkaSink(
+        settings, topics, sink.format, sync, staging, role.run, registry=registry, server_id=role.server_id
+    )
 
 
 def _registry(sink: Kafka, secrets_dir: Path) -> Registry | None:

@@ -8,6 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from cdcsync_core.sink_spec import Kafka
+from cdcsync_core.topic_names import topic_prefix
+from cdcsync_spark.sinks.kafka.encoding import SourceLabel, origin_of
+from contract.sinkcase import first_state
 
 ACCOUNT = {"credentialsSecretRef": {"name": "account"}}
 PLAIN = {"mechanism": "PLAIN", **ACCOUNT}
@@ -103,3 +106,30 @@ def test_the_authority_of_a_registry_is_read_and_is_no_secret() -> None:
     found = kafka(**AVRO, tls=CA, schemaRegistry=REGISTRY | ACCOUNT | {"tls": tls})
     assert found.secrets() == {"account": {"username", "password"}, "ca": {"ca.crt", "bundle.pem"}}
     assert found.secret_hosts() == {"account": ("registry.example",)}
+
+
+@pytest.mark.parametrize(
+    ("template", "prefix"),
+    [
+        ("{name}.{database}.{table}", "shop"),
+        ("{namespace}-{name}_{table}.{database}", "a-shop"),
+        ("{database}.{table}", "shop"),
+        ("cdc.eu.{database}.{name}.{table}", "cdc.eu"),
+    ],
+)
+def test_the_prefix_is_what_all_topics_begin_with(template: str, prefix: str) -> None:
+    assert topic_prefix(template, "a/shop") == prefix
+
+
+@pytest.mark.parametrize(("log", "number"), [("mysql:0-1-2", 7), ("mariadb:5", 7)])
+def test_records_have_the_server_id_of_either_flavour(log: str, number: int) -> None:
+    origin = origin_of(SourceLabel("shop", number), first_state(log=log), snapshot=False)
+    assert (origin.prefix, origin.server_id) == ("shop", number)
+
+
+@pytest.mark.parametrize("field", ["topicConfig", "producerConfig"])
+@pytest.mark.parametrize(("value", "shown"), [(1000, '"1000"'), (True, '"true"'), (0.5, '"0.5"')])
+def test_a_number_among_settings_is_asked_for_in_quotes(field: str, value: object, shown: str) -> None:
+    with pytest.raises(ValidationError, match=f"write linger.ms: {shown}, in quotes"):
+        kafka(**{field: {"linger.ms": value}})
+    assert kafka(**{field: {"linger.ms": shown.strip('"')}})

@@ -16,9 +16,9 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, ConfigResource
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.sink_spec import shared_topic
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import TopicCheck, TopicChecks
+from cdcsync_core.topic_names import shared_topic
 from cdcsync_spark.sinks.kafka.brokers import error_of, is_forbidden
 from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, expiring_state, foreign_topic, missing_right

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,18 +17,26 @@ from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, cha
 _SLICE_BYTES = 2 << 20
 
 
-def event_records(form: Form, prefix: str, state: TableState, events: Events) -> Iterator[Records]:
+class SourceLabel(NamedTuple):
+    """What records say of their source: the topics' prefix, and its server id (0: as the lineage of
+    a table has it)."""
+
+    prefix: str
+    server_id: int = 0
+
+
+def event_records(form: Form, label: SourceLabel, state: TableState, events: Events) -> Iterator[Records]:
     """In their order, a slice at a time."""
-    origin = origin_of(prefix, state, snapshot=False)
+    origin = origin_of(label, state, snapshot=False)
     for piece in slices(events, _SLICE_BYTES):
         yield form(piece, origin)
 
 
-def snapshot_records(form: Form, prefix: str, state: TableState, rows: pa.Table) -> Iterator[Records]:
+def snapshot_records(form: Form, label: SourceLabel, state: TableState, rows: pa.Table) -> Iterator[Records]:
     """Each row is the table's as of the snapshot's position; columns that it had before are left
     out."""
     rows = rows.select([c.name for c in state.capture.captured])
-    origin = origin_of(prefix, state, snapshot=True)
+    origin = origin_of(label, state, snapshot=True)
     added = {KIND: ChangeKind.INSERT, TRANSACTION: 0}
     schema = changes_schema(rows.schema)
     columns = [
@@ -38,9 +47,9 @@ def snapshot_records(form: Form, prefix: str, state: TableState, rows: pa.Table)
         yield form(piece, origin)
 
 
-def origin_of(prefix: str, state: TableState, *, snapshot: bool) -> Origin:
+def origin_of(label: SourceLabel, state: TableState, *, snapshot: bool) -> Origin:
     """The metadata of the table that its records carry."""
     flavour, _, server = state.identity.lineage.newest.partition(":")
-    number = int(server) if server.isdecimal() else 0
+    number = label.server_id or (int(server) if server.isdecimal() else 0)
     sent = time.time_ns() // 1_000_000
-    return Origin(state.capture.id, state.capture.key, flavour, number, prefix, sent, snapshot)
+    return Origin(state.capture.id, state.capture.key, flavour, number, label.prefix, sent, snapshot)

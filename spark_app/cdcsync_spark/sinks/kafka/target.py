@@ -39,9 +39,9 @@ import pyarrow as pa
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
-from cdcsync_core.sink_spec import shared_topic
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.topic_names import shared_topic, topic_prefix
 from cdcsync_spark.sinks.base import (
     AdvancePosition,
     Append,
@@ -61,6 +61,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import foreign_topic
+from cdcsync_spark.sinks.kafka.encoding import SourceLabel
 from cdcsync_spark.sinks.kafka.forms import reader_of
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.registry import Registry
@@ -91,6 +92,8 @@ class KafkaSink:
     state: str = ""
     #: of the format debezium-avro
     registry: Registry | None = None
+    #: the source's; 0 for who does not ask it
+    server_id: int = 0
     _session: KafkaSession | None = field(default=None, init=False, compare=False, repr=False)
     _folds: dict[str, TopicFold] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -106,6 +109,10 @@ class KafkaSink:
                 self.settings, self.sync, self.role, self.topics.replication, self.state or state_topic(self.sync)
             )
         return self._session
+
+    @property
+    def label(self) -> SourceLabel:
+        return SourceLabel(topic_prefix(self.topics.template, self.sync), self.server_id)
 
     @property
     def capabilities(self) -> Capabilities:

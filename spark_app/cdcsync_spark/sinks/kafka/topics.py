@@ -24,8 +24,8 @@ from confluent_kafka.admin import (
 )
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
-from cdcsync_core.sink_spec import topic_name
 from cdcsync_core.source_table import TableId
+from cdcsync_core.topic_names import topic_name
 from cdcsync_spark.sinks.kafka.brokers import Brokers, error_of, is_forbidden
 
 #: of a topic that was just made: no leader is known yet, or brokers disagree about its epoch

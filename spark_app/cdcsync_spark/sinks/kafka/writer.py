@@ -136,7 +136,7 @@ class KafkaWriter:
             return
         sink, record = self.target.sink, self.record
         try:
-            for records in event_records(self._form(record), sink.sync, commit.state, commit.change.events):
+            for records in event_records(self._form(record), sink.label, commit.state, commit.change.events):
                 yield Piece(self.name, record.topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
@@ -241,13 +241,13 @@ class KafkaWriter:
 
     def _key_schema(self, topic: str, state: TableState) -> int | None:
         sink = self.target.sink
-        columns, origin = captured_schema(state.capture), origin_of(sink.sync, state, snapshot=True)
+        columns, origin = captured_schema(state.capture), origin_of(sink.label, state, snapshot=True)
         return registered_keys(sink.form, sink.registry, topic, columns, origin)
 
     def _snapshot_pieces(self, record: TableRecord, state: TableState, rows: pa.Table) -> Iterator[Piece]:
         """Raises TableFault for what the format cannot carry."""
         try:
-            for records in snapshot_records(self._form(record), self.target.sink.sync, state, rows):
+            for records in snapshot_records(self._form(record), self.target.sink.label, state, rows):
                 yield Piece(self.name, record.topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
