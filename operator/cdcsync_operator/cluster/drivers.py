@@ -124,7 +124,7 @@ class KubeDrivers:
     def observe(self, status: Status) -> Observation:
         """Reads the traces of all runs once, and takes from them both how the runs are and what
         they have reported."""
-        self._find()
+        self._find(status)
         runs = tuple(self._classify(run) for run in self._runs.values() if run.found or run.failed)
         return Observation(runs, self._merge(status))
 
@@ -198,9 +198,12 @@ class KubeDrivers:
     def _run(self, run: str) -> _Run:
         return self._runs.setdefault(run, _Run(run))
 
-    def _find(self) -> None:
+    def _find(self, status: Status) -> None:
         """A run of which nothing is left, and nothing is known here either, is no longer one."""
-        found = RunFinder(self.api, self.namespace, self.name, self.uid()).find()
+        started = (run.id for run in self._runs.values() if run.planner or run.failed)
+        recorded = frozenset((*(ref.id for ref in status.runs.named), *started))
+        shards = len(run_objects.report_names("", len(status.table_status)))
+        found = RunFinder(self.api, self.namespace, self.name, self.uid()).find(recorded, shards)
         for run in sorted(found.keys() | self._runs.keys()):
             self._run(run).take(found.get(run), self.clock())
             self._hold_plan(self._run(run))

@@ -8,6 +8,7 @@ are read before reports, so the report of a pod that has ended is complete. Pure
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -18,13 +19,14 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.timestamps import unix_time
-from cdcsync_kube.client import Api, Object
+from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.owned import is_owned_by
 from cdcsync_operator.cluster.pod_outcome import outcome, waiting
 from cdcsync_operator.cluster.run_objects import (
     KIND_LABEL,
     PART_LABEL,
     PLANNED,
+    REPORT_TABLES,
     RUN_LABEL,
     STOP_ASKED,
     SYNC_LABEL,
@@ -34,6 +36,12 @@ from cdcsync_operator.decision.runs import RUNS
 
 #: objects asked for at once: each may have 1 MiB
 _PAGE = 20
+#: objects of which the metadata is read: more than all shards of all runs of the largest sync
+_MOST_OBJECTS = 20_000
+#: runs that the status does not name and whose report is read: leftovers of an operator that died
+_UNNAMED = 8
+#: shards up to which each is asked for by itself
+_FEW = 4
 #: an operator before this one wrote the time there
 _PLAN_DIGITS = 9
 
@@ -151,7 +159,7 @@ class FoundRun:
         tables = [
             table_report(entry)
             for shard in self.reports
-            for entry in _json(shard, "tables").get("entries", [])
+            for entry in _json(shard, "tables").get("entries", [])[:REPORT_TABLES]
             if entry["number"] > since
         ]
         parts = {k: head[k] for k in ("snapshot", "position", "lag_seconds", "epoch") if head.get(k) is not None}
@@ -166,7 +174,10 @@ class RunFinder:
     """Reads the runs of one sync, whose resource has this uid.
 
     A label alone makes no object a run's: a right to create ConfigMaps is one to write any label.
-    What counts is owned by the resource and has the name that this program gives it.
+    What counts is owned by the resource and has the name that this program gives it. Who may write
+    ConfigMaps can write the owner and such names, too, so only what is on record is read: of a run
+    that the status names as many shards as its tables can have, of a few others the first. Of all
+    else the metadata suffices, by which it is cleared away.
     """
 
     api: Api
@@ -174,18 +185,67 @@ class RunFinder:
     name: str
     uid: str
 
-    def find(self) -> Mapping[str, FoundRun]:
-        """By id."""
-        base, mine = f"/api/v1/namespaces/{self.namespace}", f"{SYNC_LABEL}={self.name},{PART_LABEL}"
-        pods = {_run(p): p for p in self._ours(f"{base}/pods", f"{mine}=driver", _DRIVER_NAME)}
-        maps: dict[str, list[Object]] = {}
-        for found in self._ours(f"{base}/configmaps", f"{mine}=report", _REPORT_NAME):
-            maps.setdefault(_run(found), []).append(found)
-        found = {
-            run: FoundRun(run, pods.get(run), tuple(sorted(maps.get(run, []), key=_shard_number)))
-            for run in sorted(pods.keys() | maps.keys())
+    def find(self, named: frozenset[str], most_shards: int) -> Mapping[str, FoundRun]:
+        """By id. `named` are the ids of the runs on record, each of which has at most `most_shards`
+        reports."""
+        selector = f"{SYNC_LABEL}={self.name},{PART_LABEL}"
+        pods = {_run(p["metadata"]): p for p in self._pods(f"{selector}=driver")}
+        shards = self._shards(f"{selector}=report")
+        unnamed = sorted(
+            (run for run in shards if run not in named), key=lambda run: _created(shards[run]), reverse=True
+        )
+        read = named | set(unnamed[:_UNNAMED])
+        runs = {
+            run: FoundRun(
+                run, pods.get(run), self._reports(run, shards.get(run, {}), most_shards if run in named else 1)
+            )
+            if run in read
+            else FoundRun(run, pods.get(run), _without_content(shards.get(run, {})))
+            for run in sorted(pods.keys() | shards.keys())
         }
-        return {name: self._with_pending(run) for name, run in found.items()}
+        return {name: self._with_pending(run) for name, run in runs.items()}
+
+    @property
+    def _maps(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/configmaps"
+
+    def _pods(self, selector: str) -> Iterator[Object]:
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        for pod in self.api.items(path, page=_PAGE, labelSelector=selector):
+            if self._is_ours(pod["metadata"], _DRIVER_NAME):
+                yield pod
+
+    def _shards(self, selector: str) -> dict[str, dict[int, Object]]:
+        """The metadata of each run's reports, by their numbers."""
+        shards: dict[str, dict[int, Object]] = {}
+        for about in itertools.islice(self.api.metadata(self._maps, labelSelector=selector), _MOST_OBJECTS):
+            if self._is_ours(about, _REPORT_NAME):
+                shards.setdefault(_run(about), {})[_shard_number(about)] = about
+        return shards
+
+    def _reports(self, run: str, shards: Mapping[int, Object], most: int) -> tuple[Object, ...]:
+        """The first `most` reports in order, with their content."""
+        numbers = [number for number in sorted(shards) if number < most]
+        if len(numbers) > _FEW and len(numbers) == len(shards):
+            return self._all_reports(run)
+        reports = (self._report(f"{run}-report-{number}") for number in numbers)
+        return tuple(report for report in reports if report is not None)
+
+    def _all_reports(self, run: str) -> tuple[Object, ...]:
+        """By pages, where nothing else has their names."""
+        selector = f"{SYNC_LABEL}={self.name},{PART_LABEL}=report,{RUN_LABEL}={run}"
+        reports = self.api.items(self._maps, page=_PAGE, labelSelector=selector)
+        ours = (report for report in reports if self._is_ours(report["metadata"], _REPORT_NAME))
+        return tuple(sorted(ours, key=lambda report: _shard_number(report["metadata"])))
+
+    def _report(self, name: str) -> Object | None:
+        try:
+            report = self.api.get(f"{self._maps}/{name}")
+        except ApiError as error:
+            if error.gone:
+                return None
+            raise
+        return report if self._is_ours(report["metadata"], _REPORT_NAME) else None
 
     def _with_pending(self, run: FoundRun) -> FoundRun:
         """Only a snapshot that has begun has executors."""
@@ -198,17 +258,14 @@ class RunFinder:
         driver = run.pod["metadata"]["uid"]
         return replace(run, pending=tuple(p for p in pending if is_owned_by(driver, p["metadata"])))
 
-    def _ours(self, path: str, selector: str, named: re.Pattern[str]) -> Iterator[Object]:
-        for found in self.api.items(path, page=_PAGE, labelSelector=selector):
-            about = found["metadata"]
-            match = named.fullmatch(about["name"])
-            if (
-                is_owned_by(self.uid, about)
-                and match
-                and match["run"] == _run(found)
-                and match["run"].startswith(f"{self.name}-")
-            ):
-                yield found
+    def _is_ours(self, about: Object, named: re.Pattern[str]) -> bool:
+        match = named.fullmatch(about["name"])
+        return (
+            match is not None
+            and is_owned_by(self.uid, about)
+            and match["run"] == _run(about)
+            and match["run"].startswith(f"{self.name}-")
+        )
 
 
 def _read_exit(report: Object) -> Exit:
@@ -216,15 +273,23 @@ def _read_exit(report: Object) -> Exit:
 
 
 _DRIVER_NAME = re.compile(r"(?P<run>.+)-driver")
-_REPORT_NAME = re.compile(r"(?P<run>.+)-report-[0-9]+")
+_REPORT_NAME = re.compile(r"(?P<run>.+)-report-(0|[1-9][0-9]{0,6})")
 
 
-def _run(found: Object) -> str:
-    return str(found["metadata"]["labels"].get(RUN_LABEL, ""))
+def _run(about: Object) -> str:
+    return str((about.get("labels") or {}).get(RUN_LABEL, ""))
 
 
-def _shard_number(found: Object) -> int:
-    return int(found["metadata"]["name"].rpartition("-")[2])
+def _shard_number(about: Object) -> int:
+    return int(about["name"].rpartition("-")[2])
+
+
+def _created(shards: Mapping[int, Object]) -> str:
+    return max(str(about.get("creationTimestamp", "")) for about in shards.values())
+
+
+def _without_content(shards: Mapping[int, Object]) -> tuple[Object, ...]:
+    return tuple({"metadata": shards[number], "data": {}} for number in sorted(shards)[:1])
 
 
 def _json(config_map: Object, key: str) -> Object:

@@ -11,10 +11,11 @@ starts from it begins from all of them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -37,6 +38,8 @@ from cdcsync_operator.reconcile.table_shards import packed
 _METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")
 
 
+#: shards of one sync of which the names are read
+_MOST_SHARDS = 20_000
 _SECRETS_SECONDS = 30.0
 
 
@@ -188,16 +191,37 @@ class KubeTableShards:
         return shown
 
     def read(self, status: Status) -> Status:
-        """A written status with all its tables; with none where the shards are not its own."""
+        """A written status with all its tables; with none where the shards are not its own. A shard
+        is asked for by its name while tables are missing, so nothing else of such a name is
+        read."""
         counts = status.tables
-        if counts.total + counts.unassigned == len(status.table_status):
+        expected = counts.total + counts.unassigned
+        if expected == len(status.table_status):
             return status
-        selector = ",".join(f"{k}={v}" for k, v in self._labels.items())
-        found = (m for m in self._api.items(self._path, labelSelector=selector) if self._is_ours(m["metadata"]))
-        self._written = {m["metadata"]["name"]: (m.get("data") or {}).get("tables", "[]") for m in found}
-        tables = [TableStatus.model_validate(e) for text in self._written.values() for e in json.loads(text)]
-        complete = counts.total + counts.unassigned == len(tables)
+        tables: list[TableStatus] = []
+        self._written = dict.fromkeys(self._names(), "")
+        for number in itertools.count():
+            entries = self._entries(f"{self._name}-tables-{number}") if len(tables) < expected else []
+            if not entries:
+                break
+            tables += [TableStatus.model_validate(entry) for entry in entries]
+        complete = expected == len(tables)
         return status.with_(table_status=tuple(sorted(tables, key=lambda t: t.name)) if complete else ())
+
+    def _entries(self, name: str) -> list[Object]:
+        """Those of one shard; none where it is not there, or another one's."""
+        if name not in self._written:
+            return []
+        shard = self._api.get(f"{self._path}/{name}")
+        if not self._is_ours(shard["metadata"]):
+            return []
+        self._written[name] = (shard.get("data") or {}).get("tables", "[]")
+        return list(json.loads(self._written[name]))
+
+    def _names(self) -> Iterator[str]:
+        selector = ",".join(f"{k}={v}" for k, v in self._labels.items())
+        found = itertools.islice(self._api.metadata(self._path, labelSelector=selector), _MOST_SHARDS)
+        return (about["name"] for about in found if self._is_ours(about))
 
     def _is_ours(self, about: Object) -> bool:
         named = re.fullmatch(rf"{re.escape(self._name)}-tables-[0-9]+", about["name"])

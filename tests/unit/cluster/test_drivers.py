@@ -16,7 +16,8 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.pod_size import SPLITS_IN_DRIVER
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.status import Status
+from cdcsync_core.status import Runs, Status
+from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.driver_pod import EXECUTOR_TEMPLATE, Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
@@ -271,3 +272,35 @@ def test_a_pod_is_deleted_by_what_it_is_and_not_by_its_name(pods: Pods) -> None:
     pods.drivers.stop(StopRun(RunKind.STREAM, RUN))
     uid = pods.api.objects[POD]["metadata"]["uid"]
     assert pods.api.bodies[-1] == {"preconditions": {"uid": uid}}
+
+
+def _forged(name: str, of: str, **data: str) -> dict[str, Any]:
+    """As a tenant writes it who knows the resource's uid."""
+    made = _labelled(name, of, "report", ownerReferences=[{"uid": "u"}])
+    return made | {"data": data}
+
+
+def test_reports_that_no_run_can_have_are_not_read(pods: Pods) -> None:
+    """Three hundred that name the sync as their owner: of runs that are not on record, and beyond
+    the shards of one that is."""
+    pods.start(RunKind.STREAM)
+    pods.report(1, NOW)
+    for n in range(150):
+        pods.api.add(f"{BASE}/configmaps", _forged(f"shop-x{n}-report-0", f"shop-x{n}", head='{"number": 9}'))
+        pods.api.add(f"{BASE}/configmaps", _forged(f"{RUN}-report-{n + 1}", RUN, tables='{"entries": [1]}'))
+    named = Status(runs=Runs.model_validate({"stream": {"id": RUN, "epoch": 1, "startedAt": utc(NOW)}}))
+    pods.api.requests.clear()
+    runs = {run.id: run for run in pods.drivers.observe(named).runs}
+    assert len(runs) == 151, "what is nobody's is found, so that it is cleared away"
+    assert runs[RUN].reported_at == NOW
+    read = [path for method, path in pods.api.requests if method == "GET" and "/configmaps/" in path]
+    assert len(read) <= 10
+    assert [path for path in read if RUN in path] == [f"{BASE}/configmaps/{RUN}-report-0"]
+
+
+def test_a_report_beyond_those_of_its_tables_is_none(pods: Pods) -> None:
+    """The names of a run's shards end where its tables do."""
+    pods.start(RunKind.STREAM)
+    pods.report(1, NOW)
+    pods.api.add(f"{BASE}/configmaps", _forged(f"{RUN}-report-1", RUN, run='{"tables": [["shop.z", 0]]}'))
+    assert pods.seen().tables == (("shop.a", 0),)
