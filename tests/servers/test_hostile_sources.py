@@ -184,12 +184,36 @@ def test_one_namespaces_stalling_sources_leave_slots_to_others(
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     server = Hostile(hostile.dripping_greeting)
     with server.listening() as port, ExitStack() as stack:
-        stack.enter_context(_looking(source, _resource("evil", port), _folders(account, 12)))
-        for _ in range(4):
+        stack.enter_context(_looking(source, _resource("evil", port), _folders(account, 40)))
+        for _ in range(32):
             assert server.met.acquire(timeout=60), "they have the slots that they get"
         found = _honest(source, mariadb1011, database, account, "good")
         assert [t.name for t in found.result.tables] == [f"{database}.t"]
         assert not server.met.acquire(blocking=False), "and no more"
+
+
+def test_silent_sources_of_twenty_namespaces_delay_no_sync(
+    mariadb1011: Server, fresh_database: FreshDatabase, account: Path
+) -> None:
+    """A preflight, a plan and the binlog's end of a source that answers are there while all of the
+    others still wait for their login."""
+    database, source = fresh_database(mariadb1011), ClusterSource()
+    mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    server, folders = Hostile(hostile.silence), _folders(account, 20)
+    with server.listening() as port, ExitStack() as stack:
+        ends = [
+            stack.enter_context(_looking(source, _resource(f"silent-{number}", port), [folder]))
+            for number, folder in enumerate(folders)
+        ]
+        for _ in folders:
+            assert server.met.acquire(timeout=60), "none of them waits for another"
+        found = _honest(source, mariadb1011, database, account, "good")
+        resource = _resource("good", mariadb1011.port)
+        assert source.current(resource, account).file
+        with source.planning(resource, account) as splits:
+            assert list(splits(_TABLE.named(TableId(database, "t")), None))
+        assert [t.name for t in found.result.tables] == [f"{database}.t"]
+        assert not any(ends), "their time is not over"
 
 
 def test_a_closed_sync_frees_its_slot(mariadb1011: Server, fresh_database: FreshDatabase, account: Path) -> None:

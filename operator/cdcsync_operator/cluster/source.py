@@ -2,7 +2,9 @@
 
 Why it is right: whatever a source does, a call ends within a wall clock's time, and takes no more
 than its namespace's share of memory and of what is asked at once (`question`, `room`, `shares`); a
-sync that is closed ends its calls. A plan takes a slot to connect and for each split that it finds,
+sync that is closed ends its calls. A source must let us in before it has one of the few slots: a
+login has slots of its own, which are many, so sources that are silent keep none that answers
+waiting. A plan takes a slot to connect and for each split that it finds,
 not while its shards are written, and its connection is closed with it. A sink is checked in a
 process of its own (`sink_process`), three at once.
 """
@@ -20,7 +22,8 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
-from cdcsync_mysql.question import Question, out_of_time
+from cdcsync_mysql.preflight import Preflight
+from cdcsync_mysql.question import LOGIN_SECONDS, Question, out_of_time
 from cdcsync_operator.cluster.room import ANSWERS, Bounds, Room
 from cdcsync_operator.cluster.shares import Shares
 from cdcsync_operator.cluster.sink_process import check_apart
@@ -50,6 +53,7 @@ class ClusterSource:
     def __init__(self, refused_networks: tuple[str, ...] = (), bounds: SourceBounds = SourceBounds()) -> None:
         self._bounds = bounds
         self._refused = refused_networks
+        self._logins = Shares(slots=64, own=4, reserved=32)
         self._preflights, self._plans = Shares(), Shares()
         self._sinks = Shares(slots=3, own=1, reserved=1)
         self._answers = Room(bounds.answers)
@@ -63,34 +67,52 @@ class ClusterSource:
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         namespace = resource.metadata.namespace
         with self._question(resource, secrets) as question:
-            with self._preflights.held(namespace):
-                found = source_calls.preflight_in_time(
-                    resource, secrets, unread, question, self._bounds.preflight_seconds
-                )
+            found = self._looked_at(resource, secrets, unread, question)
             with self._sinks.held(namespace):
                 sink = check_sink_from_cluster(resource, secrets, lambda lake: check_apart(lake, question))
         return source_calls.outcome(resource, found, sink)
 
+    def _looked_at(
+        self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None, question: Question
+    ) -> Preflight:
+        seconds = self._bounds.preflight_seconds
+        try:
+            self._log_in(resource, secrets, question, seconds)
+        except CdcError as error:
+            if question.stopped:
+                raise out_of_time() from error
+            return source_calls.not_reached(error)
+        with self._preflights.held(resource.metadata.namespace):
+            return source_calls.preflight_in_time(resource, secrets, unread, question, seconds)
+
+    def _log_in(self, resource: CdcSync, secrets: Path, question: Question, seconds: float) -> None:
+        """Raises CdcError of a source that does not let us in within `seconds` and those of a
+        login."""
+        with self._logins.held(resource.metadata.namespace), question.within(min(LOGIN_SECONDS, seconds)):
+            source_calls.log_in(resource, secrets, question)
+
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
-        with (
-            self._question(resource, secrets) as question,
-            self._preflights.held(resource.metadata.namespace),
-            question.within(self._bounds.position_seconds),
-        ):
+        with self._placed(resource, secrets) as question:
             return source_calls.current(resource, secrets, question)
 
     def kept_until(self, resource: CdcSync, secrets: Path, file: str) -> float | None:
-        with (
-            self._question(resource, secrets) as question,
-            self._preflights.held(resource.metadata.namespace),
-            question.within(self._bounds.position_seconds),
-        ):
+        with self._placed(resource, secrets) as question:
             return source_calls.kept_until(resource, secrets, file, question)
+
+    @contextmanager
+    def _placed(self, resource: CdcSync, secrets: Path) -> Iterator[Question]:
+        """For a question about places of the binlog."""
+        seconds = self._bounds.position_seconds
+        with self._question(resource, secrets) as question:
+            self._log_in(resource, secrets, question, seconds)
+            with self._preflights.held(resource.metadata.namespace), question.within(seconds):
+                yield question
 
     @contextmanager
     def planning(self, resource: CdcSync, secrets: Path) -> Iterator[Splits]:
         namespace = resource.metadata.namespace
         with self._question(resource, secrets) as question, ExitStack() as connection:
+            self._log_in(resource, secrets, question, self._bounds.split_seconds)
             with self._planned(namespace, question):
                 splits = connection.enter_context(source_calls.planning(resource, secrets, question))
             yield lambda table, frontier: self._bounded(splits(table, frontier), namespace, question)

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql import retention, watermark
+from cdcsync_mysql.checks import refused
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.preflight import Preflight, preflight
@@ -43,6 +45,16 @@ def check_source(
     server_id = spec.source.server_id or replica_id(metadata.namespace, metadata.name)
     source = _source(resource, secrets, question)
     return preflight(source, spec, replica_id=server_id, unread=unread, readers=readers)
+
+
+def log_in(resource: CdcSync, secrets: Path, question: Question) -> None:
+    """Opens a connection and closes it; raises CdcError."""
+    connect(_source(resource, secrets, question)).close()
+
+
+def not_reached(error: CdcError) -> Preflight:
+    """The preflight of a source that let nobody in."""
+    return Preflight(None, (refused("connection", error),))
 
 
 def preflight_in_time(
