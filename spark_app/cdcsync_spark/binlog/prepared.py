@@ -1,5 +1,12 @@
 """XA transactions that are prepared and wait for their end: their rows, or why these are not known.
 
+The rows of an XA PREPARE are held until its end: with XA COMMIT they count as a part of that
+transaction, at its position and for the tables that lack it; with XA ROLLBACK they never count. The
+PREPARE's own position means nothing for its rows, because no SELECT sees them before the commit. A
+commit whose PREPARE was not read (it is before the start of this reader) has it searched
+(`xa_search`). Where no binlog file has the PREPARE any more its rows may be anything, and every
+table stops.
+
 They wait for longer than a batch, so their rows are held in a part of the memory of their own, and
 beyond it on disk (`Spool.hold`).
 """

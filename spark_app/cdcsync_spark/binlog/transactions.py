@@ -4,7 +4,6 @@ spool.
 Theory of operation. Rows are kept until their transaction ends, because only then is it known which
 transaction they belong to: a table whose position covers it (its snapshot's LOW, or its last
 commit) drops its rows, so that rows of an older definition of the table are never decoded.
-Savepoints and rollbacks drop rows before the end.
 
 A statement that changes a definition in a way that is followed is a step: the reader ends a batch
 before its transaction and after it (`cuts`, `stepped`), so that a batch has rows of one definition.
@@ -13,12 +12,8 @@ What stops a table (R1, R9, R10): a statement that may change it and is not foll
 statement format, an event that cannot be used. A stopped table keeps everything before the
 transaction that stopped it; the other tables flow on. An incident stops all of them.
 
-The rows of an XA PREPARE are held until its end: with XA COMMIT they count as a part of that
-transaction, at its position and for the tables that lack it; with XA ROLLBACK they never count. The
-PREPARE's own position means nothing for its rows, because no SELECT sees them before the commit. A
-commit whose PREPARE was not read (it is before the start of this reader) asks for it by
-`PrepareNeeded` and changes nothing; the transaction is reread after `learn`. Where no binlog
-file has the PREPARE any more its rows may be anything, and every table stops.
+What an XA PREPARE prepared counts at its XA COMMIT (`prepared`). A commit whose PREPARE was not
+read asks for it by `PrepareNeeded` and changes nothing; the transaction is reread after `learn`.
 
 Memory is bounded by `size`, which counts all that is kept; a transaction without captured rows
 leaves its GTID only, and those are joined to a set, thousands at a time.
@@ -33,7 +28,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.schema_change import Emptied, Followed
@@ -43,6 +37,7 @@ from cdcsync_spark.binlog.known_reach import KnownReach
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.prepared import PreparedTransactions
+from cdcsync_spark.binlog.read_gtids import ReadGtids
 from cdcsync_spark.binlog.schema_steps import SchemaStep
 from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
 from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
@@ -86,8 +81,7 @@ class TransactionAssembler:
     def _reset(self) -> None:
         self._at: LogOffset | None = self._sealed_at.at
         self._gtid_pos, self._created = begun(self._sealed_at)
-        self._gtids: list[Gtid] = []
-        self._joined = GtidSet()
+        self._gtids = ReadGtids(self._gtids_at_once)
         self._timestamp: float | None = None
         self._transactions = TransactionIds()
         self._committed_at: list[float | None] = []
@@ -115,8 +109,7 @@ class TransactionAssembler:
                 else self._sealed_at
             )
         anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
-        gtids = self._sealed_at.gtids.union(self._joined).with_gtids(self._gtids)
-        return GtidPosition(gtids, self._at, anchor)
+        return GtidPosition(self._gtids.added_to(self._sealed_at.gtids), self._at, anchor)
 
     @property
     def at(self) -> LogOffset | None:
@@ -190,8 +183,7 @@ class TransactionAssembler:
             self._commit(done, end.id, end.timestamp)
         else:
             self._prepared.hold(done.prepared, done)
-        if end.id.gtid:
-            self._add_gtid(end.id.gtid)
+        self._gtids.add(end.id.gtid)
         self._progress(end.id.end, end.timestamp)
         self._gtid_pos = end.gtid_pos
 
@@ -212,7 +204,7 @@ class TransactionAssembler:
             self._rows.setdefault(table, []).append((int(block.transactions[-1]), block))
         self.changes += plain.add_to(self._transactions, self._committed_at)
         self.size += plain.size
-        self._joined = self._joined.union(plain.gtids)
+        self._gtids.join(plain.gtids)
         self._progress(plain.end, plain.timestamp)
         self.progress_count += plain.count - 1
         self._gtid_pos = plain.gtid_pos
@@ -233,16 +225,9 @@ class TransactionAssembler:
         self._open = OpenTransaction()
         if rollback.id is None:
             return
-        if rollback.id.gtid:
-            self._add_gtid(rollback.id.gtid)
+        self._gtids.add(rollback.id.gtid)
         self._progress(rollback.id.end, rollback.timestamp)
         self._gtid_pos = rollback.gtid_pos
-
-    def _savepoint(self, savepoint: facts.Savepoint) -> None:
-        self._open.set_savepoint(savepoint)
-
-    def _rollback_to(self, rollback: facts.RollbackTo) -> None:
-        self._open.roll_back_to(rollback)
 
     def begin_file(self, created: int) -> None:
         """`created`: when the current file was begun (seconds since 1970), from its first event."""
@@ -267,11 +252,6 @@ class TransactionAssembler:
         self._timestamp = timestamp or self._timestamp
         self.moved = True
         self.progress_count += 1
-
-    def _add_gtid(self, gtid: Gtid) -> None:
-        self._gtids.append(gtid)
-        if len(self._gtids) >= self._gtids_at_once:
-            self._joined, self._gtids = self._joined.with_gtids(self._gtids), []
 
     def _keep_rows(self, rows: list[Spooled], transaction: TransactionId, committed_at: float | None) -> None:
         index = len(self._transactions)
@@ -411,8 +391,8 @@ _READERS: dict[type, Callable[[TransactionAssembler, Any], None]] = {
     Statement: TransactionAssembler._statement,
     facts.Progress: TransactionAssembler._on_progress,
     facts.FileLeft: TransactionAssembler._leave,
-    facts.Savepoint: TransactionAssembler._savepoint,
-    facts.RollbackTo: TransactionAssembler._rollback_to,
+    facts.Savepoint: lambda assembler, savepoint: assembler._open.set_savepoint(savepoint),
+    facts.RollbackTo: lambda assembler, rollback: assembler._open.roll_back_to(rollback),
     facts.XaPrepare: TransactionAssembler._xa_prepare,
     facts.XaEnd: TransactionAssembler._xa_end,
     facts.ServerStarted: lambda assembler, started: assembler.temporary.end_sessions(started.server),
