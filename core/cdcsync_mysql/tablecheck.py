@@ -10,6 +10,7 @@ from cdcsync_core.capture import Capture, generated_left_out
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns, taken_error
 from cdcsync_core.logical_type import logical_type, lossy
+from cdcsync_core.remedies import rebuild_times
 from cdcsync_core.source_table import Column, TableId, quote
 from cdcsync_core.spec import Override
 from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
@@ -22,6 +23,13 @@ from cdcsync_mysql.servercheck import Server
 
 #: MariaDB from here on leaves generated columns out of the images of UPDATE, DELETE and REPLACE
 _GENERATED_LEFT_OUT_SINCE = (11, 8)
+_OLD_TIMES_AND_HASHES = (
+    "SELECT (SELECT GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR ', ')"
+    " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    " AND COLUMN_TYPE REGEXP '^(time|datetime|timestamp).* mariadb-5.3 '),"
+    " (SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    " AND INDEX_TYPE = 'HASH')"
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,8 @@ def check_table(
     for column in (table.replacing() if replaces_invalid else table).captured:
         _check_column(table_id, column, found)
     _add_metadata(table, metadata, found)
-    found.checks.extend(_generated(server, table))
+    if not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
+        found.checks.extend(_cut_images(server, table))
     found.checks.extend(_readable(server, table))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
     rows = estimate_rows(connection, table_id)
@@ -127,10 +136,21 @@ def _add_metadata(table: Capture, metadata: EventColumns | None, found: _Finding
     found.columns += [ColumnCheck(name, "", target) for name, target in metadata.typed()]
 
 
-def _generated(server: Server, table: Capture) -> Iterator[Check]:
-    names = [c.name for c in table.captured if c.name in (table.source.generated or ())]
-    if names and not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
-        yield refused("generated columns", generated_left_out(str(table.id), names))
+def _cut_images(server: Server, table: Capture) -> Iterator[Check]:
+    """What cannot be read of row images without the columns that the server computes: a UNIQUE key
+    by hash has one, too."""
+    computed = table.source.generated or ()
+    names = [c.name for c in table.captured if c.name in computed]
+    if names:
+        yield refused("row images", generated_left_out(str(table.id), names))
+    place = (table.id.database, table.id.name)
+    [(old, hashed)] = fetch(server.connection, _OLD_TIMES_AND_HASHES, place * 2)
+    if old and (computed or hashed):
+        found = f"the columns {old} in the format of before MariaDB 10.1, beside columns that the binlog leaves out"
+        needed, remedy = "times in today's format", rebuild_times(table.id.quoted)
+        yield refused(
+            "row images", fail(Reason.TYPE_UNSUPPORTED, found, needed=needed, remedy=remedy, table=str(table.id))
+        )
 
 
 def _readable(server: Server, table: Capture) -> Iterator[Check]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cdcsync_core.capture import Capture, generated_left_out
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
-from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.remedies import RESNAPSHOT, rebuild_times
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.facts import RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS, layout
@@ -106,7 +106,7 @@ def _old_temporals(table: TableId) -> DecodeError:
     return DecodeError(
         "row images without all columns, of a table with times in the format of before MariaDB 10.1",
         needed="times in today's format",
-        remedy=f"SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE {table.quoted} FORCE; then {RESNAPSHOT}",
+        remedy=f"{rebuild_times(table.quoted)}; then {RESNAPSHOT}",
         table=str(table),
     )
 
