@@ -23,7 +23,7 @@ from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, TransactionAssembler
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoint, TransactionRollback
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.text import Statement, Thread
 from cdcsync_spark.wire.sql.tokens import Session
 from support.facts import UUID, Pen, at, rows
 
@@ -707,3 +707,30 @@ def test_rows_of_the_transaction_that_changes_their_table_stop_it(tmp_path: Path
     reader = follower(tmp_path).transaction(rows(ORDERS, b"1"), ddl("ALTER TABLE orders ADD v INT"), rows(ITEMS, b"a"))
     sealed = reader.seal()
     assert (list(sealed.stops), sealed.steps, bodies(sealed, ITEMS)) == ([ORDERS], {}, [(0, b"a")])
+
+
+# -- temporary tables
+
+
+def _of_session(sql: str) -> Statement:
+    return Statement("shop", sql, Session(sql_mode=0, charset="utf8mb4"), Thread(1, 7, specific=True))
+
+
+def test_statements_on_a_temporary_table_are_nothing(reader: Reader) -> None:
+    """Also in a transaction that is read once more, or rolled back: temporary tables stay."""
+    reader.transaction(_of_session("CREATE TEMPORARY TABLE items (id INT)"))
+    reader.feed(reader.pen.begin(), _of_session("CREATE TEMPORARY TABLE orders (id INT)"), reader.pen.rollback())
+    reader.feed(reader.pen.begin(), _of_session("DROP TEMPORARY TABLE orders"))
+    reader.assembler.abandon()
+    reader.transaction(_of_session("TRUNCATE orders"), _of_session("INSERT INTO items VALUES (1)"), rows(ORDERS, b"1"))
+    sealed = reader.seal()
+    assert sealed.stops == {}
+    assert bodies(sealed, ORDERS) == [(0, b"1")]
+
+
+def test_a_started_server_has_no_temporary_tables(reader: Reader) -> None:
+    reader.transaction(_of_session("CREATE TEMPORARY TABLE orders (id INT)"))
+    reader.feed(facts.ServerStarted(1))
+    reader.assembler.abandon()
+    reader.transaction(_of_session("TRUNCATE orders"))
+    assert reader.seal().stops.keys() == {ORDERS}
