@@ -51,7 +51,7 @@ def test_many_syncs_of_one_namespace_are_all_reconciled(node: Node, source: Serv
     make_secret(node, "many", "source", {"username": "cdc", "password": "x"})
     kinds: dict[tuple[str, str], dict[str, object]] = {
         ("Paused", "False"): {"state": "paused"},
-        ("SpecInvalid", "True"): {"driver": {"podTemplate": {"spec": {"nodeName": "elsewhere"}}}},
+        ("SpecInvalid", "True"): {"sink": {"delta": {"path": "/a/folder/of/each/pod"}}},
         ("SpecInvalid", "False"): {"source": source_part(node, source) | {"credentialsSecretRef": {"name": "none"}}},
     }
     wanted = {f"s{n}": list(kinds)[max(0, n - MANY + len(kinds))] for n in range(MANY)}

@@ -10,7 +10,7 @@ import pytest
 
 from cdcsync_core.status import Status
 from cdcsync_core.timestamps import utc
-from cdcsync_kube.client import ApiError
+from cdcsync_kube.client import ApiError, Object
 from support.node import CHART, OPERATOR, SECRET_KEY, SYSTEM, Node, ready, wait_until
 from support.node_sync import DRIVER, PASSWORD, NodeSync
 from support.workload_tables import JOURNAL, WALK
@@ -41,6 +41,14 @@ def test_drivers_are_evicted_and_killed_while_it_flows(node: Node, shop: NodeSyn
     assert shop.pods(DRIVER) == [shop.driver()]
 
 
+def _too_large() -> Object:
+    """A container by which a podTemplate has more than 64 KiB, which the API server cannot add
+    up."""
+    strict = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    variables = [{"name": "TZ", "value": "x" * 1024}] * 64
+    return {"name": "large", "image": "localhost/none", "env": variables, "securityContext": strict}
+
+
 def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: NodeSync) -> None:
     """An upgrade of the chart, changes of other runs' settings, refused specs."""
     before = shop.driver()
@@ -56,9 +64,11 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
     shop.observed()
     with pytest.raises(ApiError, match="path"):
         shop.change(sink={"delta": {"path": "s3://lake/elsewhere"}})
-    shop.change(driver={"podTemplate": {"spec": {"nodeName": "elsewhere"}}})
+    with pytest.raises(ApiError, match=r"podTemplate.spec.nodeName is refused"):
+        shop.change(driver={"podTemplate": {"spec": {"nodeName": "elsewhere"}}})
+    shop.change(driver={"podTemplate": {"spec": {"initContainers": [_too_large()]}}})
     shop.until(lambda s: s.condition("Stalled").status == "True", 180, "what the policy refuses is reported")
-    shop.change(driver={"podTemplate": {"spec": {"nodeName": None}}})
+    shop.change(driver={"podTemplate": {"spec": {"initContainers": None}}})
     shop.observed()
     shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)
     shop.flows()

@@ -37,7 +37,11 @@ def policy(api: Api) -> Iterator[None]:
         "policy": {"allowedServiceAccounts": ["cloud"], "allowedImages": ["registry.example/team/*"]},
     }
     base = "/apis/admissionregistration.k8s.io/v1"
-    documents = [d for d in rendered(values) if d["kind"].startswith("ValidatingAdmission")]
+    documents = [
+        d
+        for d in rendered(values)
+        if d["kind"].startswith("ValidatingAdmission") and d["metadata"]["name"].endswith("-runs")
+    ]
     assert len(documents) == 2
     paths = [f"{base}/{d['kind'].lower()}s".replace("policys", "policies") for d in documents]
     for path, document in zip(paths, documents, strict=True):
@@ -195,3 +199,4 @@ def test_the_policies_lists_are_those_of_the_operators_check() -> None:
     assert set(lists["sysctls"]) == restricted_pod.SYSCTLS
     assert tuple(lists["selinuxTypes"]) == restricted_pod.SELINUX_TYPES
     assert lists["variables"] == pod_policy.ENVIRONMENT.pattern
+    assert (lists["sparkConf"], lists["sparkClasses"]) == (pod_policy.SPARK_CONF.pattern, pod_policy.CODE_KEYS.pattern)

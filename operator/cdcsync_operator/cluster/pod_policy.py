@@ -76,12 +76,12 @@ _SYSTEM_FOLDERS = frozenset((
 #: keys of `tolerations` that set how long a pod stays on a node that is lost
 _LOST_NODE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 #: what may be tuned: sizes, counts and timeouts, never a class, a path or a command
-_SPARK_CONF = re.compile(
+SPARK_CONF = re.compile(
     r"spark\.(task|speculation|locality|memory|scheduler)(\..+)?|spark\.(sql\.(shuffle|files|adaptive|autoBroadcastJoinThreshold).*)"
     r"|spark\.(network\.timeout|rpc\.(askTimeout|lookupTimeout|numRetries)|executor\.heartbeatInterval|log\.level)"
     r"|spark\.(shuffle\.(compress|file\.buffer|io\.(maxRetries|retryWait))|broadcast\.(blockSize|compress)|default\.parallelism)"
 )
-_CLASSES = re.compile(r"(?i).*(class|extensions|listener|factory|resource\.|script|file$|command).*")
+CODE_KEYS = re.compile(r"(?i).*(class|extensions|listener|factory|resource\.|script|file$|command).*")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Policy:
         return ENVIRONMENT.fullmatch(name) is not None or _matches(name, self.allowed_environment)
 
     def allows_conf(self, key: str) -> bool:
-        known = _SPARK_CONF.fullmatch(key) is not None and _CLASSES.fullmatch(key) is None
+        known = SPARK_CONF.fullmatch(key) is not None and CODE_KEYS.fullmatch(key) is None
         return known or _matches(key, self.allowed_spark_conf)
 
 

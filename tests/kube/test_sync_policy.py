@@ -1,0 +1,162 @@
+"""What the operator's policy refuses is refused when it is applied: the chart's policy of
+resources, on a real API server, beside the operator's own check."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cdcsync_kube.client import Api, ApiError, Object
+from kube.test_chart import rendered
+from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
+
+STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+IMAGE = "registry.example/cdcsync-spark:1"
+
+
+def _of_the_chart(policy: Object) -> list[Object]:
+    values = {
+        "clusterWide": True,
+        "driverImage": {"repository": "registry.example/cdcsync-spark", "tag": "1"},
+        "policy": {"allowedImages": ["registry.example/team/*"]} | policy,
+    }
+    documents = [d for d in rendered(values) if d["kind"].startswith("ValidatingAdmission")]
+    return [d for d in documents if d["metadata"]["name"].endswith("-syncs")]
+
+
+@pytest.fixture(scope="module")
+def in_force(api: Api) -> Iterator[None]:
+    yield from _in_force(api, _of_the_chart({}))
+
+
+def _in_force(api: Api, documents: list[Object]) -> Iterator[None]:
+    base = "/apis/admissionregistration.k8s.io/v1"
+    paths = [f"{base}/{d['kind'].lower()}s".replace("policys", "policies") for d in documents]
+    for path, document in zip(paths, documents, strict=True):
+        api.create(f"{path}?fieldValidation=Strict", document)
+    refused = sync(driver={"serviceAccountName": "nobody-may-name-this-one"})
+    deadline = time.monotonic() + 120
+    while "policy.allowedServiceAccounts" not in applied(api, "default", refused):
+        assert time.monotonic() < deadline, "the API server does not apply the policy"
+        time.sleep(0.1)
+    yield
+    for path, document in zip(paths, documents, strict=True):
+        api.delete(f"{path}/{document['metadata']['name']}")
+
+
+def sync(**spec: Any) -> Object:
+    base: Object = {
+        "source": {"host": "mysql.shop.svc", "credentialsSecretRef": {"name": "shop-mysql"}},
+        "tables": {"include": [r"shop\..*"]},
+        "sink": {"delta": {"path": "s3://lake/cdc"}},
+    }
+    about = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": "shop"}}
+    return about | {"spec": base | spec}
+
+
+def applied(api: Api, namespace: str, resource: Object) -> str:
+    """The refusal's message as `kubectl apply` shows it; "" where it would be stored."""
+    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs?fieldValidation=Strict&dryRun=All"
+    try:
+        api.create(path, copy.deepcopy(resource))
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def with_pod(pod: Object, part: str = "driver") -> Object:
+    return sync(**{part: {"podTemplate": {"spec": pod}}})
+
+
+def with_container(**fields: Any) -> Object:
+    return with_pod({"containers": [{"name": "driver"} | fields]})
+
+
+def _says_nothing(value: Any) -> bool:
+    """A null, which the API server drops."""
+    return value is None or (isinstance(value, dict) and any(_says_nothing(v) for v in value.values()))
+
+
+def test_a_resource_that_was_stored_before_can_be_labelled_and_deleted(api: Api, namespace: str) -> None:
+    """The policy judges a spec when it changes."""
+    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
+    api.create(path, with_pod({"nodeName": "one"}))
+    policy = _in_force(api, _of_the_chart({}))
+    next(policy)
+    api.merge(f"{path}/shop", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(ApiError, match=r"podTemplate.spec.nodeName is refused"):
+        api.merge(f"{path}/shop", {"spec": {"state": "paused"}})
+    api.delete(f"{path}/shop")
+    next(policy, None)
+
+
+def test_what_a_sync_needs_is_taken(api: Api, namespace: str, in_force: None) -> None:
+    sidecar = {"name": "proxy", "image": "registry.example/team/proxy:2", "securityContext": STRICT}
+    pod = {
+        "containers": [
+            {
+                "name": "driver",
+                "env": [{"name": "AWS_REGION", "value": "x"}],
+                "resources": {"limits": {"memory": "4Gi"}},
+            },
+            sidecar | {"volumeMounts": [{"name": "more", "mountPath": "/mnt/x"}]},
+        ],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "more", "emptyDir": {}}],
+        "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 30}],
+        "affinity": {},
+        "securityContext": {"fsGroup": 7, "sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}]},
+    }
+    for resource in (
+        sync(),
+        with_pod(pod),
+        with_pod(pod, "executors"),
+        sync(sparkConf={"spark.sql.shuffle.partitions": "9"}),
+    ):
+        assert applied(api, namespace, resource) == ""
+    mounted = {"containers": [{"name": "driver", "volumeMounts": [{"name": "v", "mountPath": "/lake"}]}]}
+    on_a_volume = with_pod(mounted)
+    on_a_volume["spec"]["sink"] = {"delta": {"path": "/lake/tables"}}
+    assert applied(api, namespace, on_a_volume) == ""
+
+
+@pytest.mark.parametrize("part", ["driver", "executors"])
+def test_what_the_operator_refuses_of_a_pod_is_refused(api: Api, namespace: str, in_force: None, part: str) -> None:
+    for pod, expected, _ in PODS:
+        assert _says_nothing(pod) or applied(api, namespace, with_pod(pod, part)), expected
+    for context, expected in CONTEXTS:
+        assert _says_nothing(context) or applied(api, namespace, with_pod({"securityContext": context}, part)), expected
+
+
+def test_what_the_operator_refuses_of_a_container_is_refused(api: Api, namespace: str, in_force: None) -> None:
+    for fields, expected, _ in CONTAINERS:
+        assert _says_nothing(fields) or applied(api, namespace, with_container(**fields)), expected
+    for name in CODE_VARIABLES:
+        assert "policy.allowedEnvironment" in applied(
+            api, namespace, with_container(env=[{"name": name, "value": "x"}])
+        )
+    for missing in ("allowPrivilegeEscalation", "capabilities"):
+        context = {k: v for k, v in STRICT.items() if k != missing}
+        sidecar = {"name": "proxy", "image": IMAGE, "securityContext": context}
+        assert "restricted" in applied(api, namespace, with_pod({"containers": [sidecar]}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"image": "evil.example/x:1"}, "policy.allowedImages"),
+        ({"driver": {"podTemplate": {"spec": {"initContainers": [{"name": "i", "image": "evil/x", "securityContext": STRICT}]}}}},
+         "policy.allowedImages"),
+        ({"sparkConf": {"spark.extraListeners": "x"}}, "policy.allowedSparkConf"),
+        ({"sparkConf": {"spark.sql.files.x.class": "x"}}, "policy.allowedSparkConf"),
+        ({"source": {"host": "169.254.169.254", "credentialsSecretRef": {"name": "x"}}}, "policy.refusedSourceNetworks"),
+        ({"source": {"host": "::1", "credentialsSecretRef": {"name": "x"}}}, "policy.refusedSourceNetworks"),
+    ],
+)  # fmt: skip
+def test_other_settings_that_the_policy_refuses(
+    api: Api, namespace: str, in_force: None, spec: Object, expected: str
+) -> None:
+    assert expected in applied(api, namespace, sync(**spec))

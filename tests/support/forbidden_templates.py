@@ -1,0 +1,103 @@
+"""What a podTemplate must not have by the default policy: of a pod, of a container of ours, of
+security contexts, and the variables by which code is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: pod -> what is refused of it -> the word of the policy that allows it; "" where none does
+PODS: list[tuple[dict[str, Any], str, str]] = [
+    ({"hostNetwork": True}, "spec.hostNetwork is refused", ""),
+    ({"hostPID": True}, "spec.hostPID is refused", ""),
+    ({"hostIPC": True}, "spec.hostIPC is refused", ""),
+    ({"hostUsers": True}, "spec.hostUsers is refused", ""),
+    ({"shareProcessNamespace": True}, "spec.shareProcessNamespace is refused", ""),
+    ({"serviceAccountName": "admin"}, "spec.serviceAccountName is refused", ""),
+    ({"restartPolicy": "Always"}, "spec.restartPolicy is refused", ""),
+    ({"ephemeralContainers": [{"name": "x"}]}, "spec.ephemeralContainers is refused", ""),
+    ({"a_field_of_tomorrow": 1}, "spec.a_field_of_tomorrow is refused", ""),
+    ({"containers": None}, "spec.containers is not a list of mappings", ""),
+    ({"volumes": ["x"]}, "spec.volumes is not a list of mappings", ""),
+    ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "volume v: hostPath is refused", ""),
+    ({"nodeName": "control-plane-1"}, "spec.nodeName is refused without", "nodeName"),
+    ({"priorityClassName": "system-node-critical"}, "spec.priorityClassName is refused without", "priorityClassName"),
+    ({"runtimeClassName": "other"}, "spec.runtimeClassName is refused without", "runtimeClassName"),
+    ({"schedulerName": "mine"}, "spec.schedulerName is refused without", "schedulerName"),
+    ({"automountServiceAccountToken": True}, "spec.automountServiceAccountToken is refused without", "tokens"),
+    ({"imagePullSecrets": [{"name": "x"}]}, "spec.imagePullSecrets is refused without", "secrets"),
+    ({"tolerations": [{"operator": "Exists"}]}, "a toleration of everything is refused without", "tolerations"),
+    ({"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}, "volume v: secret is refused without", "secrets"),
+    (
+        {"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]},
+        "volume v: projected of serviceAccountToken is refused without",
+        "tokens",
+    ),
+    (
+        {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "x"}}]}}]},
+        "volume v: projected of secret is refused without",
+        "secrets",
+    ),
+    (
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},
+        "volume v: persistentVolumeClaim is refused without",
+        "volumes/persistentVolumeClaim",
+    ),
+    ({"volumes": [{"name": "config", "configMap": {"name": "x"}}]}, "a volume of the name config", "commands"),
+]
+
+CONTAINERS: list[tuple[dict[str, Any], str, str]] = [
+    ({"command": ["sh"]}, "command is refused without", "commands"),
+    ({"args": ["x"]}, "args is refused without", "commands"),
+    ({"lifecycle": {"postStart": {"exec": {"command": ["sh"]}}}}, "lifecycle is refused without", "commands"),
+    ({"env": [{"name": "LD_PRELOAD", "value": "/x"}]}, 'env "LD_PRELOAD" is refused without', "commands"),
+    ({"envFrom": [{"configMapRef": {"name": "x"}}]}, "envFrom, whose names are not known,", "commands"),
+    (
+        {"volumeMounts": [{"name": "tmp", "mountPath": "/opt/cdcsync/bin"}]},
+        'a volume at "/opt/cdcsync/bin"',
+        "commands",
+    ),
+    ({"volumeMounts": [{"name": "tmp", "mountPath": "/mnt/../usr"}]}, 'a volume at "/mnt/../usr"', "commands"),
+    (
+        {"env": [{"name": "TZ", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}]},
+        "env TZ of a Secret is refused without",
+        "secrets",
+    ),
+    ({"stdin": True}, "stdin is refused", ""),
+    ({"securityContext": {"privileged": True}}, "privileged is not allowed", "securityContext"),
+    (
+        {"securityContext": {"allowPrivilegeEscalation": None}},
+        "allowPrivilegeEscalation is not false",
+        "securityContext",
+    ),
+    ({"securityContext": None}, "allowPrivilegeEscalation is not false", "securityContext"),
+    ({"securityContext": {"capabilities": {"add": ["NET_RAW"]}}}, "capabilities.add is not allowed", "securityContext"),
+    ({"securityContext": {"capabilities": {"drop": []}}}, "capabilities.drop does not have ALL", "securityContext"),
+    ({"securityContext": {"readOnlyRootFilesystem": False}}, "readOnlyRootFilesystem is not true", "securityContext"),
+    ({"securityContext": {"procMount": "Unmasked"}}, "procMount is not Default", "securityContext"),
+    ({"securityContext": {"runAsUser": 0}}, "runAsUser is 0", "securityContext"),
+    ({"ports": [{"containerPort": 1, "hostPort": 1}]}, "hostPort is not allowed", "securityContext"),
+]
+
+CONTEXTS: list[tuple[dict[str, Any], str]] = [
+    ({"runAsNonRoot": None}, "runAsNonRoot is not true"),
+    ({"runAsUser": 0}, "runAsUser is 0"),
+    ({"seccompProfile": {"type": "Unconfined"}}, "seccompProfile is neither RuntimeDefault nor Localhost"),
+    ({"seccompProfile": None}, "there is no seccompProfile"),
+    ({"appArmorProfile": {"type": "Unconfined"}}, "appArmorProfile is neither"),
+    ({"seLinuxOptions": {"type": "spc_t"}}, "seLinuxOptions are not allowed"),
+    ({"windowsOptions": {"hostProcess": True}}, "hostProcess is not allowed"),
+    ({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}, "the sysctl kernel.msgmax is not allowed"),
+]
+
+#: by which CPython, the JVM, glibc, OpenSSL, bash, Spark, the SDKs of clouds and our own program
+#: run code, or read other code than their own
+CODE_VARIABLES = [
+    "BASH_ENV", "ENV", "BASH_FUNC_set%%", "BASH_FUNC_exec%%", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS", "PATH", "HOME",
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "LOCPATH", "LOCALDOMAIN", "HOSTALIASES", "GLIBC_TUNABLES", "MALLOC_CHECK_",
+    "OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONWARNINGS",
+    "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONBREAKPOINT", "PYTHONUSERBASE", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS", "JAVA_HOME", "CLASSPATH", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_SUBMIT_OPTS", "SPARK_JAVA_OPT_0",
+    "SPARK_EXTRA_CLASSPATH", "SPARK_DIST_CLASSPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "HADOOP_CONF_DIR", "YARN_CONF_DIR",
+    "CDCSYNC_METRICS", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "TMPDIR", "NSS_SSL_ENABLE_RENEGOTIATION", "TZDIR", "A_VARIABLE_OF_TOMORROW", "", "TZ\nX",
+]  # fmt: skip
