@@ -114,7 +114,8 @@ def test_start_on_a_large_table(mariadb1011: Server, fresh_database: FreshDataba
     """A table that the server makes by a sequence, so that it may have tens of millions of rows."""
     server, database = mariadb1011, fresh_database(mariadb1011)
     _sequence(server, database, ROWS)
-    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync")
+    snapshot = {"snapshot": {"chunkSize": 200_000}}
+    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec=snapshot)
     subprocess.run(sync.run_command("snapshot"), check=True, capture_output=True)
     _uniform(server, database, ROWS)
     begun = time.monotonic()

@@ -113,7 +113,7 @@ class World:
     def put(self, keys: list[Row]) -> None:
         """A batch: the keys' previous rows are deleted, a new file has them."""
         for path, rows in self.index.locate(keys_of(self.table, keys)).items():
-            self.deleted[path] = self.deleted[path] | BitMap(rows.tolist())
+            self.deleted[path] = self.deleted[path] | rows
             self.index.delete(path, f"{len(self.deleted[path])}", self.deleted[path])
         path = f"file {len(self.files)}"
         self.files[path], self.deleted[path] = keys, BitMap()
@@ -129,7 +129,7 @@ class World:
 
     def found(self, keys: list[Row], index: KeyIndex | None = None) -> dict[str, list[int]]:
         located = (index or self.index).locate(keys_of(self.table, keys))
-        return {path: rows.tolist() for path, rows in located.items()}
+        return {path: list(rows) for path, rows in located.items()}
 
     def versions(self) -> dict[str, FileVersion]:
         return {
@@ -240,7 +240,7 @@ def test_a_file_of_many_batches_in_any_order(tmp_path: Path) -> None:
         index = KeyIndex(table, tmp_path, seed=1)
         index.add("f", [batch_of(table, keys[i : i + 10]) for i in range(0, 101, 10)])
         for row, key in enumerate(keys):
-            assert index.locate(keys_of(table, [key]))["f"].tolist() == [row]
+            assert index.locate(keys_of(table, [key]))["f"] == BitMap([row])
 
 
 @pytest.mark.parametrize(("declared", "spread"), [("int(11)", 1), ("int(11)", 7919), ("varchar(20)", 7919)])
@@ -277,7 +277,7 @@ def peak_of(table: Capture, rows: int, file_rows: int, spread: int, folder: Path
         tracemalloc.stop()
     last = starts[-1]
     found = index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"]))
-    assert {path: rows.tolist() for path, rows in found.items()} == {f"f{last}": [0, 1, 2]}
+    assert found == {f"f{last}": BitMap([0, 1, 2])}
     return peak
 
 
@@ -290,7 +290,7 @@ def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path) -> None:
         index.add(f"f{number}", [batch_of(table, [(f"{number} {i}",) for i in range(10)])])
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
     assert list(tmp_path.iterdir()) == []
-    assert index.locate(keys_of(table, [("7 3",)]))["f7"].tolist() == [3]
+    assert index.locate(keys_of(table, [("7 3",)]))["f7"] == BitMap([3])
 
 
 def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
     assert maps_of(tmp_path) == before
     index.add("large", [batch_of(table, [(f"{i:040}",) for i in range(scratch.IN_MEMORY // 4)])])
     assert maps_of(tmp_path) == before + 1
-    assert index.locate(keys_of(table, [("7 3",), (f"{9:040}",)])) == {"f7": [3], "large": [9]}
+    assert index.locate(keys_of(table, [("7 3",), (f"{9:040}",)])) == {"f7": BitMap([3]), "large": BitMap([9])}
 
 
 def maps_of(folder: Path) -> int:

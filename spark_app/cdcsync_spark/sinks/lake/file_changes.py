@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Upsert
-from cdcsync_spark.sinks.lake.key_index import KeyIndex, row_set
+from cdcsync_spark.sinks.lake.key_index import KeyIndex
 from cdcsync_spark.sinks.lake.ordered import in_order, order_of
 from cdcsync_spark.sinks.lake.staging import DataFile
 from cdcsync_spark.wire.columns.typemap import arrow_schema
@@ -64,7 +64,7 @@ class FileChanges:
 def find_deletions(index: KeyIndex, keys: pa.Table) -> FileChanges:
     """What the deletion of `keys` changes; raises `SinkConflict` for one that is there twice."""
     found = index.locate(keys)
-    deleted = {path: index.deleted(path) | row_set(rows) for path, rows in found.items()}
+    deleted = {path: index.deleted(path) | rows for path, rows in found.items()}
     return deletions(deleted, index.rows)
 
 

@@ -246,16 +246,16 @@ class KeyIndex:
 
     # -- lookups
 
-    def locate(self, keys: pa.Table) -> dict[str, Rows]:
+    def locate(self, keys: pa.Table) -> dict[str, BitMap]:
         """The live rows of `keys` (the key columns, each key once): path -> rows. Raises
         `SinkConflict` for a key that is there twice."""
-        found: dict[str, list[Rows]] = {}
+        found: dict[str, BitMap] = {}
         for start in range(0, keys.num_rows, _BATCH):
             # in one piece: every run is searched once, however many pieces the batch came in
             for batch in keys.slice(start, _BATCH).combine_chunks().to_batches():
                 for path, rows in self._locate(batch):
-                    found.setdefault(path, []).append(rows)
-        return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
+                    found[path] = found[path] | row_set(rows) if path in found else row_set(rows)
+        return found
 
     def _locate(self, keys: pa.RecordBatch) -> Iterator[tuple[str, Rows]]:
         codes = self._codec.codes(keys)
