@@ -69,6 +69,16 @@ def test_an_event_that_cannot_be_used_stays_by_itself(tmp_path: Path) -> None:
     assert text(found) == [b"whole", b"", b"whole"]
 
 
+def test_events_whose_images_lack_the_same_columns_are_one(tmp_path: Path) -> None:
+    """Their images are whole to a table that does not capture these."""
+    defect = fail(Reason.ROW_IMAGE_NOT_FULL, "an incomplete image")
+    spool, found = Spool(str(tmp_path), 0), list[Spooled]()
+    for missing in (("g",), ("g",), ("h",)):
+        spool.add_to(found, rows(A, b"image")._replace(defect=defect, left_out=missing))
+    assert [item.head.left_out for item in found] == [("g",), ("h",)]
+    assert text(found) == [b"imageimage", b"image"]
+
+
 def test_joined_events_stay_small(tmp_path: Path) -> None:
     """They are decoded piece by piece and in step: up to 64 KiB, of a transaction of more than a
     GiB a 16,384th part."""
