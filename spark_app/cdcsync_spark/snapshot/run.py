@@ -309,6 +309,6 @@ def _wave_commit(before: TableState, after: TableState, change: Append) -> Build
                 remedy="none: the next run goes on from the target's state",
                 table=before.identity.table,
             )
-        return Commit(replace(after, commit_number=found.commit_number + 1), change)
+        return Commit(replace(after, commit_number=found.commit_number + 1, written=found.written), change)
 
     return build

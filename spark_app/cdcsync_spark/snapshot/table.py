@@ -50,7 +50,8 @@ class SnapshotTable:
 
     def publish(self, epoch: int) -> None:
         """Replaces the table's old content by what was staged, all of it."""
-        fresh, staged = self.state, self.target.staged()
+        staged, copy = self.target.staged(), self.target.last_commit()
+        fresh = replace(self.state, written=copy.written if copy else None)
         # the stream may use a higher epoch than this run knows of; the publication takes the table
         # over from it
         found = self.main.last_commit()

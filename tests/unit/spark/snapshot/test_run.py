@@ -29,7 +29,7 @@ from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import Tables
-from cdcsync_core.state import Identity, TableState
+from cdcsync_core.state import Identity, SinkWrite, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
@@ -273,6 +273,28 @@ def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(worl
     assert target.parts == ()
     assert target.state is not None
     assert target.state.snapshot_complete
+
+
+def test_what_another_program_writes_beside_a_snapshot_is_noted(world: World) -> None:
+    """Rule R4: the next wave's commit keeps the note; the content of a resnapshot has none."""
+    target, write = world.target("orders"), SinkWrite(3, "DuckDB")
+
+    def other(found: MemoryTarget) -> None:
+        assert found.state
+        found.state = replace(found.state, written=write)
+
+    def arm() -> None:
+        target.lose_next = target.lose_next or other
+
+    world.source.before_commit = arm
+    world.run({"orders": 10})
+    assert target.state is not None
+    assert (target.state.snapshot_complete, target.state.written) == (True, write)
+    world.source.before_commit = lambda: None
+    target.lose_next = None
+    world.run({"orders": 3}, nonces={"orders": 1})
+    assert target.state is not None
+    assert (target.state.resnapshot_nonce, target.state.written) == (1, None)
 
 
 def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
