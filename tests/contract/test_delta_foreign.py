@@ -131,13 +131,13 @@ def test_a_restore_takes_the_state_back_and_the_binlog_is_replayed(target: Delta
         writer.commit(2, changes(n, 2))
     newer, newer_content = last(target), content(target)
     opened(target).restore(older_version)
-    restored = replace(older, epoch=newer.epoch, commit_number=newer.commit_number)
+    restored = replace(older, epoch=newer.epoch, commit_number=newer.commit_number, replaying=newer.position)
     assert (last(target), writer.last_commit()) == (restored, restored)
     assert content(target) == older_content
     for n in (3, 4):
         writer.commit(2, changes(n, 2))
     assert content(target) == newer_content
-    assert last(target).commit_number == newer.commit_number + 2
+    assert last(target) == replace(newer, commit_number=newer.commit_number + 2)
 
 
 def test_a_restore_to_a_time_names_no_version(local: DeltaTarget) -> None:
@@ -213,6 +213,19 @@ def test_a_writer_knows_of_commits_of_others(target: DeltaTarget) -> None:
     CHANGES["append"][0](opened(target))
     assert writer.has_news()
     writer.last_commit()
+    assert not writer.has_news()
+
+
+def test_what_maintenance_met_first_is_news(local: DeltaTarget) -> None:
+    streamed(local, 1)
+    writer = local.writer()
+    writer.commit(1, changes(2))
+    CHANGES["append"][0](opened(local))
+    assert writer.maintain() == "remove orphans"
+    assert writer.has_news()
+    state = writer.last_commit()
+    assert state is not None
+    assert state.written is not None
     assert not writer.has_news()
 
 

@@ -1,9 +1,9 @@
-"""Asks targets at rest whether another program has committed to them.
+"""Asks targets whether another program has committed to them.
 
 Why it exists: a commit finds what others did to its table (rule R4); a table without changes of its
-own makes none for hours. So a target without a commit for half a minute is asked by one cheap
-question, in the background. What has news is then opened between two batches, so that nothing is
-decided beside a commit.
+own makes none for hours. So each target is asked by one cheap question twice a minute, in the
+background. What has news is then opened between two batches, so that nothing is decided beside a
+commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TargetWatch:
         if self._asking or now < self._next:
             return
         self._next, self._asking = now + _PAUSE, True
-        due = [t for t in self._tables if t.flowing and now - t.committed >= _PAUSE]
+        due = [t for t in self._tables if t.flowing]
         self._run(lambda: self._ask(due))
 
     def _ask(self, due: Sequence[StreamTable]) -> None:

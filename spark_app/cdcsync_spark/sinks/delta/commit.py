@@ -90,6 +90,8 @@ class DeltaWriter:
         self._limits = limits
         self._lock = threading.Lock()
         self._view: TableView | None = None
+        #: the version whose state the caller has
+        self._given = -1
         self._index = TableIndex(str(table_path.table), scratch)
         self._maintenance = TableMaintenance(table_path, self._index, self, policy)
         self._epoch = -1
@@ -112,6 +114,7 @@ class DeltaWriter:
             view = self.newest(self._path.log())
             if view is not None and view.state is None:
                 raise self._path.foreign_table_error()
+            self._given = view.version if view else -1
             return view.state if view else None
 
     def commit(self, epoch: int, build: Build) -> TableState:
@@ -148,6 +151,7 @@ class DeltaWriter:
             raise self._path.foreign_table_error()
         found = view.state
         refuse_superseded(found, epoch)
+        self._given = view.version
         commit = build(found)
         if commit is None:
             return found
@@ -157,6 +161,7 @@ class DeltaWriter:
         gate("before-commit")
         self._epoch = epoch
         self._publish(log, view, commit)
+        self._given = view.version
         gate("committed")
         return commit.state
 
@@ -277,10 +282,13 @@ class DeltaWriter:
         return view.state is not None and sum(file.rows or 0 for file in view.files.values()) >= self._limits.warm_rows
 
     def has_news(self) -> bool:
-        """See `Writer.has_news`. It waits for no commit: one that is made meanwhile knows more."""
+        """See `Writer.has_news`. It waits for no commit: one that is made meanwhile knows more.
+        What maintenance has met is news, too."""
         view = self._view
+        if view is None or view.version > self._given:
+            return True
         try:
-            return view is not None and self._path.log().has_entry(view.version + 1)
+            return self._path.log().has_entry(view.version + 1)
         except (OSError, CdcError):
             return False
 

@@ -1,5 +1,5 @@
-"""Targets at rest are asked for commits of others twice a minute, in the background; those that
-were committed to lately, or have stopped, are not."""
+"""Targets are asked for commits of others twice a minute, in the background; those whose tables
+have stopped are not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class World:
         return [table.name for table in self.watch.news()]
 
 
-def test_a_target_at_rest_is_asked_twice_a_minute() -> None:
+def test_a_target_is_asked_twice_a_minute() -> None:
     world = World()
     for _ in range(60):
         assert world.pass_seconds(1.0) == []
@@ -56,13 +56,6 @@ def test_a_target_at_rest_is_asked_twice_a_minute() -> None:
     assert world.pass_seconds(29.0) == []
     assert world.pass_seconds(1.0) == ["b"]
     assert world.pass_seconds(1.0) == []
-
-
-def test_a_commit_of_ours_has_seen_what_was_before() -> None:
-    world = World()
-    world.tables[0].committed = world.now + 25
-    world.pass_seconds(30.0)
-    assert [target.times for target in world.targets.values()] == [0, 1]
 
 
 def test_a_table_that_has_stopped_is_left_alone() -> None:
