@@ -144,6 +144,8 @@ class TableState:
     `change` is the last one of the definition. `early`: a target that takes events has the rows of
     the snapshot at once, and the changes since `low` after them. `written` is the last change of
     rows by another program since the content was known to be the source's; None: there is none.
+    `replaying` is the position that the rows had before another program took them back; None once
+    they have it again.
     """
 
     identity: Identity
@@ -164,6 +166,7 @@ class TableState:
     change: LastChange | None = None
     early: bool = False
     written: SinkWrite | None = None
+    replaying: Position | None = None
 
     @property
     def snapshot_complete(self) -> bool:
@@ -205,7 +208,11 @@ class TableState:
         assert self.position is not None
         position = self.position.join(reader)
         return replace(
-            self, commit_number=self.commit_number + 1, position=position, nulled_dates=self.nulled_dates + nulled_dates
+            self,
+            commit_number=self.commit_number + 1,
+            position=position,
+            nulled_dates=self.nulled_dates + nulled_dates,
+            replaying=None if self.replaying is None or position.includes(self.replaying) else self.replaying,
         )
 
     def with_proof(self) -> TableState:
@@ -221,8 +228,12 @@ class TableState:
     def restored(self, newest: TableState) -> TableState:
         """This state as it counts after `newest`, where another program took the rows back: what
         only counts up goes on, so that no overtaken run writes and no number is used twice."""
+        before, position = newest.replaying or newest.position, self.position
+        same_binlog = self.identity.lineage == newest.identity.lineage and type(before) is type(position)
+        replayed = before is None or position is None or not same_binlog or position.includes(before)
         return replace(
             self,
+            replaying=None if replayed else before,
             epoch=max(self.epoch, newest.epoch),
             commit_number=newest.commit_number,
             resnapshot_nonce=max(self.resnapshot_nonce, newest.resnapshot_nonce),
@@ -259,6 +270,7 @@ class TableState:
             **({"change": self.change.to_dict()} if self.change else {}),
             **({"early": True} if self.early else {}),
             **({"written": self.written.to_dict()} if self.written else {}),
+            **({"replaying": self.replaying.to_dict()} if self.replaying else {}),
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
@@ -291,4 +303,5 @@ class TableState:
             change=LastChange.from_dict(data["change"]) if "change" in data else None,
             early=data.get("early", False),
             written=SinkWrite.from_dict(data["written"]) if "written" in data else None,
+            replaying=position_from_dict(data["replaying"]) if "replaying" in data else None,
         )

@@ -20,7 +20,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.state import LastChange, TableState
@@ -94,6 +94,8 @@ class Applier:
     _unmaintained: dict[str, StreamTable] = field(default_factory=dict)
     #: the tables that are being repaired
     _doubtful: frozenset[str] = frozenset()
+    #: those that another program took back, with the error that ends the run
+    taken_back: dict[str, CdcError] = field(default_factory=dict)
 
     def apply(self, batch: BinlogBatch) -> None:
         """Raises TransientError; a permanent error stops its table only."""
@@ -154,12 +156,14 @@ class Applier:
         """
         position, reader = table.state.position, self.reader
         assert position is not None
-        return position.join(reader) if table.flowing else position
+        return position.join(reader) if table.flowing and table.name not in self.taken_back else position
 
     def consistent(self, table: StreamTable) -> bool:
         """Without the joined position, which is large where the source's GTID set is."""
         position, high = table.state.position, table.state.high
-        if position is None or high is None or table.name in self._doubtful:
+        if position is None or high is None or table.name in self._doubtful or table.name in self.taken_back:
+            return False
+        if table.state.replaying is not None and not self.position(table).includes(table.state.replaying):
             return False
         if position.has_reached(high) or self.events:
             return position.has_reached(high)
@@ -188,7 +192,10 @@ class Applier:
         """Takes note of what other programs did to a target between our commits. Raises
         TransientError where they took it back: the next run replays the binlog."""
         with self._stopping_alone(table):
-            state = table.target.last_commit()
+            try:
+                state = table.target.last_commit()
+            except TransientError:
+                return  # it is asked again
             gate("target-read")
             if state is not None and self._continues(table, state):
                 table.state = state
@@ -319,17 +326,26 @@ class Applier:
         committed long ago: an idle table's position is committed only now and then.
         """
         known, position = table.state.position, state.position
+        if table.name in self.taken_back:
+            raise self.taken_back[table.name]
         if state.generation != table.state.generation:
             table.handed_over = True
         elif position is None or known is None or not position.includes(known):
-            raise fail(
-                Reason.SINK_WRITTEN,
-                f"the target went back from {known} to {position}",
-                needed="a target that keeps what was committed",
-                remedy="none: the next run goes on from the target's position",
-                table=table.name,
-            )
+            self.taken_back[table.name] = went_back(table.name, known, position)
+            table.state = table.state if position is None else state
+            raise self.taken_back[table.name]
         return not table.handed_over
+
+
+def went_back(table: str, known: Position | None, position: Position | None) -> CdcError:
+    """Of a target that lacks what the run has applied."""
+    return fail(
+        Reason.SINK_WRITTEN,
+        f"the target went back from {known} to {position}",
+        needed="a target that keeps what was committed",
+        remedy="none: the next run goes on from the target's position",
+        table=table,
+    )
 
 
 def _on_confirmed(table: StreamTable, build: Build) -> Build:

@@ -227,6 +227,8 @@ class StreamRun:
                 self.reports.report_if_due()
         finally:
             self.close()
+            if self.applier.taken_back:  # what the status says of them is not true any more
+                self.reports.report(everything=False)
         self._raise_failure()
         self.applier.checkpoint_idle(older_than=float("inf"))
         self.reports.report(everything=True)

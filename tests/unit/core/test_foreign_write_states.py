@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.state import SinkWrite, TableState
 from unit.core.test_state import EMPTY
@@ -31,7 +32,21 @@ def test_a_state_keeps_the_write_of_another_program() -> None:
 def test_what_counts_up_goes_on_where_rows_were_taken_back() -> None:
     older = replace(EMPTY, epoch=2, commit_number=3, position=at(100), resnapshot_nonce=1, generation=1, rows=5)
     newest = replace(EMPTY, epoch=6, commit_number=9, position=at(900), resnapshot_nonce=2, generation=3, rows=7)
-    assert older.restored(newest) == replace(older, epoch=6, commit_number=9, resnapshot_nonce=2, generation=3)
+    restored = older.restored(newest)
+    counted = replace(older, epoch=6, commit_number=9, resnapshot_nonce=2, generation=3)
+    assert restored == replace(counted, replaying=at(900))
+    assert TableState.from_dict(restored.to_dict()) == restored
+    assert newest.restored(newest) == newest
+
+
+def test_rows_that_were_taken_back_are_replayed_once_they_have_their_position_again() -> None:
+    restored = state(100).restored(state(300))
+    assert restored.after_batch(at(200)).replaying == at(300)
+    assert restored.after_batch(at(300)).replaying is None
+    again = state(150).restored(restored.after_batch(at(200)))
+    assert again.replaying == at(300)
+    other = replace(EMPTY.identity, lineage=Lineage.of("another"))
+    assert replace(state(100), identity=other).restored(state(300)).replaying is None
 
 
 @pytest.mark.parametrize("offset", [200, 500])

@@ -294,9 +294,22 @@ def test_a_table_whose_position_went_back_ends_the_run(world: World) -> None:
     with pytest.raises(TransientError, match="went back") as ended:
         world.applier.apply(world.batch(file(200), file(300), [file_transaction(300, orders=[(INSERT, 2, "b")])]))
     assert ended.value.reason is Reason.SINK_WRITTEN
+    table = world.table("orders")
+    assert (world.applier.position(table), world.applier.consistent(table)) == (file(100), False)
     assert world.targets["orders"].state.position == file(100)  # type: ignore[union-attr]
     with pytest.raises(TransientError, match="went back"):
         world.applier.note_others(world.table("orders"))
+
+
+def test_a_table_is_consistent_once_what_was_taken_back_is_replayed(world: World) -> None:
+    world.targets["orders"].state = replace(state("orders", file(100)), replaying=file(300))
+    world.applier.note_others(world.table("orders"))
+    world.applier.apply(world.batch(file(100), file(200), [file_transaction(200, orders=[(INSERT, 1, "a")])]))
+    assert not world.applier.consistent(world.table("orders"))
+    world.applier.apply(world.batch(file(200), file(300)))
+    assert world.applier.consistent(world.table("orders"))
+    world.applier.checkpoint_idle(older_than=float("inf"))
+    assert world.targets["orders"].state.replaying is None
 
 
 def test_what_another_program_changed_is_noted_and_kept_by_the_next_commit(world: World) -> None:
