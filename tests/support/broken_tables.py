@@ -3,7 +3,8 @@ reason, and words that the server or the check has of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 from support.servers import Server
 
@@ -84,9 +85,12 @@ BROKEN = (
 )  # fmt: skip
 
 
-def of(server: Server, *, files: bool) -> list[Broken]:
-    """Those that the server has; `files`: also those whose files are damaged."""
-    return [b for b in BROKEN if server.flavor in b.flavors and (files or not b.file)]
+def of(server: Server, *, files: bool, count: int = 0) -> list[Broken]:
+    """Those that the server has, one of each, and more of them up to `count`; `files`: also those
+    whose files are damaged."""
+    kinds = [b for b in BROKEN if server.flavor in b.flavors and (files or not b.file)]
+    more = itertools.islice(itertools.cycle(kinds), max(0, count - len(kinds)))
+    return [*kinds, *(replace(b, name=f"{b.name}_{number}") for number, b in enumerate(more))]
 
 
 def make(server: Server, database: str, broken: list[Broken]) -> None:
