@@ -122,3 +122,26 @@ def verified(sync: Sync) -> int:
     result = sync.command("verify", "-o", "json")
     assert json.loads(result.stdout), result.stderr
     return result.returncode
+
+
+@pytest.mark.long
+def test_a_restore_to_before_the_binlog_is_a_lost_position(mariadb1011: Server, database: str, tmp_path: Path) -> None:
+    """Of the table that was restored; the others go on."""
+    with Sync(mariadb1011, [rf"{database}\.(rest|busy)"], tmp_path) as sync:
+        sync.run_to_completion()
+        version = sync.delta(f"{database}.rest").version()
+        mariadb1011.run("FLUSH BINARY LOGS", db=database)
+        for table in ("rest", "busy"):
+            change(mariadb1011, database, table, 10, 11)
+        sync.run_to_completion()
+        mariadb1011.run("FLUSH BINARY LOGS", db=database)
+        sync.run_to_completion()
+        newest = str(mariadb1011.query("SHOW MASTER STATUS")[0][0])
+        mariadb1011.run(f"PURGE BINARY LOGS TO '{newest}'")
+        sync.delta(f"{database}.rest").restore(version)
+        change(mariadb1011, database, "busy", 20, 21)
+        result = sync.command("run", "--until", "caught-up")
+        assert result.returncode == ExitCode.USER_MUST_ACT, result.stderr
+        found = {str(t["name"]): (t["phase"], t["reason"]) for t in sync.status()["tableStatus"]}
+        assert found[f"{database}.rest"] == ("Failed", "PositionLost")
+        assert copied(sync, f"{database}.busy", history=False) == expected(mariadb1011, database, "busy")
