@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdcsync_core.errors import CdcError, Reason, fail
+
 _DECLARED = re.compile(
     r"(?P<base>[a-z][a-z0-9 ]*?)\s*(?:\((?P<args>.*)\))?(?P<rest>(?:\s+(?:unsigned|zerofill|/\*.*\*/))*)", re.S
 )
@@ -194,3 +196,15 @@ def _names(listed: list[str] | None) -> frozenset[str] | None:
 def memory_of(columns: int) -> int:
     """Bytes that the definition of a table with so many columns takes in memory, about."""
     return 1000 + 600 * columns
+
+
+def too_many_tables(bound: str) -> CdcError:
+    """Of a sync whose tables' definitions do not fit into the operator beside those of others;
+    `bound` is how much may."""
+    return fail(
+        Reason.SPEC_INVALID,
+        "more tables than the operator has memory for: a definition takes 1 kB, and 600 bytes a column",
+        needed=bound or "tables within the operator's bounds",
+        remedy="name fewer tables in spec.tables.include, or run some syncs of the namespace by a release of their own"
+        " (the chart's values watchNamespaces and selector)",
+    )

@@ -168,7 +168,7 @@ class SourceConnection(pymysql.connections.Connection):
             read = (most.packets - self._answer.packets, most.bytes - self._answer.bytes)
             if not self.source.question.answered(*read):
                 self._force_close()
-                raise out_of_memory()
+                raise out_of_memory(self.source.question.bound)
         found: bytes = cast(Any, super())._read_bytes(count)
         return found
 

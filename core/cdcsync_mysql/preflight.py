@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import TableId, memory_of
+from cdcsync_core.source_table import TableId, memory_of, too_many_tables
 from cdcsync_core.spec import Spec
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.failures import is_unexplained, unreadable
-from cdcsync_mysql.question import out_of_memory
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.retention import check_schedule
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
@@ -132,7 +131,7 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
     )
     question = server.source.question
     if question is not None and not question.keep(memory_of(len(found.columns))):
-        raise out_of_memory()
+        raise too_many_tables(question.bound)
     return found
 
 

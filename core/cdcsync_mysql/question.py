@@ -50,7 +50,8 @@ _PACKET_BYTES = 200
 class Question:
     """Use as a context manager; what is asked meanwhile is within `limits`, and none of it goes to
     an address of `refused_networks` (in the form of `ipaddress`). `take(bytes)` says whether there
-    is memory for all that the question holds. `stop` may be called by any thread."""
+    is memory for all that the question holds, and `bound` how much that may be, in words. `stop`
+    may be called by any thread."""
 
     def __init__(
         self,
@@ -58,8 +59,10 @@ class Question:
         limits: Limits = Limits(),
         take: Callable[[int], bool] = lambda _: True,
         login_seconds: float = LOGIN_SECONDS,
+        bound: str = "",
     ) -> None:
         self.limits = limits
+        self.bound = bound
         self.login_seconds = login_seconds
         self._take = take
         self._answer = self._kept = self._taken = 0
@@ -202,11 +205,11 @@ def out_of_time() -> CdcError:
     )
 
 
-def out_of_memory() -> CdcError:
+def out_of_memory(bound: str) -> CdcError:
     """Sources of others may hold it just then, so it is tried again."""
     return fail(
         Reason.SOURCE_UNREACHABLE,
         "the source sends more than the operator has memory for, beside what it holds of other sources",
-        needed="answers within the operator's bounds",
+        needed=bound or "answers within the operator's bounds",
         remedy="name fewer tables in spec.tables, or let the account read fewer",
     )

@@ -305,6 +305,25 @@ def test_what_a_question_holds_is_taken_and_given_back(mariadb1011: Server) -> N
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
 
 
+def test_a_sync_of_too_many_tables_names_the_bound_and_the_field(
+    mariadb1011: Server, fresh_database: FreshDatabase, account: Path
+) -> None:
+    """Its source was reached, and is not what is wrong."""
+    database = fresh_database(mariadb1011)
+    columns = ", ".join(f"c{n} TINYINT" for n in range(900))
+    mariadb1011.run(
+        f"CREATE TABLE t0 (id INT PRIMARY KEY, {columns})",
+        *(f"CREATE TABLE t{n} LIKE t0" for n in (1, 2, 3)),
+        db=database,
+    )
+    source = ClusterSource(bounds=SourceBounds(answers=Bounds(total=2**20, own=2**20, reserved=0)))
+    (error,) = _honest(source, mariadb1011, database, account, "good").result.errors
+    assert error.reason is Reason.SPEC_INVALID
+    assert "more tables than the operator has memory for" in error.found
+    assert error.needed.startswith("at most 1.0 MiB for a namespace")
+    assert "spec.tables.include" in error.remedy
+
+
 def test_one_namespaces_long_answers_leave_memory_to_others(
     mariadb1011: Server, fresh_database: FreshDatabase, account: Path
 ) -> None:

@@ -67,8 +67,8 @@ class KubeController:
             room=self.rooms.secrets,
         )
         self._events = EventPoster(self.api, self.settings.identity)
-        keep = functools.partial(self.rooms.records.put, self.namespace, self._files.folder)
-        record, where = TableRecord(keep=keep), self._files.folder
+        refuse = functools.partial(self.rooms.records.refuse, self.namespace, self._files.folder)
+        record, where = TableRecord(refuse=refuse), self._files.folder
         self._source = PreflightRunner(
             lambda r, unread: self.calls.preflight(r, where, unread),
             lambda r: self.calls.current(r, where),

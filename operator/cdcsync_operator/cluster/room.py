@@ -45,6 +45,10 @@ def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: Bounds)
     return free >= bounds.reserved
 
 
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.1f} MiB"
+
+
 class Room:
     """Bytes by namespace and holder, which is anything that is there once."""
 
@@ -65,6 +69,18 @@ class Room:
                 mine[holder] = size
             self._tidy(namespace)
         return fits
+
+    def refuse(self, namespace: str, holder: object, size: int) -> str:
+        """As `put`; empty where there is room, else how much there is."""
+        return "" if self.put(namespace, holder, size) else self.bound(namespace)
+
+    def bound(self, namespace: str) -> str:
+        """How much there is, in words."""
+        bounds, held = self._bounds, self.held(namespace)
+        return (
+            f"at most {_mib(bounds.total - bounds.reserved)} for a namespace, of which this one has {_mib(held)},"
+            f" and {_mib(bounds.total)} for all of them"
+        )
 
     def hold(self, namespace: str, holder: object, size: int) -> None:
         """What the holder has already, whether there is room for it or not."""

@@ -96,10 +96,10 @@ class SecretReader:
         return any(self.api.metadata(self._path, fieldSelector=f"metadata.name={name}"))
 
     def _no_room(self) -> str:
-        held = self.room.held(self.namespace) // 2**10
         return (
-            f"the Secrets of this namespace's syncs have {held} KiB in the operator, and there is no room for this sync's; "
-            "needed: fewer syncs in the namespace, or smaller bundles of authorities"
+            f"no room in the operator for this sync's Secrets; needed: {self.room.bound(self.namespace)}; remedy: name smaller"
+            " bundles of authorities (caSecretRef), or run some syncs of the namespace by a release of their own (the chart's"
+            " values watchNamespaces and selector)"
         )
 
 

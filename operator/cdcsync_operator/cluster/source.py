@@ -144,7 +144,7 @@ class ClusterSource:
         with ExitStack() as stack:
             stack.callback(self._answers.free, namespace, holder)
             take = functools.partial(self._answers.put, namespace, holder)
-            question = stack.enter_context(Question(self._refused, take=take))
+            question = stack.enter_context(Question(self._refused, take=take, bound=self._answers.bound(namespace)))
             with self._lock:
                 self._asked.setdefault(secrets, set()).add(question)
             try:

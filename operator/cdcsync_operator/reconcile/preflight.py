@@ -20,7 +20,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import memory_of
+from cdcsync_core.source_table import memory_of, too_many_tables
 from cdcsync_core.spec import CdcSync
 from cdcsync_operator.decision.observed import PreflightResult, RunPreflight
 from cdcsync_operator.reconcile.files import write_atomically
@@ -50,27 +50,24 @@ class SourceCalls:
 
 class TableRecord:
     """Table definitions by name, in a file; without one, as long as this object lives.
-    `keep(bytes)` says whether there is memory for all of them."""
+    `refuse(bytes)` says how much may be kept where there is no memory for all of them, else
+    nothing."""
 
-    def __init__(self, path: Path | None = None, keep: Callable[[int], bool] = lambda _: True) -> None:
-        self._path, self._keep = path, keep
+    def __init__(self, path: Path | None = None, refuse: Callable[[int], str] = lambda _: "") -> None:
+        self._path, self._refuse = path, refuse
         self._tables: dict[str, Capture] = {}
         if path is not None and path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
             self._tables = {name: Capture.from_dict(data) for name, data in stored.items()}
 
     def update(self, tables: dict[str, Capture]) -> None:
-        """Raises SourceUnreachable where there is no memory for them; then it has what it had."""
+        """Raises SpecInvalid where there is no memory for them; then it has what it had."""
         if tables.items() <= self._tables.items():
             return
         known = self._tables | tables
-        if not self._keep(sum(memory_of(len(table.columns)) for table in known.values())):
-            raise fail(
-                Reason.SOURCE_UNREACHABLE,
-                f"{len(known)} tables, and the operator has no memory for their definitions",
-                needed="room beside the tables of other syncs",
-                remedy="name fewer tables in spec.tables",
-            )
+        bound = self._refuse(sum(memory_of(len(table.columns)) for table in known.values()))
+        if bound:
+            raise too_many_tables(bound)
         self._tables = known
         if self._path is None:
             return

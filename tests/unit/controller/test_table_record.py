@@ -18,11 +18,13 @@ def _tables(count: int, columns: int) -> dict[str, Capture]:
 
 def test_what_has_no_room_is_refused_and_what_is_known_stays() -> None:
     room = Room(Bounds(total=10 * memory_of(5), own=0, reserved=0))
-    record = TableRecord(keep=lambda size: room.put("lake", "shop", size))
+    record = TableRecord(refuse=lambda size: room.refuse("lake", "shop", size))
     record.update(_tables(4, 5))
-    with pytest.raises(CdcError, match="no memory for their definitions") as caught:
+    with pytest.raises(CdcError, match="more tables than the operator has memory for") as caught:
         record.update(_tables(11, 5))
-    assert caught.value.reason is Reason.SOURCE_UNREACHABLE
+    assert caught.value.reason is Reason.SPEC_INVALID
+    assert caught.value.needed.startswith("at most 0.0 MiB for a namespace")
+    assert "spec.tables.include" in caught.value.remedy
     assert record.get("d.t3").columns
     with pytest.raises(CdcError, match="no definition"):
         record.get("d.t4")
