@@ -4,10 +4,12 @@ reconciliations, CPU seconds a minute, and memory.
     make bench ARGS='-k at_rest'                 CDCSYNC_BENCH_SECONDS=90 CDCSYNC_BENCH_SYNCS=500
 
 A real API server and the operator as it is deployed, Kopf included; its source is simulated.
-Nothing changes in the specs. `paused`: nothing runs. `streaming`: each has a driver's pod that is
-Running and a driver that reports its position every ten seconds (real ones do so every two; the
-operator reconciles every ten). A paused one is reconciled every five minutes: less than 300 seconds
-show less. Needs the node binary (`make test-kube`).
+Nothing changes in the specs. `paused`: nothing runs; each is reconciled every five minutes, so they
+are measured for as long. `streaming`: each has a driver's pod that is Running and a driver that
+reports its position every ten seconds (real ones do so every two; the operator reconciles every
+ten). `start`: how long until a new operator has observed all specs, and one that was changed last.
+`foreign`: the memory beside pods that are nobody's, of which CDCSYNC_BENCH_PODS says how many, in
+an operator of all namespaces. Needs the node binary (`make test-kube`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import yaml
 from cdcsync_core.run import RunKind
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import Api, Object
+from cdcsync_operator.cluster.store import owner_of
 from support.apiserver import api_server, kubeconfig
 from support.in_process_sync import InProcessSync
 
@@ -39,6 +42,9 @@ pytestmark = pytest.mark.timeout(1800)
 
 SYNCS = int(os.environ.get("CDCSYNC_BENCH_SYNCS", "500"))
 SECONDS = float(os.environ.get("CDCSYNC_BENCH_SECONDS", "30"))
+PODS = int(os.environ.get("CDCSYNC_BENCH_PODS", "3000"))
+#: of a paused sync
+_CYCLE_SECONDS = 300.0
 PORT = 18999
 _REPORT_SECONDS = 10.0
 #: the operator with a source that is always ready and has the two tables of `InProcessSync`
@@ -111,6 +117,20 @@ class Operator:
             reconciled = found.reconciliations
         raise AssertionError(f"not all {count} are {phase}")
 
+    def reconciled(self, count: int) -> Sample:
+        """Once so many syncs have been reconciled at least once."""
+        deadline = time.monotonic() + 1200
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
+            try:
+                found = self.sample("Paused")
+            except OSError:
+                continue
+            if found.ready == count:
+                return found
+        raise AssertionError(f"not all {count} were reconciled")
+
 
 _TOTALS = ("cdcsync_api_calls_total", "cdcsync_reconcile_total")
 
@@ -120,7 +140,7 @@ def operator(api: Api, folder: Path) -> Iterator[Operator]:
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(api)))
     settings = {
         "KUBECONFIG": str(folder / "kubeconfig"), "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": str(PORT),
-        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync", "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync", "CDCSYNC_SAMPLE_LIMIT": "1000000", "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     with (folder / "operator.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=os.environ | settings, stderr=log, stdout=log)
@@ -164,6 +184,8 @@ def _copy(api: Api, number: int, things: tuple[Object, Object, Object], run: str
     path = f"/apis/cdcsync.io/v1alpha1/namespaces/{space}/cdcsyncs"
     made = api.create(path, {k: resource[k] for k in ("apiVersion", "kind", "metadata", "spec")})
     api.replace(f"{path}/s{number}/status", made | {"status": resource["status"]})
+    for owned in (report, pod):  # what the sync does not own is not its run
+        owned["metadata"]["ownerReferences"] = [owner_of(made)]
     api.create(f"/api/v1/namespaces/{space}/configmaps", report)
     made = api.create(f"/api/v1/namespaces/{space}/pods", pod)
     api.replace(f"/api/v1/namespaces/{space}/pods/{made['metadata']['name']}/status", made | {"status": pod["status"]})
@@ -216,23 +238,71 @@ def show(what: str, before: Sample, after: Sample) -> None:
     print(
         f"\n{SYNCS} {what}: a minute {(after.calls - before.calls) / minutes:,.0f} API calls,"
         f" {(after.reconciliations - before.reconciliations) / minutes:,.0f} reconciliations,"
-        f" {(after.cpu - before.cpu) / minutes:.1f} CPU s; {after.memory:.0f} MiB; load {os.getloadavg()[0]:.1f}"
+        f" {(after.cpu - before.cpu) / minutes:.1f} CPU s; {after.memory:.0f} MiB; {_load()}"
     )
+
+
+def _load() -> str:
+    return f"load {os.getloadavg()[0]:.1f}"
+
+
+_SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/default/cdcsyncs"
+
+
+def paused(api: Api, count: int) -> None:
+    spec = {
+        "source": {"host": "h", "credentialsSecretRef": {"name": "x"}}, "tables": {"include": ["a.*"]},
+        "sink": {"delta": {"path": "s3://a/b"}}, "state": "paused",
+    }  # fmt: skip
+    for n in range(count):
+        body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": f"s{n:05d}"}, "spec": spec}
+        api.create(_SYNCS, body)
 
 
 def test_paused_at_rest(tmp_path: Path) -> None:
     with api_server(tmp_path) as api:
-        spec = {
-            "source": {"host": "h", "credentialsSecretRef": {"name": "x"}}, "tables": {"include": ["a.*"]},
-            "sink": {"delta": {"path": "s3://a/b"}}, "state": "paused",
-        }  # fmt: skip
-        for n in range(SYNCS):
-            body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": f"s{n}"}, "spec": spec}
-            api.create("/apis/cdcsync.io/v1alpha1/namespaces/default/cdcsyncs", body)
+        paused(api, SYNCS)
         with operator(api, tmp_path) as found:
             before = found.settled("Paused", SYNCS, quiet=True)
-            time.sleep(SECONDS)
+            time.sleep(max(SECONDS, _CYCLE_SECONDS))
             show("paused", before, found.sample("Paused"))
+
+
+def test_start_at_rest(tmp_path: Path) -> None:
+    """Of new specs, and again of ones that were observed before but for the one that changed."""
+    with api_server(tmp_path) as api:
+        paused(api, SYNCS)
+        for which in ("new", "known"):
+            changed = f"s{SYNCS // 2:05d}"
+            api.merge(f"{_SYNCS}/{changed}", {"spec": {"restartNonce": 1 + (which == "known")}})
+            begun = time.monotonic()
+            with operator(api, tmp_path) as found:
+                first = _observed(api, changed) - begun
+                after = found.reconciled(SYNCS)
+            times = f"{first:.1f} s until the last change is observed, {after.at - begun:.0f} s until all"
+            print(f"\n{SYNCS} {which}: {times}; {after.cpu:.0f} CPU s, {after.memory:.0f} MiB; {_load()}")
+        observed = [o["status"].get("observedGeneration") for o in api.items(_SYNCS)]
+        assert all(generation > 0 for generation in observed)
+
+
+def _observed(api: Api, name: str) -> float:
+    while True:
+        found = api.get(f"{_SYNCS}/{name}")
+        if (found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"]:
+            return time.monotonic()
+        time.sleep(0.1)
+
+
+def test_foreign_at_rest(tmp_path: Path) -> None:
+    with api_server(tmp_path) as api:
+        container = {"name": "c", "image": "x", "env": [{"name": f"V{n}", "value": "v" * 50} for n in range(40)]}
+        for n in range(PODS):
+            body = {"metadata": {"name": f"p{n}", "labels": {"app": "other"}}, "spec": {"containers": [container]}}
+            api.create("/api/v1/namespaces/default/pods", body)
+        with operator(api, tmp_path) as found:
+            paused(api, 1)
+            after = found.reconciled(1)
+            print(f"\nbeside {PODS} foreign pods: {after.memory:.0f} MiB, {after.cpu:.1f} CPU s; {_load()}")
 
 
 def test_streaming_at_rest(tmp_path: Path) -> None:
