@@ -56,6 +56,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
             "refusedSourceNetworks": ["10.96.0.0/12"],
             "minRestartBackoff": "20s",
         },
+        "selector": "team in (lake, shop), shard!=two",
         "replicas": 2,
         "workers": 8,
         "serviceAccount": {"annotations": {"team": "lake"}},
@@ -176,6 +177,15 @@ def test_a_drivers_metrics_cannot_be_forged() -> None:
     assert drivers["spec"]["sampleLimit"] > 0
 
 
+def test_the_operator_serves_no_more_samples_than_prometheus_takes() -> None:
+    values = {"metrics": {"podMonitor": {"enabled": True, "sampleLimit": 700}}, "clusterWide": True}
+    monitors = [d["spec"]["sampleLimit"] for d in rendered(values) if d["kind"] == "PodMonitor"]
+    assert monitors == [700, 700]
+    (deployment,) = [d for d in rendered(values) if d["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"name": "CDCSYNC_SAMPLE_LIMIT", "value": "700"} in container["env"]
+
+
 def test_a_pod_monitor_without_the_operator_for_it_is_refused_in_words() -> None:
     result = helm(
         "template", "cdcsync", str(CHART), values={"metrics": {"podMonitor": {"enabled": True}}, "clusterWide": True}
@@ -199,6 +209,8 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.allows("volumes/persistentVolumeClaim")
     assert settings.policy.allows_conf("spark.hadoop.x")
     assert settings.network_policies
+    assert settings.selector == "team in (lake, shop), shard!=two"
+    assert settings.sample_limit == 20_000
     assert settings.policy.refused_source_networks == ("10.96.0.0/12",)
     assert settings.policy.least_restart_seconds == 20
     assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")

@@ -28,13 +28,13 @@ def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., sub
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(sync.api)))
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(name: str = "one", port: int = 0) -> subprocess.Popen[bytes]:
-        settings = {
+    def start(name: str = "one", port: int = 0, **more: str) -> subprocess.Popen[bytes]:
+        settings = more | {
             "KUBECONFIG": str(tmp_path / "kubeconfig"),
             "HOSTNAME": name,
             "CDCSYNC_DRIVER_IMAGE": "cdcsync/spark:test",
             "CDCSYNC_NAMESPACES": sync.namespace,
-            "CDCSYNC_LEASE": f"{sync.namespace}/cdcsync",
+            "CDCSYNC_LEASE": f"{sync.namespace}/{name if more else 'cdcsync'}",
             "CDCSYNC_REFUSED_SOURCE_NETWORKS": "",  # the sources are on this machine
             "CDCSYNC_METRICS_PORT": str(port or free_port()),
         }
@@ -157,3 +157,25 @@ def test_an_object_of_as_many_levels_as_the_api_server_takes_ends_no_operator(
     sync.create(state="paused")
     eventually(lambda: sync.stored.phase == "Paused", tmp_path / "two.log")
     assert second.poll() is None, (tmp_path / "two.log").read_text()
+
+
+def test_releases_share_the_syncs_by_a_label_selector(
+    sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """Each has its own lease, and a sync goes to the other one with its label."""
+    port, path = free_port(), f"{sync.syncs}/shop"
+    operators("one", port, CDCSYNC_SELECTOR="shard=one")
+    sync.create(state="paused")
+    sync.api.merge(path, {"metadata": {"labels": {"shard": "one"}}})
+    eventually(lambda: sync.stored.observed_generation == 1, tmp_path / "one.log")
+    eventually(lambda: "cdcsync_syncs 1.0" in page(port), tmp_path / "one.log")
+    sync.api.merge(path, {"metadata": {"labels": {"shard": "two"}}, "spec": {"restartNonce": 1}})
+    eventually(lambda: "cdcsync_syncs 0.0" in page(port), tmp_path / "one.log")
+    assert sync.stored.observed_generation == 1, "the other release has not begun"
+    operators("two", CDCSYNC_SELECTOR="shard notin (one)")
+    eventually(lambda: sync.stored.observed_generation == 2, tmp_path / "two.log")
+    held = sync.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{sync.namespace}/leases")
+    assert {lease["metadata"]["name"]: lease["spec"]["holderIdentity"] for lease in held} == {
+        "one": "one",
+        "two": "two",
+    }

@@ -13,6 +13,7 @@ import functools
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import gate
@@ -25,7 +26,7 @@ from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.cluster.events import EventPoster
 from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
-from cdcsync_operator.cluster.store import KubeStore, ResourceReplaced, StatusTakenOver
+from cdcsync_operator.cluster.store import KubeStore, NotSelected, ResourceReplaced, StatusTakenOver
 from cdcsync_operator.decision.observed import Decision, RunPreflight
 from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, TableRecord
 from cdcsync_operator.reconcile.reconciler import Reconciler
@@ -39,7 +40,8 @@ _RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
 
 @dataclass
 class KubeController:
-    """`wake` asks for another reconcile; `rooms` are shared by all controllers. `close` it when the
+    """`wake` asks for another reconcile; `rooms` are shared by all controllers, and so is `folder`,
+    in which the Secrets' files are; `untouched` is that of `KubeDrivers`. `close` it when the
     resource is gone."""
 
     api: Api
@@ -50,12 +52,14 @@ class KubeController:
     clock: Callable[[], float]
     wake: Callable[[], None]
     rooms: Rooms = field(default_factory=Rooms)
+    folder: Path | None = None
+    untouched: Callable[[], bool] = lambda: False
     status: Status = field(default_factory=Status)
     failures: int = 0
     _reconciler: Reconciler | None = None
 
     def __post_init__(self) -> None:
-        self._files = SecretFiles()
+        self._files = SecretFiles(self.folder)
         settings = self.settings
         self.store = KubeStore(
             self.api,
@@ -65,6 +69,7 @@ class KubeController:
             settings.image,
             self._files.write,
             room=self.rooms.secrets,
+            selector=settings.selector,
         )
         self._events = EventPoster(self.api, self.settings.identity)
         refuse = functools.partial(self.rooms.records.refuse, self.namespace, self._files.folder)
@@ -93,6 +98,7 @@ class KubeController:
             lambda r: self.calls.planning(r, where),
             self.settings.network_policies,
             self.rooms.plans,
+            untouched=self.untouched,
         )
 
     def close(self) -> None:
@@ -115,6 +121,8 @@ class KubeController:
         except StatusTakenOver:
             self._reconciler = None
             return 0.0
+        except NotSelected:
+            return None
         except ResourceReplaced:
             self.wake()  # what this controller knows is about the old one
             return None
@@ -172,7 +180,7 @@ class KubeController:
             self.store.refresh()
         except ApiError as error:
             return not error.gone
-        except (StatusTakenOver, ResourceReplaced):
+        except (StatusTakenOver, ResourceReplaced, NotSelected):
             pass
         return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ import kopf
 import structlog
 
 from cdcsync_core.spec import GROUP
+from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.operator import KubeOperator
@@ -35,7 +37,8 @@ _LEVELS = 30_000
 
 
 def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
-    """The handlers of an operator."""
+    """The handlers of an operator. The API server selects by labels: Kopf alone would take every
+    pod of a cluster and drop it."""
 
     @kopf.on.startup(registry=registry)
     def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -43,16 +46,34 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         settings.scanning.disabled = True
         settings.peering.standalone = True
         settings.watching.chunk_size = _PAGE
+        settings.watching.label_selectors["", "v1", "pods"] = f"{SYNC_LABEL},{PART_LABEL}=driver"
+        if operator.settings.selector:
+            settings.watching.label_selectors[GROUP, "v1alpha1", "cdcsyncs"] = operator.settings.selector
 
     kopf.on.login(registry=registry)(log_in)
 
     @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
-    async def sync_changed(namespace: str | None, name: str, **_: Any) -> None:
-        operator.changed(namespace or "", name)
+    async def sync_changed(namespace: str | None, name: str, meta: Mapping[str, Any], **_: Any) -> None:
+        generation, version = int(meta.get("generation") or 0), str(meta.get("resourceVersion") or "")
+        operator.changed((namespace or "", name), generation, spec_changed_at(meta), version)
 
     @kopf.on.event("", "v1", "pods", labels={SYNC_LABEL: kopf.PRESENT, PART_LABEL: "driver"}, registry=registry)
     async def driver_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
-        operator.changed(namespace or "", labels[SYNC_LABEL])
+        operator.driver_changed((namespace or "", labels[SYNC_LABEL]))
+
+
+def spec_changed_at(about: Mapping[str, Any]) -> float | None:
+    """When somebody wrote an object last, its status aside; None where its metadata do not say."""
+    writes = [entry for entry in about.get("managedFields") or () if not entry.get("subresource")]
+    times = [about.get("creationTimestamp"), *(entry.get("time") for entry in writes)]
+    return max((at for text in times if (at := unix_time(text)) is not None), default=None)
+
+
+def raise_file_limit() -> None:
+    """As many open files as the machine allows: a connection of each thread, and of each source
+    that is asked, is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main() -> int:
@@ -60,6 +81,7 @@ def main() -> int:
     Deployment starts it again."""
     _log_to_stderr()
     sys.setrecursionlimit(_LEVELS)
+    raise_file_limit()
     remove_leftovers()
     settings = from_environment()
     api = connect_api()

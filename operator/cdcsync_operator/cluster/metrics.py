@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.pages import exposition, family
+from cdcsync_operator.cluster.settings import SAMPLE_LIMIT
+from cdcsync_operator.cluster.work_queue import Key
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,29 @@ OF_SYNC = (
 )  # fmt: skip
 
 
+#: of the operator itself, and of a sync at most
+_OWN_SAMPLES, _SYNC_SAMPLES = 10, len(OF_SYNC) + len(Phase)
+
+
+def _served(syncs: Mapping[Key, Status], most: int) -> list[tuple[Key, Status]]:
+    """Those that need attention first, where there is no room for all."""
+    found = sorted(syncs.items())
+    if len(found) <= most:
+        return found
+    found.sort(key=lambda entry: (-_true(entry[1], "Stalled"), _true(entry[1], "Ready"), entry[0]))
+    return sorted(found[: max(0, most)], key=lambda entry: entry[0])
+
+
 def _true(status: Status, condition: str) -> float:
     return 1.0 if status.condition(condition).status == "True" else 0.0
 
 
 @dataclass
 class Metrics:
-    """Counters of the operator itself; thread safe."""
+    """Counters of the operator itself; thread safe. A page has at most `most` samples: Prometheus
+    takes none of one that has more than it was allowed."""
 
+    most: int = SAMPLE_LIMIT
     _lock: threading.Lock = field(default_factory=threading.Lock)
     reconciliations: int = 0
     failed: int = 0
@@ -67,7 +84,7 @@ class Metrics:
             self.failed += failed
             self.seconds += seconds
 
-    def text(self, syncs: Mapping[tuple[str, str], Status], *, calls: int, leading: bool) -> str:
+    def text(self, syncs: Mapping[Key, Status], *, calls: int, leading: bool) -> str:
         """The whole page."""
         families = [
             family("cdcsync_reconcile_total", "counter", "reconciliations of all syncs", [({}, self.reconciliations)]),
@@ -78,7 +95,13 @@ class Metrics:
             family("cdcsync_api_calls_total", "counter", "requests to the API server", [({}, calls)]),
             family("cdcsync_leading", "gauge", "1 in the operator that acts", [({}, float(leading))]),
         ]
-        named = [({"namespace": n, "name": name}, status) for (n, name), status in sorted(syncs.items())]
+        served = _served(syncs, (self.most - _OWN_SAMPLES) // _SYNC_SAMPLES)
+        families.append(family("cdcsync_syncs", "gauge", "CdcSyncs that this operator has", [({}, len(syncs))]))
+        left = len(syncs) - len(served)
+        families.append(
+            family("cdcsync_syncs_left_out", "gauge", "CdcSyncs that this page has no room for", [({}, left)])
+        )
+        named = [({"namespace": n, "name": name}, status) for (n, name), status in served]
         for metric in OF_SYNC:
             found = [(labels, metric.value(status)) for labels, status in named]
             known = [(la, v) for la, v in found if v is not None]

@@ -9,6 +9,7 @@ process, as does a thread that fails: an operator is whole or it is started agai
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -23,8 +24,10 @@ from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.cluster.traces import Traces
 from cdcsync_operator.cluster.work_queue import Key, WorkQueue
 from cdcsync_operator.reconcile.preflight import SourceCalls
+from cdcsync_operator.reconcile.secret_files import LockedFolder
 
 _log = structlog.get_logger()
 #: a worker that is in one reconciliation for so many seconds is stuck: each of its calls ends
@@ -50,20 +53,36 @@ class KubeOperator:
     after_error: float = _AFTER_ERROR
     leading: bool = False
     _controllers: dict[Key, KubeController] = field(default_factory=dict)
+    _generations: dict[Key, int] = field(default_factory=dict)
     _working: dict[str, float] = field(default_factory=dict)
     _workers: list[threading.Thread] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(time.monotonic)
+        self.metrics.most = self.settings.sample_limit
         self._stopping = threading.Event()
         self._lock = threading.Lock()
+        self._files = LockedFolder()
+        self._traces = Traces(self.api, self.settings.namespaces)
         self._leading = threading.Lock()
         self._lease_api = self.api.with_timeout(TIMEOUT)
 
-    def changed(self, namespace: str, name: str) -> None:
-        """Something about this sync may be different."""
-        self.queue.add((namespace, name))
+    def changed(self, key: Key, generation: int = 0, changed_at: float | None = None, version: str = "") -> None:
+        """Something about this sync may be different: its spec, where that has another generation
+        than the one that was met before; nothing, where the version is what its controller wrote
+        itself."""
+        controller = self._controllers.get(key)
+        if controller is not None and version and controller.store.version == version:
+            return
+        is_new = self._generations.get(key) != generation
+        self._generations[key] = generation
+        self.queue.add(key, changed_at=changed_at if is_new else None)
+
+    def driver_changed(self, key: Key) -> None:
+        """A pod of this sync, which may be another release's."""
+        if key in self._controllers:
+            self.queue.add(key)
 
     def start(self) -> None:
         self._threads.append(self._start_thread("lease", self._keep_lease))
@@ -80,6 +99,7 @@ class KubeOperator:
             thread.join(20)
         for key in list(self._controllers):
             self._drop(key)
+        self._files.close()
 
     def healthy(self) -> bool:
         now = time.monotonic()
@@ -141,7 +161,8 @@ class KubeOperator:
         """Finds the syncs of which no event came."""
         while not self._stopping.is_set():
             try:
-                for key in set(list_syncs(self.api, self.settings.namespaces)) - self.statuses().keys():
+                found = list_syncs(self.api, self.settings.namespaces, self.settings.selector)
+                for key in set(found) - self.statuses().keys():
                     self.queue.add(key)
             except ApiError as error:
                 _log.warning("the syncs could not be listed", error=str(error))
@@ -171,10 +192,21 @@ class KubeOperator:
     def _controller(self, key: Key) -> KubeController:
         with self._lock:
             if key not in self._controllers:
-                self._controllers[key] = KubeController(
-                    self.api, self.settings, *key, self.calls, time.time, lambda: self.queue.add(key), self.rooms
-                )
+                self._controllers[key] = self._make_controller(key)
             return self._controllers[key]
+
+    def _make_controller(self, key: Key) -> KubeController:
+        return KubeController(
+            self.api,
+            self.settings,
+            *key,
+            self.calls,
+            time.time,
+            wake=functools.partial(self.queue.add, key),
+            rooms=self.rooms,
+            folder=self._files.path,
+            untouched=functools.partial(self._traces.is_untouched, key),
+        )
 
     def _reset(self, key: Key) -> None:
         if key in self._controllers:
@@ -183,11 +215,13 @@ class KubeOperator:
     def _drop(self, key: Key) -> None:
         with self._lock:
             controller = self._controllers.pop(key)
+            self._generations.pop(key, None)
         controller.close()
 
 
-def list_syncs(api: Api, namespaces: tuple[str, ...]) -> list[Key]:
-    """All syncs that there are now. Raises ApiError."""
+def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> list[Key]:
+    """All syncs of a label selector that there are now. Raises ApiError."""
+    query = {"labelSelector": selector} if selector else {}
     base = "/apis/cdcsync.io/v1alpha1"
     paths = [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]
-    return [(about["namespace"], about["name"]) for path in paths for about in api.metadata(path)]
+    return [(about["namespace"], about["name"]) for path in paths for about in api.metadata(path, **query)]

@@ -10,15 +10,19 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.quantity import parse_seconds
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.selector import parse_selector
 from cdcsync_operator.cluster.source_networks import refused_networks
 
 _PREFIX = "CDCSYNC_"
+#: as the chart's `metrics.podMonitor.sampleLimit`
+SAMPLE_LIMIT = 20_000
 
 
 @dataclass(frozen=True)
 class OperatorSettings:
     """`namespaces` are watched, none: all of them. `lease` is `namespace/name` of the lock that the
-    operator holds."""
+    operator holds. `selector` is a label selector of the syncs that are this release's, empty: all
+    of them; `sample_limit` the most samples of its page of metrics."""
 
     image: Image
     policy: Policy = field(default_factory=Policy)
@@ -28,6 +32,8 @@ class OperatorSettings:
     workers: int = 4
     metrics_port: int = 8080
     network_policies: bool = False
+    selector: str = ""
+    sample_limit: int = SAMPLE_LIMIT
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
@@ -42,6 +48,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         int(env.text("WORKERS", "4")),
         int(env.text("METRICS_PORT", "8080")),
         env.flag("NETWORK_POLICIES", default=False),
+        _selector(env.text("SELECTOR").strip()),
+        int(env.text("SAMPLE_LIMIT", str(SAMPLE_LIMIT))),
     )
 
 
@@ -91,6 +99,19 @@ def _policy(env: _Environment) -> Policy:
         secrets_name_hosts=env.flag("SECRETS_NAME_HOSTS", default=False),
         least_restart_seconds=_least_restart(env.text("MIN_RESTART_BACKOFF") or "5s"),
     )
+
+
+def _selector(text: str) -> str:
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"CDCSYNC_SELECTOR: {error}",
+            needed="a label selector of CdcSyncs, such as shard=one or team in (a, b)",
+            remedy="correct the chart's value selector",
+        ) from None
+    return text
 
 
 def _least_restart(text: str) -> float:

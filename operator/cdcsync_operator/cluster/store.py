@@ -32,6 +32,7 @@ from cdcsync_operator.cluster.pod_policy import Policy, violations
 from cdcsync_operator.cluster.room import SECRETS, Room
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.secret_reader import SecretReader
+from cdcsync_operator.cluster.selector import parse_selector, selects
 from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.reconcile.table_shards import packed
 
@@ -51,6 +52,10 @@ class ResourceReplaced(Exception):
     """The resource was deleted, and a new one of its name exists."""
 
 
+class NotSelected(Exception):
+    """By its labels, the resource is another release's."""
+
+
 class KubeStore:
     """One resource. `on_secrets` gets the Secrets that it names whenever they are read; `image` is
     that of the operator's pods."""
@@ -65,7 +70,9 @@ class KubeStore:
         on_secrets: Callable[[Secrets], None],
         clock: Callable[[], float] = time.monotonic,
         room: Room | None = None,
+        selector: str = "",
     ) -> None:
+        self._selector = parse_selector(selector)
         self._api, self._on_secrets, self._clock = api, on_secrets, clock
         self._policy, self._image = policy, image
         self.namespace, self.name = namespace, name
@@ -83,7 +90,7 @@ class KubeStore:
 
     def load(self) -> tuple[CdcSync, Status]:
         """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver,
-        ResourceReplaced."""
+        ResourceReplaced, NotSelected."""
         self.refresh()
         self._resource = floored(parse_resource(_known(self._object)), self._policy.least_restart_seconds)
         return self._resource, self.status()
@@ -98,8 +105,10 @@ class KubeStore:
 
     def refresh(self) -> None:
         """Reads the resource. Raises StatusTakenOver if its status is not the one that was written
-        here, ResourceReplaced."""
+        here, ResourceReplaced, NotSelected."""
         found = self._api.get(self._path)
+        if not selects(self._selector, found["metadata"].get("labels") or {}):
+            raise NotSelected
         if self._object and self._object["metadata"]["uid"] != found["metadata"]["uid"]:
             raise ResourceReplaced
         self._object, self._shards.owner = found, owner_of(found)
@@ -110,6 +119,11 @@ class KubeStore:
     @property
     def generation(self) -> int:
         return int(self._object["metadata"]["generation"])
+
+    @property
+    def version(self) -> str:
+        """Of the resource as it was written here, or read, last."""
+        return str(self._object["metadata"]["resourceVersion"]) if self._object else ""
 
     @property
     def uid(self) -> str:

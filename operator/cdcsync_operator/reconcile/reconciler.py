@@ -49,7 +49,7 @@ class Reconciler:
         resource, stored = self.store.load()
         if self._current is None:
             self._current = self._written = stored
-        observed = self._observe(self._current, closing=closing)
+        observed = self._observe(resource, self._current, closing=closing)
         decision = decide(resource, observed, self.clock())
         decided = bool(_resnapshots(decision.status) - _resnapshots(self._current))
         self._current = decision.status
@@ -64,7 +64,9 @@ class Reconciler:
         if self._current is not None and self._current != self._written:
             self._write(urgent=True)
 
-    def _observe(self, status: Status, *, closing: bool) -> Observed:
+    def _observe(self, resource: CdcSync, status: Status, *, closing: bool) -> Observed:
+        """A paused sync needs no Secrets; what runs of it drains with those that it has."""
+        paused = resource.spec.state == "paused"
         found = self.drivers.observe(status)
         self.runs = found.runs
         return Observed(
@@ -72,7 +74,7 @@ class Reconciler:
             runs=found.runs,
             preflight=self.source.outcome(),
             preflight_running=self.source.running(),
-            missing_secrets=self.store.missing_secrets(),
+            missing_secrets=() if paused else self.store.missing_secrets(),
             refusal=self.store.refusal(),
             closing=closing,
             token=self.token(),

@@ -43,14 +43,34 @@ def _in_use(folder: Path) -> bool:
     return False
 
 
-class SecretFiles:
-    """A folder of Secrets' files; `close` it."""
+class LockedFolder:
+    """A folder of temporary files that is in use as long as this lives; `close` it."""
 
     def __init__(self) -> None:
         unnamed = Path(tempfile.mkdtemp(prefix=_UNNAMED))
-        self._lock = os.open(unnamed, os.O_RDONLY)
+        try:
+            self._lock = os.open(unnamed, os.O_RDONLY)
+        except OSError:  # of open files, too, there is a limit
+            unnamed.rmdir()
+            raise
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.folder = unnamed.rename(unnamed.with_name(unnamed.name.replace(_UNNAMED, _PREFIX)))
+        self.path = unnamed.rename(unnamed.with_name(unnamed.name.replace(_UNNAMED, _PREFIX)))
+
+    def close(self) -> None:
+        """May be called again."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        descriptor, self._lock = self._lock, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class SecretFiles:
+    """A folder of Secrets' files; `close` it. `within` is one that its user has locked: there, no
+    file is kept open for it."""
+
+    def __init__(self, within: Path | None = None) -> None:
+        self._locked = LockedFolder() if within is None else None
+        self.folder = self._locked.path if self._locked else Path(tempfile.mkdtemp(dir=within))
         self._written: Secrets | None = None
 
     def write(self, secrets: Secrets) -> None:
@@ -73,5 +93,7 @@ class SecretFiles:
             write_atomically(folder / key, secrets[name][key].get_secret_value(), mode=0o600)
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
+        if self._locked is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            self._locked.close()

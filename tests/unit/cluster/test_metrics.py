@@ -70,3 +70,18 @@ def shown_names() -> list[str]:
     names = re.findall(r"^# TYPE (\S+)", served(), re.M)
     assert {m.name for m in (*OF_SYNC, *OF_RUN)} <= set(names)
     return names
+
+
+def test_a_page_has_no_more_samples_than_prometheus_takes() -> None:
+    """Those that need attention stay, and a metric says how many do not."""
+    well = with_condition(Status(phase=Phase.STREAMING), "Ready", True, "Streaming", "", 0.0)
+    syncs = {("ns", f"s{n:04d}"): well for n in range(2000)}
+    syncs["ns", "s1999"] = with_condition(Status(phase=Phase.FAILED), "Stalled", True, "TableGone", "", 0.0)
+    lines = Metrics(most=1000).text(syncs, calls=7, leading=True).splitlines()
+    samples = [line for line in lines if not line.startswith("#")]
+    assert 800 < len(samples) <= 1000
+    assert "cdcsync_syncs 2000.0" in lines
+    assert "cdcsync_syncs_left_out 1955.0" in lines
+    assert 'cdcsync_stalled{name="s1999",namespace="ns"} 1.0' in lines
+    assert 'cdcsync_ready{name="s0000",namespace="ns"} 1.0' in lines
+    assert "cdcsync_syncs_left_out 0.0" in Metrics().text({}, calls=7, leading=True).splitlines()

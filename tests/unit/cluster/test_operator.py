@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,10 +35,10 @@ class Cluster:
         settings = OperatorSettings(Image("x"), namespaces=("lake",))
         self.operator = KubeOperator(self.api, settings, CALLS, self.lost.set, list_every=0.05, after_error=0.05)
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, **labels: str) -> None:
         paused: CdcSync = resource(state="paused")
         body = paused.model_dump(by_alias=True, mode="json", exclude_none=True)
-        body["metadata"] = {"name": name, "namespace": "lake", "uid": name, "generation": 1}
+        body["metadata"] = {"name": name, "namespace": "lake", "uid": name, "generation": 1, "labels": labels}
         self.api.add(SYNCS, body)
 
     def lease_holder(self) -> str:
@@ -87,10 +88,10 @@ def test_a_sync_that_cannot_be_reconciled_is_tried_again_and_keeps_no_other_wait
     """More failures than workers."""
     made, failures = SecretFiles.__init__, iter(range(2 * cluster.operator.settings.workers))
 
-    def make(files: SecretFiles) -> None:
+    def make(files: SecretFiles, within: Path | None = None) -> None:
         if next(failures, None) is not None:
             raise OSError("no space left")
-        made(files)
+        made(files, within)
 
     monkeypatch.setattr(SecretFiles, "__init__", make)
     names = [f"s{n}" for n in range(8)]
@@ -138,3 +139,45 @@ def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
     assert cluster.phase("one") == "Paused"
     assert holders == ["me"]
     assert cluster.lease_holder() == ""
+
+
+def test_a_sync_of_another_release_is_left_alone(cluster: Cluster) -> None:
+    """Whatever names it: a list, an event of its own, or its labels that changed."""
+    cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), selector="shard=one")
+    cluster.add("mine", shard="one")
+    cluster.add("other", shard="two")
+    cluster.operator.start()
+    eventually(lambda: cluster.phase("mine") == "Paused")
+    cluster.operator.changed(("lake", "other"), 1, 1.0)
+    cluster.operator.driver_changed(("lake", "other"))
+    eventually(lambda: len(cluster.operator.queue) == 1)
+    assert ("lake", "other") not in cluster.operator.statuses()
+    assert "status" not in cluster.api.objects[f"{SYNCS}/other"]
+    cluster.api.objects[f"{SYNCS}/mine"]["metadata"]["labels"] = {"shard": "two"}
+    cluster.operator.changed(("lake", "mine"), 1, 1.0)
+    eventually(lambda: cluster.operator.statuses() == {})
+
+
+def test_no_file_is_kept_open_for_a_sync(cluster: Cluster) -> None:
+    """Of open files an operator has as many as its workers need, whatever the number of syncs."""
+    for n in range(50):
+        cluster.add(f"s{n}")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    cluster.operator.start()
+    eventually(lambda: len(cluster.operator.statuses()) == 50)
+    eventually(lambda: all(cluster.phase(f"s{n}") == "Paused" for n in range(50)))
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
+
+
+def test_the_event_of_an_operators_own_write_is_no_news(cluster: Cluster) -> None:
+    """Else each status that is written costs a second reconciliation."""
+    cluster.add("one")
+    cluster.operator.start()
+    eventually(lambda: cluster.phase("one") == "Paused" and ("lake", "one") in cluster.operator.statuses())
+    eventually(lambda: cluster.operator._working == {})
+    done = cluster.operator.metrics.reconciliations
+    version = str(cluster.api.objects[f"{SYNCS}/one"]["metadata"]["resourceVersion"])
+    cluster.operator.changed(("lake", "one"), 1, 1.0, version)
+    assert cluster.operator.queue._due["lake", "one"] > time.monotonic() + 60, "when it is due anyway"
+    cluster.operator.changed(("lake", "one"), 1, 1.0, "another")
+    eventually(lambda: cluster.operator.metrics.reconciliations > done)

@@ -3,6 +3,8 @@ time."""
 
 from __future__ import annotations
 
+import time
+
 from cdcsync_operator.cluster.work_queue import WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
@@ -42,3 +44,41 @@ def test_a_closed_queue_gives_nothing() -> None:
     queue.add(A)
     queue.close()
     assert queue.take() is None
+
+
+def test_of_a_backlog_the_newest_changes_and_the_longest_due_are_taken_in_turns() -> None:
+    clock = Clock()
+    queue = WorkQueue(clock)
+    for n in range(4000):
+        clock.now += 0.001
+        queue.add(("ns", f"s{n}"), changed_at=float(n))
+    queue.add(A, changed_at=9000.0)
+    queue.add(B)
+    taken = [queue.take() for _ in range(6)]
+    assert taken == [A, ("ns", "s0"), ("ns", "s3999"), ("ns", "s1"), ("ns", "s3998"), ("ns", "s2")]
+    for key in taken:
+        assert key is not None
+        queue.done(key, None)
+    rest = [queue.take() for _ in range(len(queue))]
+    assert len(set(rest)) == len(rest) == 4002 - 6
+
+
+def test_a_change_during_work_is_the_newest_afterwards() -> None:
+    queue = WorkQueue(Clock())
+    queue.add(A, changed_at=1.0)
+    assert queue.take() == A
+    queue.add(B)
+    queue.add(A, changed_at=2.0)
+    assert queue.take() == B, "A is with a worker"
+    queue.add(B, changed_at=1.0)
+    queue.done(B, None)
+    queue.done(A, 300)
+    assert queue.take() == A
+    assert queue.take() == B
+
+
+def test_waiting_for_a_time_ends_with_it() -> None:
+    queue = WorkQueue(time.monotonic)
+    queue.add(A, 0.05)
+    queue.add(B, 300)
+    assert queue.take() == A

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from cdcsync_operator.reconcile import secret_files
-from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
+from cdcsync_operator.reconcile.secret_files import LockedFolder, SecretFiles, remove_leftovers
 
 KILLED = """
 import os, signal
@@ -80,3 +80,24 @@ def test_folders_come_and_go_while_leftovers_are_searched(folders: Path) -> None
             remove_leftovers()
         for user in users:
             user.result()
+
+
+def test_a_try_that_fails_leaves_no_folder(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(os, "open", _fail)
+        with pytest.raises(OSError, match="no space"):
+            SecretFiles()
+    assert list(folders.iterdir()) == []
+
+
+def test_many_share_one_folder_that_is_in_use(folders: Path) -> None:
+    shared = LockedFolder()
+    first, second = SecretFiles(shared.path), SecretFiles(shared.path)
+    first.write({"source": {"password": SecretStr("x")}})
+    second.write({"source": {"password": SecretStr("y")}})
+    remove_leftovers()
+    assert (first.folder / "source" / "password").read_text() == "x"
+    first.close()
+    assert list(shared.path.iterdir()) == [second.folder]
+    shared.close()
+    assert list(folders.iterdir()) == []
