@@ -82,6 +82,19 @@ def test_what_a_run_would_refuse_is_named(kafka: KafkaBroker, sink_for: SinkMake
     assert [(e.reason, e.table) for e in meeting] == [(Reason.SPEC_INVALID, "shop.a?b")]
 
 
+def test_settings_that_the_brokers_would_refuse_are_named_once(sink_for: SinkMaker) -> None:
+    sink = sink_for("")
+    before = set(sink.session.topics.admin.list_topics(timeout=30).topics)
+    sink.topics = replace(sink.topics, replication=3)
+    (copies,) = check(sink, TableId("shop", "a"), TableId("shop", "b")).errors
+    assert (copies.reason, copies.table) == (Reason.SPEC_INVALID, "")
+    assert "INVALID_REPLICATION_FACTOR" in copies.found
+    sink.topics = replace(sink.topics, replication=1, config=(("retention.ms", "soon"),))
+    (setting,) = check(sink).errors
+    assert "INVALID_CONFIG" in setting.found
+    assert set(sink.session.topics.admin.list_topics(timeout=30).topics) == before
+
+
 def test_a_topic_of_ours_is_known_by_the_state(kafka: KafkaBroker, sink_for: SinkMaker) -> None:
     read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot())
     found = check(sink_for(""))

@@ -12,13 +12,14 @@ from confluent_kafka import Producer
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.gates import observed
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.wire.columns.change import ChangeKind
-from contract.sinkcase import ORDERS, first_state
-from contract.test_event_sinks import HIGH, NAME, Source, applier, follow, read_snapshot
+from contract.sinkcase import ORDERS, content, first_state
+from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
 
@@ -71,9 +72,11 @@ def _state(table: Capture) -> TableState:
     return replace(state, capture=table, identity=replace(state.identity, table=str(table.id)))
 
 
-def test_a_topic_that_was_deleted_and_made_again_stops_the_table(
-    kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_topic_that_was_deleted_stops_the_table_until_a_resnapshot(
+    kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path, made_again: bool
 ) -> None:
+    """It is made again and has all rows, and the stream goes on."""
     source = Source(random.Random(5))
     read_snapshot(sink_for("snapshot"), source.snapshot())
     follow(sink_for("stream"), source, tmp_path, end=HIGH)
@@ -81,14 +84,62 @@ def test_a_topic_that_was_deleted_and_made_again_stops_the_table(
     topic = topic_of(sink)
     admin = kafka.admin()
     admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-    with pytest.raises(CdcError) as gone:
-        sink.target(ORDERS.id).last_commit()
-    assert gone.value.reason is Reason.SINK_CONFLICT
-    sink.session.topics.make(topic, 3, 1, {})
-    with pytest.raises(CdcError) as other:
-        sink_for("stream").target(ORDERS.id).last_commit()
-    assert other.value.reason is Reason.SINK_CONFLICT
-    assert "deleted and made again" in other.value.found
+    if made_again:
+        sink.session.topics.make(topic, 3, 1, {})
+        sink.session.topics.made(topic)
+    for refused in (
+        lambda: sink_for("stream").target(ORDERS.id).writer(tmp_path).last_commit(),
+        lambda: refusal_of_open(sink_for("")),
+    ):
+        with pytest.raises(CdcError) as gone:
+            refused()
+        assert gone.value.reason is Reason.SINK_CONFLICT
+        assert ("deleted and made again" if made_again else "is gone") in gone.value.found
+        assert gone.value.remedy.startswith("resnapshot the table: spec.resnapshot")
+    assert refusal(sink_for("snapshot")).reason is Reason.SINK_CONFLICT
+    read_snapshot(sink_for("snapshot"), source.snapshot(), nonce=1)
+    follow(sink_for("stream"), source, tmp_path)
+    assert content(sink_for("").target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
+
+
+def test_a_run_that_dies_behind_the_topic_that_it_made_again_is_followed_by_another(
+    kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path
+) -> None:
+    source = Source(random.Random(5))
+    read_snapshot(sink_for("snapshot"), source.snapshot())
+    admin, topic = kafka.admin(), topic_of(sink_for(""))
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+
+    def dies(gate: str) -> None:
+        if gate == "topic-made-again":
+            raise InterruptedError
+
+    with observed(dies), pytest.raises(InterruptedError):
+        read_snapshot(sink_for("snapshot"), source.snapshot(), nonce=1)
+    read_snapshot(sink_for("snapshot"), source.snapshot(), nonce=2)
+    follow(sink_for("stream"), source, tmp_path)
+    assert content(sink_for("").target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
+
+
+def refusal_of_open(sink: KafkaSink) -> object:
+    return sink.target(ORDERS.id).open_snapshot()
+
+
+def test_a_topic_that_was_deleted_and_has_records_of_others_is_not_taken(
+    kafka: KafkaBroker, sink_for: SinkMaker
+) -> None:
+    read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot())
+    admin, topic = kafka.admin(), topic_of(sink_for(""))
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    sink_for("").session.topics.make(topic, 3, 1, {})
+    sink_for("").session.topics.made(topic)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, b"theirs")
+    assert producer.flush(30) == 0
+    with pytest.raises(CdcError) as foreign:
+        read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot(), nonce=1)
+    assert foreign.value.reason is Reason.SINK_CONFLICT
+    assert [r.value for r in kafka.read(topic)] == [b"theirs"]
 
 
 def test_a_record_that_is_too_large_stops_its_table_and_nothing_of_it_is_there(

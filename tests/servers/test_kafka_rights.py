@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +57,7 @@ class Account(NamedTuple):
     folder: Path
     name: str
 
-    def grant(self, rights: Collection[tuple[On, str]]) -> None:
+    def grant(self, rights: Iterable[tuple[On, str]]) -> None:
         prefix, state = ResourcePatternType.PREFIXED, state_topic(f"{SYNC}{self.name}")
         places = {
             On.TOPICS: (ResourceType.TOPIC, f"{self.name}.", prefix),
@@ -172,6 +172,18 @@ def test_check_names_what_is_missing(account: Account) -> None:
     ]
     assert all("may not WRITE the topic" in e.found for e in found.errors)
     assert any("may not READ the topic" in w and "`verify` needs" in w for w in found.warnings)
+
+
+def test_check_names_topics_that_may_not_be_made(account: Account) -> None:
+    account.grant(right for right in NEEDED if right[1] != "CREATE")
+    state, table = account.check().run((ORDERS.id,)).errors
+    assert [(e.reason, e.table) for e in (state, table)] == [
+        (Reason.PRIVILEGE_MISSING, ""),
+        (Reason.PRIVILEGE_MISSING, NAME),
+    ]
+    assert all("may not CREATE the topic" in e.found for e in (state, table))
+    account.grant(NEEDED)
+    assert account.check().run((ORDERS.id,)).errors == ()
 
 
 def test_check_refuses_a_state_topic_whose_records_expire(account: Account) -> None:

@@ -102,7 +102,8 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
 #: crashed: tests/servers/test_source_crash.py; where the catalog confirms a change:
 #: tests/servers/test_followed_by_runs.py; where the state topic of Kafka is long:
 #: tests/servers/test_kafka_state_topic.py; where another program wrote a target:
-#: tests/servers/test_foreign_writes.py
+#: tests/servers/test_foreign_writes.py; where a topic was deleted:
+#: tests/servers/test_kafka_refusals.py
 PASSED_ELSEWHERE = {
     "spark-written",
     "crash-tail-read",
@@ -110,6 +111,7 @@ PASSED_ELSEWHERE = {
     "definitions-read",
     "states-repeated",
     "target-read",
+    "topic-made-again",
 }
 
 #: into Kafka topics (tests/stress/test_topic_stress.py): a run opens its producer; a staged copy

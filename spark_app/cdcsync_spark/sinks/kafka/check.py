@@ -3,17 +3,17 @@
 Why it exists: brokers that are away, a right that is missing, or a foreign topic should be
 reported before a snapshot is read. Why it is right: it only asks; what a run is allowed to do is
 what the brokers say that this client may do. What no request shows is documented: the rights on
-transactional ids, and those on topics that are not there yet.
+transactional ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, ConfigResource
+from confluent_kafka.admin import ConfigResource, NewTopic
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.source_table import TableId
@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.kafka.conflicts import check_topic, expiring_state, for
 from cdcsync_spark.sinks.kafka.registry import Registry
 from cdcsync_spark.sinks.kafka.rights import RIGHTS, On
 from cdcsync_spark.sinks.kafka.session import KafkaSession
-from cdcsync_spark.sinks.kafka.state_topic import missing_config
+from cdcsync_spark.sinks.kafka.state_topic import STATE_CONFIG, missing_config
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
 
 _AT_ONCE = 200
@@ -56,8 +56,8 @@ class BrokerCheck:
         found, checked = "", list[TopicCheck]()
         try:
             names = self._names(tables)
-            found, may_create = self._cluster()
-            checked = self._topics(names, may_create)
+            found = self._cluster()
+            checked = self._topics(names)
         except CdcError as error:
             self._errors.append(error)
         try:
@@ -84,19 +84,17 @@ class BrokerCheck:
 
     # -- the brokers
 
-    def _cluster(self) -> tuple[str, bool]:
-        """What answered; whether it lets this client make topics, as far as it says."""
+    def _cluster(self) -> str:
+        """What answered."""
         admin, timeout = self.session.topics.admin, self.session.settings.timeout
         try:
-            cluster = admin.describe_cluster(include_authorized_operations=True, request_timeout=timeout).result()
+            cluster = admin.describe_cluster(request_timeout=timeout).result()
         except KafkaException as error:
             raise self.session.brokers.error(error, "asking for the brokers") from None
         brokers = len(cluster.nodes)
         if self.session.settings.exactly_once:
             self._transactions(str(cluster.nodes[0].id), brokers)
-        rights = cluster.authorized_operations
-        text = f"{brokers} broker{'s' if brokers > 1 else ''} of the cluster {cluster.cluster_id}"
-        return text, rights is None or AclOperation.CREATE in rights
+        return f"{brokers} broker{'s' if brokers > 1 else ''} of the cluster {cluster.cluster_id}"
 
     def _transactions(self, broker: str, brokers: int) -> None:
         """Whether the brokers' settings allow the transactions that a run makes."""
@@ -141,7 +139,7 @@ class BrokerCheck:
 
     # -- the topics
 
-    def _topics(self, names: dict[str, str], may_create: bool) -> list[TopicCheck]:
+    def _topics(self, names: dict[str, str]) -> list[TopicCheck]:
         state = self.session.state
         there = self._described([state, *names.values()])
         if state in there:
@@ -156,13 +154,34 @@ class BrokerCheck:
                 self._errors.append(error)
             partitions = found.topic.partitions if found else self.topics.partitions
             checked.append(TopicCheck(table, name, partitions, found is not None))
-        new = sum(not t.exists for t in checked) + (state not in there)
-        if new and not may_create:
-            self._warnings.append(
-                f"{new} topics are to be made, and this client may not CREATE on the cluster: "
-                "it must be allowed to by their names"
-            )
+        new = {t.topic: t.table for t in checked if not t.exists}
+        self._check_new({**({} if state in there else {state: ""}), **new})
         return checked
+
+    def _check_new(self, tables: dict[str, str]) -> None:
+        """Asks the brokers whether they would make these topics; what they refuse of all of them is
+        one error."""
+        answers: dict[str, Callable[[], None]] = {}
+        for start in range(0, len(tables), _AT_ONCE):
+            names = list(tables)[start : start + _AT_ONCE]
+            answers |= self.session.topics.would_make([self._new(name) for name in names])
+        refused: dict[Reason, CdcError] = {}
+        for name, answer in answers.items():
+            try:
+                answer()
+            except CdcError as error:
+                if error.reason is Reason.PRIVILEGE_MISSING:
+                    on = On.STATE if name == self.session.state else On.TOPICS
+                    self._errors.append(missing_right(name, "CREATE", on, tables[name]))
+                else:
+                    refused.setdefault(error.reason, error)
+        self._errors.extend(refused.values())
+
+    def _new(self, name: str) -> NewTopic:
+        if name == self.session.state:
+            return NewTopic(name, 1, self.session.replication, config=STATE_CONFIG)
+        wanted = self.topics
+        return NewTopic(name, wanted.partitions, wanted.replication, config=dict(wanted.config))
 
     def _check_table(self, table: str, name: str, found: _Found | None) -> None:
         """Raises CdcError for a topic that a run would refuse."""

@@ -9,14 +9,19 @@ from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Topic
 
 
+def is_replaced(record: TableRecord, found: Topic | None) -> bool:
+    """Whether the topic was deleted, and perhaps made again."""
+    return found is None or found.id != record.topic_id
+
+
 def check_topic(table: str, record: TableRecord, found: Topic | None) -> None:
-    if found is None or found.id != record.topic_id:
+    if found is None or is_replaced(record, found):
         what = "is gone" if found is None else "was deleted and made again"
         raise fail(
             Reason.SINK_CONFLICT,
             f"the topic {record.topic} {what}",
             needed="the topic that the records were sent to",
-            remedy=f"delete the state topic and the other topics, too, and begin again: {resnapshot(table)} cannot",
+            remedy=f"{resnapshot(table)}: the topic begins again with all rows; delete one that has records before",
             table=table,
         )
     if found.partitions != record.partitions:

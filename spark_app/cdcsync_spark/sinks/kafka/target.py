@@ -60,7 +60,7 @@ from cdcsync_spark.sinks.base import (
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.conflicts import foreign_topic
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
 from cdcsync_spark.sinks.kafka.encoding import SourceLabel
 from cdcsync_spark.sinks.kafka.forms import reader_of
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession
@@ -195,11 +195,13 @@ class KafkaTarget:
         session = self.sink.session
         record = session.record(self.name)
         while record is None:
-            topic = self._made_topic(session)
+            self._refuse_shared(session)
+            topic = self.made_topic(self.topic)
             session.transact({self.name: TableRecord(state, topic.name, topic.id, topic.partitions)}, ())
             gate("table-created")
             record = session.record(self.name)
         refuse_other_identity(record.state, state)
+        check_topic(self.name, record, session.topics.find(record.topic))
         self.waiting = record.state.generation
         if record.published:
             return record.state
@@ -209,21 +211,24 @@ class KafkaTarget:
             raise lost_copy(self.name)
         return copy.prepare(record.state)
 
-    def _made_topic(self, session: KafkaSession) -> Topic:
+    def _refuse_shared(self, session: KafkaSession) -> None:
         """Two tables under one name meet here: the state topic has all names that are taken."""
-        wanted, name = self.sink.topics, self.topic
-        others = [t for t, r in session.records().items() if r.topic == name and t != self.name]
+        others = [t for t, r in session.records().items() if r.topic == self.topic and t != self.name]
         if others:
-            raise shared_topic(self.name, name, others[0])
-        session.topics.make(name, wanted.partitions, wanted.replication, dict(wanted.config))
-        found = session.topics.made(name)
-        if not session.topics.is_empty(found):
+            raise shared_topic(self.name, self.topic, others[0])
+
+    def made_topic(self, name: str) -> Topic:
+        """One that is there is taken if it is empty."""
+        wanted, topics = self.sink.topics, self.sink.session.topics
+        topics.make(name, wanted.partitions, wanted.replication, dict(wanted.config))
+        found = topics.made(name)
+        if not topics.is_empty(found):
             raise foreign_topic(self.name, name)
         return found
 
     def last_commit(self) -> TableState | None:
-        """Where the copy of a resnapshot is gone, what that was begun with: another resnapshot goes
-        on from it, and nothing else (`prepare`, `Writer.last_commit`)."""
+        """Where the topic, or the copy of a resnapshot, is gone, what that was begun with: another
+        resnapshot goes on from it, and nothing else (`prepare`, `Writer.last_commit`)."""
         return self.writer().newest()[0]
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:

@@ -41,6 +41,7 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import replaced_meanwhile
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.kafka.brokers import passes, sink_error
+from cdcsync_spark.sinks.kafka.conflicts import check_topic
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -157,6 +158,7 @@ class TopicFold:
         record = self._published()
         if record is None:
             return None
+        check_topic(self.table, record, self.session.topics.find(record.topic))
         ends = self.session.topics.ends(record.topic, record.partitions)
         begins = record.begins or (0,) * record.partitions
         if begins != self._begins:

@@ -6,9 +6,10 @@ A topic that is there already is taken if it is empty: then nothing in it can be
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_names import topic_name
 from cdcsync_spark.sinks.kafka.brokers import Brokers, error_of, is_forbidden
@@ -38,6 +40,8 @@ _NO_LEADER = frozenset(
         "UNKNOWN_LEADER_EPOCH",
     )
 )
+#: settings of a new topic, also by the brokers' own policy
+_REFUSED = frozenset(("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "POLICY_VIOLATION"))
 _PAUSE_SECONDS = 0.1
 
 
@@ -88,14 +92,25 @@ class Topics:
 
     def make(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Unless it is there."""
-        new = NewTopic(name, partitions, replication, config=dict(config))
+        self._create([NewTopic(name, partitions, replication, config=dict(config))])[name]()
+
+    def would_make(self, new: Collection[NewTopic]) -> dict[str, Callable[[], None]]:
+        """As the brokers would answer now: raises by each name what `make` would raise."""
+        return self._create(new, validate_only=True)
+
+    def _create(self, new: Collection[NewTopic], *, validate_only: bool = False) -> dict[str, Callable[[], None]]:
+        asked = self.admin.create_topics(
+            list(new), operation_timeout=self.timeout, request_timeout=self.timeout, validate_only=validate_only
+        )
+        return {name: partial(self._take_creation, name, answer) for name, answer in asked.items()}
+
+    def _take_creation(self, name: str, answer: Future[None]) -> None:
         try:
-            timeout = self.timeout
-            self.admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[name].result()
+            answer.result()
         except KafkaException as error:
             if error_of(error).name() == "TOPIC_ALREADY_EXISTS":
                 return
-            if error_of(error).name() in ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS"):
+            if error_of(error).name() in _REFUSED:
                 raise _refused(name, error) from None
             raise self.brokers.error(error, f"making the topic {name}") from None
 
@@ -209,7 +224,7 @@ def _places(topic: str, partitions: int) -> list[TopicPartition]:
 def _refused(name: str, error: KafkaException) -> Exception:
     return fail(
         Reason.SPEC_INVALID,
-        f"the brokers do not make the topic {name}: {error_of(error).name()}",
+        f"the brokers do not make the topic {name}: {error_of(error).name()}: {quoted(error_of(error).str())}",
         needed="partitions, replicationFactor and topicConfig as the brokers take them",
         remedy=f"correct them in spec.sink.kafka, {RUN_AGAIN}",
     )

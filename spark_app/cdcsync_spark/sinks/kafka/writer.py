@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cdcsync_core.errors import CdcError, PermanentError, TransientError
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
@@ -29,7 +29,7 @@ from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.maintenance import staged_copies
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.formats.json_records import Form
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
+from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, is_replaced
 from cdcsync_spark.sinks.kafka.encoding import event_records, origin_of, snapshot_records
 from cdcsync_spark.sinks.kafka.forms import form_of, registered_keys
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
@@ -71,32 +71,47 @@ class KafkaWriter:
     def record(self) -> TableRecord:
         """Raises SinkConflict where there is none, or where the topic is not the one that it is
         about."""
-        found = self.session.record(self.name)
-        if found is None:
-            raise foreign_topic(self.name, self.target.topic)
+        found = self._recorded
         if self._checked != found.topic_id:
             check_topic(self.name, found, self.session.topics.find(found.topic))
             self._checked = found.topic_id
         return found
 
+    @property
+    def _recorded(self) -> TableRecord:
+        """Whatever became of the topic."""
+        found = self.session.record(self.name)
+        if found is None:
+            raise foreign_topic(self.name, self.target.topic)
+        return found
+
     def last_commit(self) -> TableState | None:
         state, lost = self.newest()
-        if lost:
-            raise lost_copy(self.name)
+        if lost is not None:
+            raise lost
         return state
 
-    def newest(self) -> tuple[TableState | None, bool]:
-        """The table's state; and whether it is that of a resnapshot whose copy is gone."""
+    def newest(self) -> tuple[TableState | None, CdcError | None]:
+        """The table's state; and what forbids to go on from it without another snapshot: the
+        topic, or the copy of a resnapshot, is gone."""
         self.session.refresh()
         if self.session.record(self.name) is None:
-            return None, False
-        record = self.record
+            return None, None
+        lost: CdcError | None = None
+        record = self._recorded
+        try:
+            record = self.record
+        except PermanentError as error:
+            if error.reason is not Reason.SINK_CONFLICT:
+                raise
+            lost = error
         if record.published:
-            return record.state, False
+            return record.state, lost
         copy = self._copy(record).last_commit()
         if copy is None:
-            return record.state, record.state.position is not None
-        return replace(copy, epoch=max(record.state.epoch, copy.epoch)), False
+            gone = lost_copy(self.name) if record.state.position is not None else None
+            return record.state, lost or gone
+        return replace(copy, epoch=max(record.state.epoch, copy.epoch)), lost
 
     def _copy(self, record: TableRecord) -> DeltaWriter:
         generation = record.state.generation
@@ -106,7 +121,7 @@ class KafkaWriter:
 
     def commit(self, epoch: int, build: Build) -> TableState:
         """See `Writer.commit`."""
-        record = self.record
+        record = self._recorded
         refuse_superseded(record.state, epoch)
         if not record.published:
             written = self._written_to_copy(record, epoch, build)
@@ -119,16 +134,26 @@ class KafkaWriter:
 
     def draft(self, epoch: int, build: Build) -> tuple[TableRecord, Commit] | None:
         """What is to be committed on top of the known record; None: nothing."""
-        found = self.record
+        found = self._recorded
         refuse_superseded(found.state, epoch)
         commit = build(found.state)
         if commit is None:
             return None
         check_successor(found.state, commit, epoch)
         if not isinstance(commit.change, Replace):
-            return replace(found, state=commit.state), commit
+            return replace(self.record, state=commit.state), commit
         sent = self._unsent(commit.state) if commit.state.consistent else None
-        return replace(found, state=commit.state, publication=sent), commit
+        return replace(self._with_topic(found), state=commit.state, publication=sent), commit
+
+    def _with_topic(self, record: TableRecord) -> TableRecord:
+        """A topic that was deleted begins again with a resnapshot, which sends all rows. One that
+        is there is taken if it is empty."""
+        topics = self.session.topics
+        if not is_replaced(record, topics.find(record.topic)):
+            return self.record
+        made = self.target.made_topic(record.topic)
+        gate("topic-made-again")
+        return replace(record, topic_id=made.id, partitions=made.partitions, begins=(), key_schema=None)
 
     def pieces(self, commit: Commit) -> Iterator[Piece]:
         """Raises TableFault for what the format cannot carry."""
