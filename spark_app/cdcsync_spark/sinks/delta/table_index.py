@@ -25,6 +25,9 @@ from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
+#: bytes of files from which the reading of the keys is announced
+_LARGE_BYTES = 16 * 2**20
+
 _log = get_logger()
 
 
@@ -56,6 +59,7 @@ class TableIndex:
         table = view.state.capture
         if self.current is None or not self.current.serves(table):
             self.current = KeyIndex(table, self.scratch, secrets.randbits(64))
+            self._announce(view)
         read_keys = partial(key_batches, log.files, table=captured_schema(table), key=table.key)
         begun = time.monotonic()
         read = self.current.sync({path: self._version(log, file, read_keys) for path, file in view.files.items()})
@@ -63,6 +67,13 @@ class TableIndex:
             seconds = round(time.monotonic() - begun, 3)
             _log.info("read keys into the index", table=self._name, files=read, seconds=seconds)
         return self.current
+
+    def _announce(self, view: TableView) -> None:
+        """A run that ends while the keys of a large table are read shows it by the end of its
+        log."""
+        size = sum(file.size for file in view.files.values())
+        if size >= _LARGE_BYTES:
+            _log.info("reading keys into the index", table=self._name, files=len(view.files), bytes=size)
 
     def _version(self, log: Log, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
         vector, path = file.vector, f"{log.folder}/{file.path}"
