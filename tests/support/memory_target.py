@@ -11,6 +11,7 @@ of it, that was pickled is found again in the same process by its sink's name.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import threading
 import uuid
@@ -253,6 +254,8 @@ def _taken(row: Row, origin: Origin) -> Any:
     if isinstance(origin, Filled):
         return origin.value
     value = row[origin.source]
+    if isinstance(origin, Converted) and type(value) is dt.date:
+        return dt.datetime.combine(value, dt.time())
     if not isinstance(origin, Converted) or not origin.digits or value is None:
         return value
     whole, _, digits = (value if isinstance(value, str) else f"{value:f}").partition(".")

@@ -8,8 +8,9 @@ the definition that it has, so nothing but the statement travels between them.
 Why it is right: what is followed is what `wire.sql.schema_change` predicts, and everything else
 stops the table. A stop with SchemaChangeRefused is one that a resnapshot cures; where it cures
 nothing, because there is no table or no key any more, the reason is another one. Where a statement
-that the strict rule of R9 lets pass is none that is predicted, only what is known of the definition
-besides its columns is lost; where both rules read it and the prediction has a change, there is one.
+that the strict rule of R9 lets pass is none that is predicted and redefines no column, only what is
+known of the definition besides its columns is lost; where both rules read it and the prediction has
+a change, there is one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.stop_reasons import FOLLOWABLE, NO_DDL, shown, statement_error
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.schema_change import apply_to
-from cdcsync_spark.wire.sql.statement import may_change
+from cdcsync_spark.wire.sql.statement import may_change, redefines
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Session, Started
 
@@ -70,6 +71,8 @@ class SchemaStep(NamedTuple):
             "database": self.statement.database,
             "sql": self.statement.sql,
             "session": [session.sql_mode, session.charset, session.mariadb, session.version, list(session.started)],
+            "connection": session.connection,
+            "timestamps": session.timestamps,
             "end": str(done.end),
             "gtid": str(done.gtid) if done.gtid else None,
             "mariadbGtid": done.mariadb_gtid,
@@ -79,7 +82,8 @@ class SchemaStep(NamedTuple):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SchemaStep:
         sql_mode, charset, mariadb, version, started = data["session"]
-        session = Session(sql_mode, charset, mariadb, version, Started(*started))
+        more = data["connection"], data["timestamps"]
+        session = Session(sql_mode, charset, mariadb, version, Started(*started), *more)
         gtid = Gtid.parse(data["gtid"]) if data["gtid"] else None
         return cls(
             Statement(data["database"], data["sql"], session),
@@ -101,7 +105,8 @@ def meaning(
     if outcome is None:
         needed = FOLLOWABLE if policy.follow else NO_DDL
         return None if harmless else statement_error(statement, capture.id, fault, needed=needed)
-    if harmless and (statement.in_doubt or not isinstance(outcome, Followed)):
+    redefined = not statement.in_doubt and redefines(statement, capture)
+    if harmless and not redefined and (statement.in_doubt or not isinstance(outcome, Followed)):
         outcome = unchanged(capture, _facts_lost(capture))
     if not isinstance(outcome, Followed):
         return outcome if isinstance(outcome, Emptied) and policy.emptied else _error(outcome, statement, capture.id)

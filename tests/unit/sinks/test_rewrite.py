@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_rows_keep_their_order_and_columns_have_one_origin() -> None:
             "string",
             10,
             ["-1.5000000000", None, "0.0000000010"],
+        ),
+        (
+            pa.array([0.1, None, -3.4e38], pa.float32()),
+            "double",
+            0,
+            [0.10000000149011612, None, -3.3999999521443642e38],
+        ),
+        (
+            pa.array([dt.date(1000, 1, 1), None, dt.date(9999, 12, 31)]),
+            "timestamp[us]",
+            0,
+            [dt.datetime(1000, 1, 1), None, dt.datetime(9999, 12, 31)],
         ),
         (pa.array([Decimal(5), None, Decimal(-7)], pa.decimal128(3, 0)), "string", 0, ["5", None, "-7"]),
         (pa.array([Decimal(5), None, Decimal(-7)], pa.decimal128(3, 0)), "string", 2, ["5.00", None, "-7.00"]),

@@ -34,8 +34,9 @@ _Q_DEFAULT_COLLATIONS = 131
 _Q_INVOKER, _Q_DATABASES, _TOO_MANY = 11, 12, 254
 #: MySQL's and MariaDB's
 _Q_MICROSECONDS = (13, 128)
+_Q_TIMESTAMPS = 16
 #: the other variables of one length, by their codes
-_Q_WIDTHS = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4, 7: 2, 8: 2, 9: 8, 10: 4, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 129: 8}
+_Q_WIDTHS = {_Q_FLAGS2: 4, _Q_AUTO_INCREMENT: 4, 7: 2, 8: 2, 9: 8, 10: 4, 17: 8, 18: 2, 19: 1, 20: 1, 129: 8}
 
 
 #: MySQL's first version whose format description says whether events have checksums; all of MariaDB
@@ -79,7 +80,9 @@ class MariaDbGtid(NamedTuple):
 
 
 class Query(NamedTuple):
-    """`sql_mode` is None and `charset`, the client's, is empty where the event does not say.
+    """`sql_mode` is None, and `charset`, the client's, and `connection`, of its literals, are empty
+    where the event does not say. `timestamps` is `explicit_defaults_for_timestamp`, None where the
+    event does not say.
 
     `thread` is the session's number on its server; `time_zone` and `microseconds` are in the event
     only if the statement used them.
@@ -92,6 +95,8 @@ class Query(NamedTuple):
     time_zone: str = ""
     microseconds: int | None = None
     thread: int = 0
+    connection: str = ""
+    timestamps: bool | None = None
 
 
 class Place(NamedTuple):
@@ -268,7 +273,9 @@ def parse_query(body: Buffer, *, extra: int = 0, compressed: bool = False) -> Qu
     raw = cursor.rest()
     sql = decode_loosely(unpack_mariadb(raw) if compressed else raw, session.collation)
     charset = _known_charset(session.collation)
-    return Query(database, sql, session.sql_mode, charset, session.time_zone, session.microseconds, thread)
+    connection = _known_charset(session.connection) if session.connection else ""
+    started = session.time_zone, session.microseconds
+    return Query(database, sql, session.sql_mode, charset, *started, thread, connection, session.timestamps)
 
 
 def _known_charset(collation: int) -> str:
@@ -280,12 +287,14 @@ def _known_charset(collation: int) -> str:
 
 class _Status(NamedTuple):
     """Status variables of a QUERY event that decide how its text is read; `collation` is the
-    client's, 0 if not known."""
+    client's, `connection` that of its literals, 0 if not known."""
 
     sql_mode: int | None = None
     collation: int = 0
     time_zone: str = ""
     microseconds: int | None = None
+    connection: int = 0
+    timestamps: bool | None = None
 
 
 def _session(status: Cursor) -> _Status:
@@ -308,12 +317,15 @@ def _variable(status: Cursor, found: _Status) -> _Status | None:
     code = status.byte()
     if code == _Q_CHARSET:
         collation = status.uint(2)
-        status.skip(min(4, status.left))
-        return found._replace(collation=collation)
+        connection = status.uint(2) if status.left >= 2 else 0
+        status.skip(min(2, status.left))
+        return found._replace(collation=collation, connection=connection)
     if code == _Q_SQL_MODE:
         return found._replace(sql_mode=status.uint(8))
     if code == _Q_TIME_ZONE:
         return found._replace(time_zone=status.text(status.byte()))
+    if code == _Q_TIMESTAMPS:
+        return found._replace(timestamps=bool(status.byte()))
     if code in _Q_MICROSECONDS:
         return found._replace(microseconds=status.uint(3))
     return found if _skip_variable(code, status) else None

@@ -307,7 +307,8 @@ class EventParser:
         found = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
         if not (alone and self._without_effect):
             started = Started(header.timestamp, query.microseconds, query.time_zone)
-            session = Session(query.sql_mode, query.charset, self.mariadb, self._version, started)
+            mode, charset, literals = query.sql_mode, query.charset, query.connection
+            session = Session(mode, charset, self.mariadb, self._version, started, literals, query.timestamps)
             thread = Thread(header.server, query.thread, bool(header.flags & _THREAD_SPECIFIC))
             found.append(Statement(query.database, query.sql, session, thread))
         if alone and sql_forms.opens_transaction(query.sql):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cdcsync_core.capture import Capture
-from cdcsync_spark.wire.sql.columns import is_same_column, names_column, value
+from cdcsync_spark.wire.sql.columns import is_same_column, names_column, references, value
 from cdcsync_spark.wire.sql.indexes import index_definition, may_be_key
 from cdcsync_spark.wire.sql.options import table_options
 from cdcsync_spark.wire.sql.reader import Reader, clauses, words
@@ -99,18 +99,12 @@ def _add(reader: Reader, table: Capture, _: Session) -> None:
 
 
 def _foreign_key(reader: Reader) -> None:
-    """One that cascades changes rows which no row event carries (R10)."""
     reader.take("IF", "NOT", "EXISTS")
     if reader.word() != "(":
         reader.name()
     reader.parentheses()
     reader.need("REFERENCES")
-    reader.table()
-    reader.parentheses()
-    if reader.take("MATCH"):
-        reader.of(Kind.WORD)
-    while reader.take_any("ON DELETE", "ON UPDATE"):
-        reader.need_any("RESTRICT", "NO ACTION")
+    references(reader)
 
 
 def _present(reader: Reader, table: Capture) -> None:
@@ -177,7 +171,7 @@ def _modify(reader: Reader, table: Capture, session: Session) -> None:
 
 def _change(reader: Reader, table: Capture, session: Session) -> None:
     reader.take("COLUMN")
-    if reader.name() != reader.peek().text:
+    if reader.column() != reader.peek().text:
         raise reader.unexpected()
     is_same_column(reader, table, session)
 

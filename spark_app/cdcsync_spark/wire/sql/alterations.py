@@ -30,7 +30,7 @@ from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
 _NO_COLUMN = words("INDEX KEY UNIQUE FULLTEXT SPATIAL PRIMARY CONSTRAINT FOREIGN CHECK PARTITION")
 _CHARSETS = ("DEFAULT CHARACTER SET", "DEFAULT CHARSET", "CHARACTER SET", "CHARSET")
 _LONGEST = 65_532
-_NULLS = ((), (Token(Kind.WORD, "NULL"),))
+_ADD = Token(Kind.WORD, "ADD")
 
 
 class Impossible(Exception):
@@ -125,12 +125,17 @@ class _Alteration:
         for part in clauses(reader.parentheses()):
             inside = Reader(part)
             if inside.word() in _NO_COLUMN:
-                raise inside.unexpected()
-            self._add_one(inside, missing_only)
-            inside.finish()
+                self._add_index((_ADD, *part))
+            else:
+                self._add_one(inside, missing_only)
+                inside.finish()
+
+    def _add_index(self, clause: Sequence[Token]) -> None:
+        if not self._takes_key(Reader(clause)):
+            self._pass(clause)
 
     def _add_one(self, reader: Reader, missing_only: bool) -> None:
-        name = reader.name()
+        name = reader.column()
         declared, auto_increment = _read_column(reader)
         after = _read_place(reader)
         if missing_only:
@@ -141,12 +146,13 @@ class _Alteration:
         if auto_increment or name in self._old.excluded:
             raise Unpredictable(f"the column {name} numbers rows, or is left out of the copy")
         source = declared_type(declared, self._default, self._session)
-        nullable = _nullable(declared, None)
-        if declared.base == "json" and not (nullable and declared.default in _NULLS):
+        nullable = _nullable(declared, None, self._session)
+        if declared.base == "json" and not (declared.default or nullable):
             raise Unpredictable("JSON that is not NULL")
         value = fill(source, nullable, declared.default, self._session)
         column = Column(name, source, nullable, _collation(declared, source))
         self._layout.later.append(Placed(column, Filled(value), after))
+        self._unique = None if declared.unique else self._unique
 
     def _drop(self, reader: Reader) -> None:
         present_only = reader.take("IF", "EXISTS")
@@ -173,14 +179,14 @@ class _Alteration:
 
     def _modify(self, reader: Reader) -> None:
         present_only = reader.take("IF", "EXISTS")
-        self._redefine(reader, reader.peek().text, present_only)
+        name = reader.column()
+        self._redefine(reader, name, name, present_only)
 
     def _change(self, reader: Reader) -> None:
         present_only = reader.take("IF", "EXISTS")
-        self._redefine(reader, reader.name(), present_only)
+        self._redefine(reader, reader.column(), reader.column(), present_only)
 
-    def _redefine(self, reader: Reader, old_name: str, present_only: bool) -> None:
-        name = reader.name()
+    def _redefine(self, reader: Reader, old_name: str, name: str, present_only: bool) -> None:
         declared, auto_increment = _read_column(reader)
         after = _read_place(reader)
         if present_only and self._layout.find(old_name) is None:
@@ -194,6 +200,7 @@ class _Alteration:
             raise Unpredictable(f"the column {name} begins to number rows")
         if not auto_increment and old.name == self._auto:
             self._auto = ""
+        self._unique = None if declared.unique else self._unique
         source = replace(declared_type(declared, self._default, self._session), replaced=old.type.replaced)
         column = Column(name, source, self._nulls(declared, old), _collation(declared, source))
         self._check_key(old, column)
@@ -208,7 +215,7 @@ class _Alteration:
     def _nulls(self, declared: Declared, old: Column) -> bool:
         """Strict mode makes an error of a NULL that may not stay, except in a TIMESTAMP."""
         in_primary = old.name in self._old.key and self._old.key_index == "PRIMARY"
-        nullable = _nullable(declared, False if in_primary else None)
+        nullable = _nullable(declared, False if in_primary else None, self._session)
         if old.nullable and not nullable and (not self._session.strict or declared.base == "timestamp"):
             raise Unpredictable(f"NULLs of {old.name} become something else")
         return nullable
@@ -368,11 +375,12 @@ def _read_place(reader: Reader) -> str | None:
     return reader.name() if reader.take("AFTER") else None
 
 
-def _nullable(declared: Declared, default: bool | None) -> bool:
-    """A TIMESTAMP that declares neither follows `explicit_defaults_for_timestamp`."""
+def _nullable(declared: Declared, default: bool | None, session: Session) -> bool:
+    """A TIMESTAMP that declares neither is like every other column only with
+    `explicit_defaults_for_timestamp`."""
     if declared.nullable is not None:
         return declared.nullable
-    if declared.base == "timestamp":
+    if declared.base == "timestamp" and not session.timestamps:
         raise Unpredictable("a TIMESTAMP that declares neither NULL nor NOT NULL")
     return True if default is None else default
 

@@ -4,10 +4,11 @@ the value that a statement was predicted to give to existing rows.
 Why it exists: no row event carries a default, so a literal that was misread is seen in the catalog
 alone.
 
-Why it is right: what is predicted are literals that the server stores unchanged, implicit defaults
-and CURRENT_TIMESTAMP (`fills`). The catalog's text of such a default is read by the same rules of
-its type; what it shows otherwise, an expression for instance, is none of them and differs from
-every prediction. MariaDB shows SQL, MySQL the bare text, or hexadecimal digits for bytes.
+Why it is right: what is predicted are literals that the column holds exactly, implicit defaults and
+CURRENT_TIMESTAMP (`fills`). The catalog's text of such a default is read by the same rules of its
+type; what it shows otherwise, an expression for instance, is none of them and differs from every
+prediction. MariaDB shows SQL; MySQL the bare text, hexadecimal digits for bytes, and SQL whose
+quotes are escaped for what stood between parentheses.
 """
 
 from __future__ import annotations
@@ -29,12 +30,10 @@ STATEMENT_TIME = "CURRENT_TIMESTAMP"
 #: what differs from every prediction
 OTHER = "?"
 _LONGEST = 64
-_REALS = frozenset({"float", "double"})
 _INSTANTS = frozenset({"datetime", "timestamp"})
-_TIMES = _INSTANTS | {"time"}
-_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal", "year"})
-_FRACTION = re.compile(r"(\d\d:\d\d:\d\d)\.0+")
-_NOW = re.compile(r"current_timestamp(?:\((\d?)\))?", re.I)
+_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal", "year", "bit"})
+_NOW = re.compile(r"(?:current_timestamp|now)(?:\((\d?)\))?", re.I)
+_OPEN, _CLOSE = Token(Kind.SYMBOL, "("), Token(Kind.SYMBOL, ")")
 _HEX = re.compile(r"0x([0-9a-fA-F]*)")
 
 
@@ -49,15 +48,12 @@ def catalog_default(column: Column, default: str | None, extra: str, *, mariadb:
     """`default` and `extra` are `COLUMN_DEFAULT` and `EXTRA` of `information_schema.COLUMNS`."""
     if default is not None and (now := _NOW.fullmatch(default)) and column.type.base in _INSTANTS:
         return STATEMENT_TIME if int(now[1] or 0) == max(column.type.size, 0) else OTHER
-    if "DEFAULT_GENERATED" in extra.upper():
-        return OTHER
-    session = Session(0, "utf8mb4", mariadb)
+    session = Session(0, "utf8mb4", mariadb, connection="utf8mb4")
+    sql = mariadb or "DEFAULT_GENERATED" in extra.upper()
     padded = default is not None and column.type.base == "binary"
     kind = replace(column.type, base="varbinary") if padded else column.type
     try:
-        if default is not None and column.type.base in _REALS and default.upper() != "NULL":
-            return _shown(column, float(default))
-        return _shown(column, fill(kind, column.nullable, _tokens(column, default, session), session))
+        return _shown(column, fill(kind, column.nullable, _tokens(column, default, session, sql=sql), session))
     except (Unpredictable, Unreadable, ValueError):
         return OTHER
 
@@ -72,18 +68,16 @@ def _now(column: Column, session: Session) -> Value:
         return None
 
 
-def _tokens(column: Column, default: str | None, session: Session) -> tuple[Token, ...]:
-    """Of the text as SQL, as MariaDB shows it; of the bare value, as MySQL does."""
+def _tokens(column: Column, default: str | None, session: Session, *, sql: bool) -> tuple[Token, ...]:
+    """Of the text as SQL, or of the bare value."""
     if default is None:
         return ()
-    text = _FRACTION.sub(r"\1", default) if column.type.base in _TIMES else default
-    if not session.mariadb and column.type.base not in _NUMBERS:
-        hexadecimal = _HEX.fullmatch(text) if column.type.base in BINARIES else None
-        return (Token(Kind.STRING, bytes.fromhex(hexadecimal[1]).decode("ascii") if hexadecimal else text),)
-    tokens = tokenize(text, session)
-    # MariaDB puts numbers between quotes in columns of some types
-    quoted = len(tokens) == 1 and tokens[0].kind is Kind.STRING and column.type.base in _NUMBERS
-    return tokenize(tokens[0].text, session) if quoted else tokens
+    if sql and not session.mariadb:
+        return (_OPEN, *tokenize(default.replace("\\'", "'"), session), _CLOSE)
+    if sql or column.type.base in _NUMBERS:
+        return tokenize(default, session)
+    hexadecimal = _HEX.fullmatch(default) if column.type.base in BINARIES else None
+    return (Token(Kind.LITERAL, f"x'{hexadecimal[1]}'") if hexadecimal else Token(Kind.STRING, default),)
 
 
 def _shown(column: Column, value: Value) -> str:

@@ -39,9 +39,14 @@ CAPACITY = {
 }
 #: a row's bytes; a server that is not strict makes another type of a longer column
 _ROW = 65_535
+_REAL_AS_FLOAT = 1
+_FLOAT_BITS, _DOUBLE_BITS = 24, 53
 #: what MODIFY and ADD can be followed for in no mode of the session: MAXDB (TIMESTAMP means
-#: DATETIME), PAD_CHAR_TO_FULL_LENGTH (CHAR gets blanks), and all that is newer than these
+#: DATETIME), PAD_CHAR_TO_FULL_LENGTH (CHAR gets blanks), and all that is newer than these, but for
+#: what says how assignments and fractions of a second are treated: no literal that is followed has
+#: too many digits
 _MAXDB, _PAD_CHAR, _NEWER = 1 << 12, 1 << 31, ~((1 << 32) - 1)
+_OF_MARIADB, _OF_MYSQL = 1 << 33 | 1 << 34, 1 << 32
 
 
 class Unpredictable(Exception):
@@ -53,7 +58,8 @@ def check_session(session: Session) -> None:
     if session.sql_mode is None or not session.version:
         raise Unpredictable("the settings of the session are not known")
     maxdb = session.mariadb and session.sql_mode & _MAXDB
-    if maxdb or session.sql_mode & (_PAD_CHAR | _NEWER):
+    newer = _NEWER & ~(_OF_MARIADB if session.mariadb else _OF_MYSQL)
+    if maxdb or session.sql_mode & (_PAD_CHAR | newer):
         raise Unpredictable(f"sql_mode {session.sql_mode:#x}")
 
 
@@ -105,10 +111,16 @@ def _decimal(declared: Declared, _: str, __: Session) -> SourceType:
     return _parsed(f"decimal({precision},{scale}){' unsigned' if declared.unsigned else ''}")
 
 
-def _real(declared: Declared, _: str, __: Session) -> SourceType:
-    if declared.numbers:
+def _real(declared: Declared, _: str, session: Session) -> SourceType:
+    """FLOAT(p) is one of the two by its precision in bits; REAL by the sql_mode."""
+    base, numbers = declared.base, declared.numbers
+    if base == "real":
+        base = "float" if (session.sql_mode or 0) & _REAL_AS_FLOAT else "double"
+    if base == "float" and len(numbers) == 1 and 0 <= numbers[0] <= _DOUBLE_BITS:
+        base, numbers = "double" if numbers[0] > _FLOAT_BITS else "float", ()
+    if numbers:
         raise Unpredictable("digits of a floating point number")
-    return _parsed(f"{declared.base}{' unsigned' if declared.unsigned else ''}")
+    return _parsed(f"{base}{' unsigned' if declared.unsigned else ''}")
 
 
 def _sized(least: int, most: int, default: int | None) -> Callable[[Declared, str, Session], SourceType]:
@@ -134,6 +146,30 @@ def _bare(declared: Declared, _: str, __: Session) -> SourceType:
     if declared.numbers or declared.unsigned:
         raise Unpredictable(f"a size of {declared.base}")
     return _parsed(declared.base)
+
+
+def _blob(declared: Declared, default: str, session: Session) -> SourceType:
+    if declared.base == "blob" and len(declared.numbers) == 1:
+        return _least("blob", declared, declared.numbers[0])
+    return _bare(declared, default, session)
+
+
+def _least(base: str, declared: Declared, needed: int, charset: str = "") -> SourceType:
+    """The smallest TEXT or BLOB that holds so many bytes."""
+    if not 1 <= needed <= CAPACITY["long" + base] or declared.unsigned:
+        raise Unpredictable(f"the size of {declared.base}")
+    size = next(size for size in ("tiny", "", "medium", "long") if CAPACITY[size + base] >= needed)
+    return _parsed(size + base, charset)
+
+
+def _vector(declared: Declared, default: str, session: Session) -> SourceType:
+    if session.version < (_VECTORS_OF_MARIADB if session.mariadb else _VECTORS_OF_MYSQL):
+        raise Unpredictable("the type vector")
+    return _sized(1, _LONGEST_VECTOR, None if session.mariadb else 2048)(declared, default, session)
+
+
+#: the versions that brought them
+_VECTORS_OF_MARIADB, _VECTORS_OF_MYSQL, _LONGEST_VECTOR = 110_701, 90_000, 16_383
 
 
 def _year(declared: Declared, _: str, session: Session) -> SourceType:
@@ -170,6 +206,8 @@ def charset_of_text(declared: Declared, default: str) -> str:
 def _text(declared: Declared, default: str, _: Session) -> SourceType:
     charset = charset_of_text(declared, default)
     base = declared.base
+    if base == "text" and len(declared.numbers) == 1:
+        return _least("text", declared, declared.numbers[0] * max_bytes(charset), charset)
     numbers = declared.numbers or ((1,) if base == "char" else ())
     wanted, most = (
         (1, 255 if base == "char" else _ROW // max_bytes(charset) - 3) if base in ("char", "varchar") else (0, 0)
@@ -193,11 +231,12 @@ def _members(declared: Declared, default: str, _: Session) -> SourceType:
 
 _RULES: dict[str, Callable[[Declared, str, Session], SourceType]] = {
     **dict.fromkeys(INTEGERS, _integer),
-    **dict.fromkeys(BINARIES - {"binary", "varbinary"}, _bare),
+    **dict.fromkeys(BINARIES - {"binary", "varbinary"}, _blob),
     **dict.fromkeys(TEXTS, _text),
     **dict.fromkeys(("enum", "set"), _members),
     **dict.fromkeys(("datetime", "timestamp", "time"), _fraction),
-    **dict.fromkeys(("float", "double"), _real),
+    **dict.fromkeys(("float", "double", "real"), _real),
+    "vector": _vector,
     **dict.fromkeys(GEOMETRIES - {"geomcollection", "geometrycollection"}, _bare),
     **dict.fromkeys(("uuid", "inet4", "inet6"), _of_mariadb),
     "date": _bare,

@@ -3,9 +3,9 @@ may come.
 
 Why values stay: the type, its length and signedness, and the members are the recorded ones, so
 nothing is converted. A text whose character set the statement leaves out gets the table's default,
-so that default has to be recorded and to be the column's own. NULLs that may not stay are an error
-in strict mode, and nothing is read of a statement that would fill them by itself (TIMESTAMP,
-AUTO_INCREMENT).
+so that default has to be recorded and to be the column's own; where the record is older, in strict
+mode a conversion that loses something is an error. NULLs that may not stay are an error in strict
+mode, and nothing is read of a statement that would fill them by itself (TIMESTAMP, AUTO_INCREMENT).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LABELLED = TEXTS | {"enum", "set"}
 @dataclass
 class Declared:
     """What a statement declares of a column; `nullable` is None where it declares neither,
-    `default` holds the tokens of its DEFAULT."""
+    `default` holds the tokens of its DEFAULT, `unique` is whether it gets an index of its own."""
 
     base: str
     numbers: tuple[int, ...] = ()
@@ -34,6 +34,7 @@ class Declared:
     collation: str = ""
     nullable: bool | None = None
     default: tuple[Token, ...] = ()
+    unique: bool = False
 
 
 def names_column(name: str, table: Capture) -> bool:
@@ -46,13 +47,16 @@ def is_same_column(reader: Reader, table: Capture, session: Session) -> None:
     place."""
     reader.take("COLUMN")
     reader.take("IF", "EXISTS")
-    name = reader.name()
+    name = reader.column()
     column = next((c for c in table.columns if c.name == name), None)
     if column is None:
         raise Unreadable(f"no column {name}")
     declared = read_type(reader)
     read_attributes(reader, declared)
-    if not (_same_type(declared, column.type) and _same_text(declared, column, table.source.charset)):
+    if not (
+        _same_type(declared, column.type)
+        and _same_text(declared, column, table.source.charset if session.strict else "")
+    ):
         raise Unreadable(f"another type of {name}")
     if not (_same_key(declared, column) if name in table.key else _nulls_stay(declared, column, session)):
         raise Unreadable(f"another key, or NULLs of {name} that go")
@@ -69,23 +73,33 @@ def value(reader: Reader) -> None:
         reader.parentheses()
     elif token.kind in (Kind.NAME, Kind.SYMBOL):
         raise reader.unexpected()
-    while reader.peek().kind is Kind.STRING and (token.kind is Kind.STRING or token.text.startswith("_")):
+    introduced = token.kind is Kind.WORD and (token.text.startswith("_") or token.text.upper() in _DATED)
+    if introduced and reader.peek().kind is Kind.LITERAL:
+        reader.next()
+    while reader.peek().kind is Kind.STRING and (token.kind is Kind.STRING or introduced):
         reader.next()
 
 
+#: before a text they make a literal of it
+_DATED = frozenset({"DATE", "TIME", "TIMESTAMP"})
+
+
 def read_type(reader: Reader) -> Declared:
-    word = reader.of(Kind.WORD).lower()
-    if word in ("bool", "boolean"):
+    """The type by its one name, as far as the words of the declaration say which it is."""
+    if reader.take_any("BOOLEAN", "BOOL"):
         return Declared("tinyint", (1,))
-    if word == "double":
-        reader.take("PRECISION")
-    declared = Declared(_SYNONYMS.get(word, word))
+    name = reader.take_any(*_NAMES)
+    base = _NAMES[name] if name else reader.of(Kind.WORD).lower()
+    declared = Declared(base, charset="utf8mb3" if name.startswith("N") and base in TEXTS else "")
     if declared.base in ("enum", "set"):
         declared.members = tuple(_listed(reader, Kind.STRING))
     elif reader.word() == "(":
         declared.numbers = tuple(int(n) if n.isdigit() else -1 for n in _listed(reader, Kind.NUMBER))
     while sign := reader.take_any("UNSIGNED", "SIGNED"):
-        declared.unsigned = sign == "UNSIGNED"
+        declared.unsigned |= sign == "UNSIGNED"  # SIGNED takes nothing back
+    if declared.base in _AS_BYTES and reader.take("BYTE"):
+        declared.base = _AS_BYTES[declared.base]
+        declared.numbers = declared.numbers or ((1,) if declared.base == "binary" else ())
     return declared
 
 
@@ -105,12 +119,12 @@ def read_attributes(reader: Reader, declared: Declared) -> None:
 
 
 def _charset(reader: Reader, declared: Declared) -> None:
-    declared.charset = reader.name().lower()
+    declared.charset = reader.of(*_NAMED).lower()
 
 
 def _collate(reader: Reader, declared: Declared) -> None:
     reader.take("=")
-    declared.collation = reader.name().lower()
+    declared.collation = reader.of(*_NAMED).lower()
     declared.charset = declared.charset or declared.collation.partition("_")[0]
 
 
@@ -146,13 +160,50 @@ def _nothing(_: Reader, __: Declared) -> None:
 
 def _check(reader: Reader, _: Declared) -> None:
     reader.parentheses()
+    reader.take_any("ENFORCED", "NOT ENFORCED")
 
 
+def _constraint(reader: Reader, declared: Declared) -> None:
+    if reader.word() != "CHECK":
+        reader.name()
+    reader.need("CHECK")
+    _check(reader, declared)
+
+
+def _unique(reader: Reader, declared: Declared) -> None:
+    reader.take("KEY")
+    declared.unique = True
+
+
+def references(reader: Reader, _: Declared | None = None) -> None:
+    """Behind REFERENCES: a foreign key that changes no row; one that cascades changes rows which no
+    row event carries (R10)."""
+    reader.table()
+    reader.parentheses()
+    if reader.take("MATCH"):
+        reader.of(Kind.WORD)
+    while reader.take_any("ON DELETE", "ON UPDATE"):
+        reader.need_any("RESTRICT", "NO ACTION")
+
+
+def _latin1(_: Reader, declared: Declared) -> None:
+    declared.charset = "latin1"
+
+
+def _ucs2(_: Reader, declared: Declared) -> None:
+    declared.charset = "ucs2"
+
+
+_NAMED = (Kind.WORD, Kind.NAME, Kind.STRING)
 _ATTRIBUTES: dict[str, Callable[[Reader, Declared], None]] = {
     "NOT NULL": _not_null,
     "NULL": _null,
     "CHARACTER SET": _charset,
     "CHARSET": _charset,
+    "CHAR SET": _charset,
+    "ASCII": _latin1,
+    "UNICODE": _ucs2,
+    "BINARY": _nothing,
     "COLLATE": _collate,
     "DEFAULT": _default,
     "ON UPDATE": _on_update,
@@ -162,6 +213,11 @@ _ATTRIBUTES: dict[str, Callable[[Reader, Declared], None]] = {
     "VISIBLE": _nothing,
     "INVISIBLE": _nothing,
     "CHECK": _check,
+    "CONSTRAINT": _constraint,
+    "UNIQUE": _unique,
+    "REFERENCES": references,
+    "NOT SECONDARY": _nothing,
+    "WITHOUT SYSTEM VERSIONING": _nothing,
 }
 
 
@@ -242,7 +298,19 @@ def _listing(declared: Declared, recorded: SourceType) -> bool:
 
 
 _WIDTHS = {"tinyint": 4, "smallint": 6, "mediumint": 9, "int": 11, "bigint": 20}
-_SYNONYMS = {"integer": "int", "dec": "decimal", "numeric": "decimal", "fixed": "decimal"}
+#: the longer ones of those that begin alike first; REAL is what the session's sql_mode says
+_NAMES = {
+    "INTEGER": "int", "INT1": "tinyint", "INT2": "smallint", "INT3": "mediumint", "INT4": "int", "INT8": "bigint",
+    "MIDDLEINT": "mediumint", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal", "DOUBLE PRECISION": "double",
+    "FLOAT4": "float", "FLOAT8": "double",
+    "NATIONAL CHARACTER VARYING": "varchar", "NATIONAL CHAR VARYING": "varchar", "NATIONAL VARCHARACTER": "varchar",
+    "NATIONAL VARCHAR": "varchar", "NATIONAL CHARACTER": "char", "NATIONAL CHAR": "char", "NCHAR VARCHARACTER": "varchar",
+    "NCHAR VARCHAR": "varchar", "NCHAR VARYING": "varchar", "NVARCHAR": "varchar", "NCHAR": "char",
+    "CHARACTER VARYING": "varchar", "CHAR VARYING": "varchar", "VARCHARACTER": "varchar", "CHARACTER": "char",
+    "LONG VARBINARY": "mediumblob", "LONG CHARACTER VARYING": "mediumtext", "LONG CHAR VARYING": "mediumtext",
+    "LONG VARCHARACTER": "mediumtext", "LONG VARCHAR": "mediumtext", "LONG": "mediumtext",
+}  # fmt: skip
+_AS_BYTES = {"char": "binary", "varchar": "varbinary", **{t: t.replace("text", "blob") for t in TEXTS if "text" in t}}
 _SAME: dict[str, Callable[[Declared, SourceType], bool]] = {
     **dict.fromkeys(INTEGERS, _integer),
     **dict.fromkeys((TEXTS | BINARIES | GEOMETRIES | {"date", "json", "uuid", "inet4", "inet6"}), _bare),

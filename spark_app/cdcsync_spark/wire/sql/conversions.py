@@ -20,6 +20,8 @@ def keeps_values(old: SourceType, new: SourceType) -> bool:
     """In doubt False."""
     if "zerofill" in old.declared or "/*" in old.declared:
         return False
+    if (old.base, new.base) == ("date", "datetime"):
+        return True  # its first instant
     for bases, rule in _RULES:
         if old.base in bases and new.base in bases:
             return rule(old, new)
@@ -64,6 +66,18 @@ def _fractions(old: SourceType, new: SourceType) -> bool:
     return new.base == old.base and max(new.size, 0) >= max(old.size, 0)
 
 
+def _reals(old: SourceType, new: SourceType) -> bool:
+    """A DOUBLE holds each FLOAT; declared digits round."""
+    wider = new.base == old.base or (new.base, old.size, new.size) == ("double", -1, -1)
+    return wider and (old.size, old.scale) == (new.size, new.scale) and (old.unsigned or not new.unsigned)
+
+
+def _bits(old: SourceType, new: SourceType) -> bool:
+    """The copy has the bytes of a BIT, and a truth for one of one bit."""
+    as_wide = (old.size + 7) // 8 == (new.size + 7) // 8 and (old.size == 1) is (new.size == 1)
+    return as_wide and new.size >= old.size
+
+
 def _enums(old: SourceType, new: SourceType) -> bool:
     return _plain(old) and same_characters(old.charset, new.charset) and set(old.members) <= set(new.members)
 
@@ -86,6 +100,8 @@ _RULES: tuple[tuple[frozenset[str], _Rule], ...] = (
     (TEXTS, _texts),
     (frozenset(_BLOBS), _bytes),
     (frozenset({"datetime", "timestamp", "time"}), _fractions),
+    (frozenset({"float", "double"}), _reals),
+    (frozenset({"bit"}), _bits),
     (frozenset({"enum"}), _enums),
     (frozenset({"set"}), _sets),
 )

@@ -21,8 +21,12 @@ from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable, toke
 _SEMICOLON = Token(Kind.SYMBOL, ";")
 #: MariaDB's settings for one statement that change neither how it is read nor what it does
 _SETTINGS = words(
-    "max_statement_time lock_wait_timeout innodb_lock_wait_timeout binlog_alter_two_phase alter_algorithm"
-    " foreign_key_checks unique_checks sort_buffer_size max_session_mem_used"
+    "max_statement_time lock_wait_timeout innodb_lock_wait_timeout binlog_alter_two_phase alter_algorithm old_alter_table"
+    " foreign_key_checks unique_checks check_constraint_checks innodb_strict_mode max_session_mem_used sort_buffer_size"
+    " join_buffer_size read_buffer_size read_rnd_buffer_size bulk_insert_buffer_size myisam_sort_buffer_size"
+    " aria_sort_buffer_size tmp_table_size tmp_memory_table_size max_heap_table_size long_query_time slow_query_log"
+    " log_slow_verbosity min_examined_row_limit tx_isolation transaction_isolation wait_timeout net_read_timeout"
+    " net_write_timeout sql_notes note_verbosity wsrep_osu_method"
 )
 
 

@@ -10,7 +10,7 @@ from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.alter import is_harmless
 from cdcsync_spark.wire.sql.indexes import may_be_key
 from cdcsync_spark.wire.sql.options import names_charset
-from cdcsync_spark.wire.sql.reader import TableName
+from cdcsync_spark.wire.sql.reader import Reader, TableName
 from cdcsync_spark.wire.sql.tokens import Session, Token
 
 
@@ -78,6 +78,10 @@ class Altered(Effect):
 
     clauses: tuple[tuple[Token, ...], ...]
     session: Session
+
+    @property
+    def redefines(self) -> bool:
+        return any(Reader(clause).word() in ("MODIFY", "CHANGE") for clause in self.clauses)
 
     def changes(self, table: Capture) -> bool:
         default = "" if any(map(names_charset, self.clauses)) else table.source.charset

@@ -1,33 +1,28 @@
 """The value that existing rows have in an added column, from its default and the statement's time.
 
-Why it is right: followed are literals that the server stores unchanged in a column of the type
-(no rounding, no conversion, no session setting), the documented implicit defaults of NOT NULL, and
-CURRENT_TIMESTAMP, which is the time that the event carries. Expressions, which may differ in each
-row and on each replica, are `Unpredictable`, and so is every literal that the server converts.
+Why it is right: followed are literals that a column of the type holds exactly (`literals`), also
+between parentheses, the documented implicit defaults of NOT NULL, and CURRENT_TIMESTAMP, which is
+the time that the event carries. Other expressions, which may differ in each row and on each
+replica, are `Unpredictable`, and so is every literal that the server rounds or cuts.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
 from decimal import Decimal
 
 from cdcsync_core.schema_change import Value
 from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
-from cdcsync_spark.wire.sql.column_types import CAPACITY, Unpredictable, max_bytes
+from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
+from cdcsync_spark.wire.sql.column_types import CAPACITY, Unpredictable
+from cdcsync_spark.wire.sql.literals import Literal, stored
 from cdcsync_spark.wire.sql.reader import Reader
 from cdcsync_spark.wire.sql.tokens import Kind, Session, Started, Token, Unreadable
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME")
-_INTEGER = re.compile(r"\d{1,20}")
-_PLAIN_NUMBER = re.compile(r"\d{1,65}(?:\.\d{1,38})?")
-_DATE = re.compile(r"[1-9]\d{3}-\d\d-\d\d")
-_DATETIME = re.compile(r"[1-9]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d")
-_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d)")
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
-#: integers up to here are exact in a FLOAT and in a DOUBLE
-_EXACT = {"float": 2**24, "double": 2**53}
+_EMPTY_JSON = {"JSON_OBJECT ( )": "{}", "JSON_ARRAY ( )": "[]"}
 
 
 def fill(source: SourceType, nullable: bool, default: tuple[Token, ...], session: Session) -> Value:
@@ -43,135 +38,75 @@ def fill(source: SourceType, nullable: bool, default: tuple[Token, ...], session
     return value
 
 
-def _value(reader: Reader, source: SourceType, nullable: bool, session: Session) -> Value:
-    """Raises Unreadable, or ValueError for a date that is none."""
+def _value(reader: Reader, source: SourceType, nullable: bool, session: Session, *, expression: bool = False) -> Value:
+    """Raises Unreadable, or ValueError for a literal that the type does not hold."""
+    if reader.word() == "(":
+        inside = Reader(reader.parentheses())
+        value = _value(inside, source, nullable, session, expression=True)
+        inside.finish()
+        return value
     if reader.take("NULL"):
         if not nullable:
             raise reader.unexpected()
         return None
     if reader.take_any(*_NOW):
         return _now(reader, source, session.started)
+    if empty := reader.take_any(*_EMPTY_JSON):
+        return stored(source, Literal(Kind.STRING, _EMPTY_JSON[empty]), session)
+    literal = _literal(reader, session)
+    if not session.mariadb:
+        _check_expression(source, literal, expression)
+    return stored(source, literal, session)
+
+
+def _check_expression(source: SourceType, literal: Literal, expression: bool) -> None:
+    """MySQL gives a TEXT or BLOB no default but an expression, and does not refuse one that it
+    drops; its catalog shows the texts of expressions changed, unless they are plain. Raises
+    ValueError."""
+    changed = expression and not _PLAIN.fullmatch(literal.text) and literal.kind is Kind.STRING
+    if changed or (source.base in CAPACITY and not expression):
+        raise ValueError(literal.text)
+
+
+def _literal(reader: Reader, session: Session) -> Literal:
     if truth := reader.take_any("TRUE", "FALSE"):
-        return _literal(reader, source, Kind.NUMBER, str(int(truth == "TRUE")))
-    sign = "-" if reader.take("-") else ""
+        return Literal(Kind.NUMBER, str(int(truth == "TRUE")))
+    if reader.peek(1).kind is Kind.STRING and (word := reader.take_any(*_BEFORE)):
+        return Literal(Kind.STRING, reader.next().text, word)
+    if _introduces(reader, session):
+        reader.next()
+    sign = reader.take_any("-", "+")
+    if sign == "-" and reader.word() == "(":
+        return _negated(Reader(reader.parentheses()), session)
     kind = reader.peek().kind
-    if kind is not Kind.NUMBER and (sign or kind is not Kind.STRING):
+    if kind not in (Kind.NUMBER, Kind.STRING, Kind.LITERAL) or (sign and kind is not Kind.NUMBER):
         raise reader.unexpected()
-    return _literal(reader, source, kind, sign + reader.next().text)
+    text = sign.removeprefix("+") + reader.next().text
+    while kind is Kind.STRING and reader.peek().kind is Kind.STRING:
+        text += reader.next().text
+    return Literal(kind, text)
 
 
-def _literal(reader: Reader, source: SourceType, kind: Kind, text: str) -> Value:
-    rule = _LITERALS.get(source.base)
-    if rule is None:
-        raise reader.unexpected()
-    wanted, read = rule
-    if kind is not wanted or not text.isascii():
-        raise reader.unexpected()
-    return read(source, text)
+def _negated(inside: Reader, session: Session) -> Literal:
+    """MySQL's catalog shows a negative number with parentheses around its digits."""
+    literal = _literal(inside, session)
+    inside.finish()
+    if literal.kind is not Kind.NUMBER or literal.text.startswith("-"):
+        raise inside.unexpected()
+    return Literal(Kind.NUMBER, f"-{literal.text}")
 
 
-# -- literals
+def _introduces(reader: Reader, session: Session) -> bool:
+    """A character set before a text that is the same one in it."""
+    charset, text = reader.word().lower().removeprefix("_"), reader.peek(1)
+    if not reader.word().startswith("_") or text.kind is not Kind.STRING:
+        return False
+    return charset == session.connection or (text.text.isascii() and (is_utf8(charset) or contains_ascii(charset)))
 
 
-def _number(pattern: re.Pattern[str], text: str) -> Decimal:
-    if not pattern.fullmatch(text.removeprefix("-")):
-        raise ValueError(text)
-    return Decimal(text)
-
-
-def _integer(source: SourceType, text: str) -> int:
-    value = int(_number(_INTEGER, text))
-    bits = 8 * INTEGERS[source.base]
-    least, most = (0, 2**bits - 1) if source.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if not least <= value <= most:
-        raise ValueError(text)
-    return value
-
-
-def _decimal(source: SourceType, text: str) -> Decimal:
-    value = _number(_PLAIN_NUMBER, text)
-    scaled = value.scaleb(source.scale)
-    whole = source.size - source.scale
-    if scaled != int(scaled) or abs(value) >= 10**whole or (source.unsigned and value < 0):
-        raise ValueError(text)
-    return value + 0
-
-
-def _real(source: SourceType, text: str) -> float:
-    """Whole numbers, which both types hold exactly."""
-    value = int(_number(_INTEGER, text))
-    if abs(value) > _EXACT[source.base] or (source.unsigned and value < 0) or text.startswith("-0"):
-        raise ValueError(text)
-    return float(value)
-
-
-def _text(source: SourceType, text: str) -> str:
-    most = source.size if source.base in ("char", "varchar") else CAPACITY[source.base] // max_bytes(source.charset)
-    if len(text) > most or "\0" in text:
-        raise ValueError(text)
-    return text.rstrip(" ") if source.base == "char" else text
-
-
-def _bytes(source: SourceType, text: str) -> bytes:
-    most = source.size if source.size >= 0 else CAPACITY[source.base]
-    if len(text) > most:
-        raise ValueError(text)
-    return text.encode().ljust(source.size, b"\0") if source.base == "binary" else text.encode()
-
-
-def _member(source: SourceType, text: str) -> str:
-    if text not in source.members:
-        raise ValueError(text)
-    return text
-
-
-def _subset(source: SourceType, text: str) -> str:
-    """In the order of the members, as the server prints it."""
-    chosen = text.split(",") if text else []
-    if [m for m in source.members if m in chosen] != chosen:
-        raise ValueError(text)
-    return text
-
-
-def _date(_: SourceType, text: str) -> dt.date:
-    if not _DATE.fullmatch(text):
-        raise ValueError(text)
-    return dt.date.fromisoformat(text)
-
-
-def _datetime(_: SourceType, text: str) -> dt.datetime:
-    if not _DATETIME.fullmatch(text):
-        raise ValueError(text)
-    return dt.datetime.fromisoformat(text)
-
-
-def _time(_: SourceType, text: str) -> dt.timedelta:
-    match = _TIME.fullmatch(text)
-    if not match:
-        raise ValueError(text)
-    hours, minutes, seconds = map(int, match.groups())
-    return dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-
-
-def _year(_: SourceType, text: str) -> int:
-    if len(text) != 4 or not 1901 <= int(text) <= 2155:
-        raise ValueError(text)
-    return int(text)
-
-
-_LITERALS: dict[str, tuple[Kind, Callable[[SourceType, str], Value]]] = {
-    **dict.fromkeys(INTEGERS, (Kind.NUMBER, _integer)),
-    **dict.fromkeys(("float", "double"), (Kind.NUMBER, _real)),
-    **dict.fromkeys(TEXTS, (Kind.STRING, _text)),
-    **dict.fromkeys(BINARIES, (Kind.STRING, _bytes)),
-    "decimal": (Kind.NUMBER, _decimal),
-    "enum": (Kind.STRING, _member),
-    "set": (Kind.STRING, _subset),
-    "date": (Kind.STRING, _date),
-    "datetime": (Kind.STRING, _datetime),
-    "time": (Kind.STRING, _time),
-    "year": (Kind.NUMBER, _year),
-}
+_PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")
+#: they say of what type the text behind them is
+_BEFORE = ("DATE", "TIME", "TIMESTAMP")
 
 
 # -- the statement's time

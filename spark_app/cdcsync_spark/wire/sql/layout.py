@@ -41,9 +41,9 @@ class Layout:
     _claimed: set[str] = field(default_factory=set)
 
     def find(self, name: str) -> Column | None:
-        """The old column of this name. Raises Unpredictable for a name that only some servers take
-        for it."""
-        column = self.old.source.column(name)
+        """The old column of this name, whatever its case. Raises Unpredictable for a name that only
+        some servers take for it."""
+        column = next((c for c in self.old.columns if same_name(c.name, name)), None)
         if column is None and any(folded(c.name) == folded(name) for c in self.old.columns):
             raise Unpredictable(f"the column {name} in another spelling")
         return column
@@ -88,7 +88,14 @@ class Layout:
 def _place(columns: list[Placed], after: str | None) -> int:
     if after is None:
         return len(columns)
-    names = [p.column.name for p in columns]
-    if after and after not in names:
+    if not after:
+        return 0
+    place = next((i for i, p in enumerate(columns) if same_name(p.column.name, after)), None)
+    if place is None:
         raise Unpredictable(f"no column {after} to follow")
-    return names.index(after) + 1 if after else 0
+    return place + 1
+
+
+def same_name(column: str, name: str) -> bool:
+    """Whether every server takes `name` for the column: case counts in none."""
+    return column == name or (column.isascii() and name.isascii() and column.lower() == name.lower())

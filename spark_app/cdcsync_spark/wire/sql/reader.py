@@ -117,6 +117,14 @@ class Reader:
     def name(self) -> str:
         return self.of(Kind.WORD, Kind.NAME)
 
+    def column(self) -> str:
+        """The last of `name`, `table.name` and `database.table.name`: the server takes no other
+        table than the altered one."""
+        name = self.name()
+        while self.take("."):
+            name = self.name()
+        return name
+
     def table(self) -> TableName:
         """`name`, `database.name`, or `.name`."""
         if self.take("."):

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from cdcsync_core.capture import Capture
 from cdcsync_spark.wire.sql.definitions import read
-from cdcsync_spark.wire.sql.effects import Effect
+from cdcsync_spark.wire.sql.effects import Altered, Effect
 from cdcsync_spark.wire.sql.exclusion import touches
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Unreadable
@@ -25,6 +25,12 @@ def may_change(statement: Statement, table: Capture) -> bool:
     if effects is None:
         return touches(statement.sql, statement.database, table.id, statement.session.charset)
     return any(effect.concerns(table.id) and effect.changes(table) for effect in effects)
+
+
+def redefines(statement: Statement, table: Capture) -> bool:
+    """Whether a column of the table is defined once more: NULLs may come or no longer come."""
+    effects = effects_of(statement) or ()
+    return any(isinstance(e, Altered) and e.redefines and e.concerns(table.id) for e in effects)
 
 
 @lru_cache(maxsize=64)

@@ -52,7 +52,9 @@ class Session:
     """How a statement was read: what its event and the binlog file's first event say.
 
     `sql_mode` is None and `charset` (of the client, by the server's name) is empty where the event
-    does not say. `version` is 80036 for 8.0.36 and 101119 for 10.11.19, and 0 if unknown.
+    does not say; so is `connection`, the character set that its literals are converted to.
+    `timestamps` is `explicit_defaults_for_timestamp`, None where the event does not say (MariaDB).
+    `version` is 80036 for 8.0.36 and 101119 for 10.11.19, and 0 if unknown.
     """
 
     sql_mode: int | None = None
@@ -60,6 +62,8 @@ class Session:
     mariadb: bool = False
     version: int = 0
     started: Started = _NOT_KNOWN
+    connection: str = ""
+    timestamps: bool | None = None
 
     @property
     def strict(self) -> bool:
@@ -133,9 +137,9 @@ def _is_comment(before: Sequence[Token]) -> bool:
 
 def _check_charset(sql: str, charset: str) -> None:
     """In a multi-byte character set other than UTF-8 a byte of a character may look like a quote or
-    a backslash."""
+    a backslash; of bytes that ASCII does not have each server makes something else."""
     known = is_utf8(charset) or (charset != "" and contains_ascii(charset))
-    if not known or not (sql.isascii() or is_utf8(charset) or is_single_byte(charset)):
+    if not known or not (sql.isascii() or is_utf8(charset) or (is_single_byte(charset) and charset != "ascii")):
         raise Unreadable(f"the character set {charset or '(unknown)'}")
 
 

@@ -626,7 +626,7 @@ def test_sql_is_read_in_its_clients_character_set() -> None:
     _, events = Log.begun()
     facts = parse("mysql", [*events, event(GTID, gtid(1)), event(QUERY, body, end=500)])
     started = Started(TIME, int.from_bytes(b"???", "little"))
-    session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704, started=started)
+    session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704, started=started, connection="latin1")
     assert Statement("shop", "DROP TABLE größe", session) in facts
 
 
@@ -635,18 +635,21 @@ def test_default_collations_stand_before_the_clients_character_set(count: int) -
     """MariaDB 11.4: 131, their number, 4 bytes each."""
     status = b"\1" + bytes(8) + b"\6\3std" + bytes([131, count]) + bytes(4 * count) + b"\4\x08\0\x08\0\x08\0"
     body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
-    assert parse_query(body)[1:-1] == ("DROP TABLE größe", 0, "latin1", "", None)
+    *read, _, connection, _ = parse_query(body)[1:]
+    assert (read, connection) == (["DROP TABLE größe", 0, "latin1", "", None], "latin1")
 
 
 def test_the_time_of_a_statement_and_what_stands_before_it() -> None:
-    """5 time zone, 7 and 8 two bytes each, 9 eight, 11 invoker, 12 databases, 13 microseconds; then
-    one of a later version."""
+    """5 time zone, 7 and 8 two bytes each, 9 eight, 11 invoker, 12 databases, 13 microseconds, 16
+    explicit defaults of TIMESTAMP; then one of a later version."""
     charset = b"\1" + bytes(8) + b"\4\x21\0\x21\0\x21\0"
     before = b"\7ab\x08ab\x09" + bytes(8) + b"\x0b\1u\2ab" + b"\x0c\2a\0bc\0"
-    body = query("", status=charset + b"\5\6+05:00" + before + b"\x0d\1\2\3" + b"\xc8???") + b"DROP TABLE t"
-    assert parse_query(body)[4:-1] == ("+05:00", 0x030201)
+    body = query("", status=charset + b"\5\6+05:00" + before + b"\x0d\1\2\3\x10\1" + b"\xc8???") + b"DROP TABLE t"
+    *read, _, connection, timestamps = parse_query(body)[4:]
+    assert (read, connection, timestamps) == (["+05:00", 0x030201], "utf8mb3", True)
     for damaged in (b"\5\x20+05:00", b"\x0b\x20", b"\x0c\2a", b"\x0d\1"):
-        assert parse_query(query("", status=charset + damaged) + b"x")[1:-1] == ("x", 0, "utf8mb3", "", None)
+        *read, _, connection, timestamps = parse_query(query("", status=charset + damaged) + b"x")[1:]
+        assert (read, connection, timestamps) == (["x", 0, "utf8mb3", "", None], "utf8mb3", None)
 
 
 @pytest.mark.parametrize(

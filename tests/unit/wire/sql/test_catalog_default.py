@@ -34,6 +34,9 @@ def column(declared: str, nullable: bool = True) -> Column:
         ("varbinary(9)", b"cd", "'cd'", "0x6364"),
         ("date", dt.date(2024, 2, 29), "'2024-02-29'", "2024-02-29"),
         ("double", 9007199254740992.0, "9007199254740992", "9007199254740992"),
+        ("double", 0.1, "'0.1'", "0.1"),
+        ("varbinary(9)", b"Az", "'Az'", "0x417A"),
+        ("bit(4)", 5, "b'101'", "b'101'"),
     ],
 )
 def test_a_default_is_the_same_on_both(declared: str, predicted: Value, mariadb: str, mysql: str | None) -> None:
@@ -50,11 +53,27 @@ def test_a_default_is_the_same_on_both(declared: str, predicted: Value, mariadb:
         ("int(11)", "'a", "", True),
         ("varchar(9)", "concat('a','b')", "", True),
         ("datetime(6)", "current_timestamp()", "", True),
-        ("varbinary(9)", "0xff", "", False),
+        ("varbinary(9)", "0xf", "", False),
+        ("varchar(9)", "concat(_utf8mb4\\'a\\')", "DEFAULT_GENERATED", False),
     ],
 )
 def test_all_else_is_no_prediction(declared: str, default: str, extra: str, mariadb: bool) -> None:
     assert catalog_default(column(declared), default, extra, mariadb=mariadb) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("declared", "predicted", "default"),
+    [
+        ("int", 5, "5"),
+        ("text", "its", r"_utf8mb4\'its\'"),
+        ("json", "{}", "json_object()"),
+        ("json", "[]", r"_latin1\'[]\'"),
+        ("int", None, "NULL"),
+    ],
+)
+def test_what_stood_between_parentheses(declared: str, predicted: Value, default: str) -> None:
+    expected = predicted_default(column(declared), predicted, SESSION)
+    assert catalog_default(column(declared), default, "DEFAULT_GENERATED", mariadb=False) == expected
 
 
 def test_the_statements_time() -> None:

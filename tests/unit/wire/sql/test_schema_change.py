@@ -62,13 +62,18 @@ def alter(clauses: str, session: Session = MYSQL, **changes: Any) -> Followed:
 _PROVED_NOTHING = {
     "ALTER TABLE orders ADD COLUMN IF NOT EXISTS (v INT)",
     "ALTER TABLE orders MODIFY id INT",
+    "ALTER TABLE orders MODIFY f FLOAT(24)",
+    "ALTER TABLE orders MODIFY v VARCHAR(10)",
+    "ALTER TABLE orders MODIFY v VARCHAR(10) COMMENT 'x'",
+    "ALTER TABLE orders MODIFY tx TEXT COLLATE uca1400_ai_ci",
+    "ALTER TABLE orders MODIFY e ENUM('a','b','c')",
+    "ALTER TABLE orders MODIFY tx TEXT(100)",
     "ALTER TABLE orders MODIFY n INT NOT NULL",
     "ALTER TABLE orders CHANGE n n INT NOT NULL COMMENT 'x'",
 }
 #: nothing, and resnapshotted all the same: two clauses about a column, a name in another spelling
 _RESNAPSHOTTED = {
     "ALTER TABLE orders MODIFY d NUMERIC(10, 3), MODIFY d FIXED(10,3), MODIFY d DEC(10,3)",
-    "ALTER TABLE orders ADD IF NOT EXISTS V VARCHAR(99) NOT NULL DEFAULT 'x' AFTER nope",
 }
 
 
@@ -93,25 +98,31 @@ _OUTCOMES = {
         "MODIFY dt DATETIME(6)", "MODIFY e ENUM('c','b','a')", "MODIFY st SET('x','y','z','w')", "CONVERT TO CHARACTER SET utf8mb4",
         "MODIFY l VARCHAR(20) CHARACTER SET utf8mb4", "ADD x DATETIME NOT NULL", "DROP v, ADD v VARCHAR(10)", "MODIFY id BIGINT",
         "RENAME COLUMN v TO vi, RENAME COLUMN vi TO v", "ADD (x INT, z DATE)", "RENAME COLUMN id TO key_id", "ADD x POINT",
+        "DROP V", "MODIFY I INT", "MODIFY t.i BIGINT AFTER DD", "MODIFY f DOUBLE", "MODIFY bi BIT(8)", "MODIFY dd DATETIME(3)",
+        "ADD x INT UNIQUE", "ADD x INT REFERENCES p (id)", "ADD (x INT, INDEX (x), CHECK (x > 0))", "ADD x TEXT(10)", "ADD x LONG",
+        "ADD x NCHAR(5)", "ADD x VARCHAR(9) CHARACTER SET 'latin1'", "ADD x INT NULL NOT SECONDARY", "ADD x REAL",
     ],
     "fill": [
         "ADD x INT DEFAULT 42", "ADD x INT NOT NULL", "ADD x VARCHAR(9) NOT NULL", "DROP v, ADD v VARCHAR(10) DEFAULT 'new'",
         "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP", "ADD x BOOL DEFAULT TRUE", "ADD x INT /*!50000 NOT NULL DEFAULT 8 */",
+        "ADD x INT DEFAULT '007'", "ADD x INT DEFAULT (5)",
     ],
     "empty": ["TRUNCATE PARTITION ALL"],
     "rename": ["RENAME TO y", "RENAME AS y, ADD x INT", "RENAME y"],
     "resnapshot": [
-        "ADD x CHAR(36) DEFAULT (UUID())", "ADD x INT DEFAULT (1+1)", "ADD x INT DEFAULT '007'", "ADD x DECIMAL(5,1) DEFAULT 1.25",
+        "ADD x CHAR(36) DEFAULT (UUID())", "ADD x INT DEFAULT (1+1)", "ADD x INT DEFAULT ' 7'", "ADD x DECIMAL(5,1) DEFAULT 1.25",
         "ADD x INT AS (n * 2)", "ADD x INT NOT NULL AUTO_INCREMENT UNIQUE", "ADD x JSON NOT NULL", "ADD x TIMESTAMP",
-        "ADD x TIMESTAMP NOT NULL", "ADD x INT REFERENCES p (id)", "ADD x INT PRIMARY KEY", "ADD x INT UNIQUE", "ADD x INT 5",
-        "MODIFY i SMALLINT", "MODIFY i INT UNSIGNED", "MODIFY i VARCHAR(20)", "MODIFY f DOUBLE", "MODIFY db FLOAT",
+        "ADD x TIMESTAMP NOT NULL", "ADD x INT REFERENCES p (id) ON DELETE CASCADE", "ADD x INT PRIMARY KEY", "ADD x INT KEY",
+        "ADD (x INT, PRIMARY KEY (x))", "ADD (x INT, INDEX k (x), FROB)", "ADD x INT 5",
+        "MODIFY i SMALLINT", "MODIFY i INT UNSIGNED", "MODIFY i VARCHAR(20)", "MODIFY f DOUBLE(9,2)", "MODIFY db FLOAT",
         "MODIFY v VARCHAR(4)", "MODIFY v CHAR(20)", "MODIFY tx VARCHAR(100)", "MODIFY d DECIMAL(10,1)", "MODIFY dt6 DATETIME",
         "MODIFY dt DATE", "MODIFY ts DATETIME", "MODIFY tx TEXT CHARACTER SET latin1", "CONVERT TO CHARACTER SET latin1",
-        "MODIFY b VARCHAR(10)", "MODIFY e ENUM('a','b')", "MODIFY st SET('z','y','x')", "MODIFY bi BIT(8)", "MODIFY i INT ZEROFILL",
+        "MODIFY b VARCHAR(10)", "MODIFY e ENUM('a','b')", "MODIFY st SET('z','y','x')", "MODIFY bi BIT(9)", "MODIFY i INT ZEROFILL",
+        "MODIFY bi BIT(1)",
         "MODIFY e ENUM('a','b','c','A')", "DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "ADD PRIMARY KEY (n)", "DROP PARTITION p0",
-        "EXCHANGE PARTITION p WITH TABLE u", "TRUNCATE PARTITION p0", "DISCARD TABLESPACE", "IMPORT TABLESPACE", "DROP nope",
-        "MODIFY nope INT", "ADD v INT", "DROP V", "MODIFY I INT", "ADD x INT AFTER nope", "DROP v, MODIFY v INT", "FROB",
-        "MODIFY id BIGINT NULL", "MODIFY ts TIMESTAMP", "ADD x VARCHAR(20000)", "ADD x TEXT(10)", "ADD x VARCHAR(9) CHARACTER SET utf8",
+        "EXCHANGE PARTITION p WITH TABLE u", "TRUNCATE PARTITION p0", "DISCARD TABLESPACE", "IMPORT TABLESPACE", "DROP nope", "DROP `ｖ`",
+        "MODIFY nope INT", "ADD v INT", "ADD V INT", "ADD x INT AFTER nope", "DROP v, MODIFY v INT", "FROB",
+        "MODIFY id BIGINT NULL", "MODIFY ts TIMESTAMP", "ADD x VARCHAR(20000)", "ADD x VARCHAR(9) CHARACTER SET utf8",
         "CHARACTER SET latin1, ADD x VARCHAR(9)", "ADD x VARCHAR(9) DEFAULT 'é'", "MODIFY id INT NOT NULL AUTO_INCREMENT",
         "ADD FOREIGN KEY (i) REFERENCES p (id) ON DELETE CASCADE", "ADD x VARCHAR(9) CHARACTER SET binary", "ADD x SERIAL",
         "DROP v, ADD COLUMN IF NOT EXISTS v INT",
@@ -219,6 +230,28 @@ def test_a_time_that_the_event_does_not_say_is_not_guessed(started: Started) -> 
     session = replace(MYSQL, started=started)
     assert kind("ALTER TABLE orders ADD x DATETIME(6) DEFAULT NOW(6)", session) == "resnapshot"
     assert kind("ALTER TABLE orders ADD x DATETIME DEFAULT NOW()", session) == "resnapshot"
+
+
+def test_a_default_that_mysql_drops_or_shows_otherwise() -> None:
+    """A TEXT has none but an expression, and quotes and characters beyond ASCII are changed in the
+    catalog."""
+    followed = {
+        "TEXT DEFAULT ''": ["resnapshot", "fill"],
+        "TEXT DEFAULT ('x')": ["fill", "fill"],
+        "VARCHAR(9) DEFAULT ('é')": ["resnapshot", "fill"],
+        "VARCHAR(9) DEFAULT ('it''s')": ["resnapshot", "fill"],
+        "VARCHAR(9) DEFAULT 'é'": ["fill", "fill"],
+    }
+    sessions = [replace(session, connection="utf8mb4") for session in (MYSQL, MARIADB)]
+    for column, kinds in followed.items():
+        assert [kind(f"ALTER TABLE orders ADD x {column}", session) for session in sessions] == kinds, column
+    assert kind("ALTER TABLE orders ADD x VARCHAR(9) DEFAULT 'é'", replace(MYSQL, connection="ascii")) == "resnapshot"
+
+
+def test_a_timestamp_is_like_other_columns_only_with_explicit_defaults() -> None:
+    clause = "ALTER TABLE orders ADD x TIMESTAMP DEFAULT CURRENT_TIMESTAMP"
+    outcomes = [kind(clause, replace(MYSQL, timestamps=known)) for known in (None, False, True)]
+    assert outcomes == ["resnapshot", "resnapshot", "fill"]
 
 
 def test_captured_tables_that_take_each_others_name() -> None:
