@@ -17,7 +17,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.confirmation import contradictions, other_defaults
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Stop, unchanged
-from cdcsync_core.source_table import TableId, quote
+from cdcsync_core.source_table import Column, TableId, quote
 from cdcsync_mysql.catalog import read_defaults, read_table
 from cdcsync_spark.binlog.schema_steps import Policy, meaning
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
@@ -73,14 +73,17 @@ class Bench:
     def __init__(self, server: Server, prefix: str) -> None:
         self._server, self._prefix = server, prefix
         self._start = log_end(server)
+        self.refused = 0
         self._played: list[Played] = []
-        self._templates: dict[tuple[str, ...], str] = {}
+        #: by its statements a table whose only statement so far was refused
+        self._untouched: dict[tuple[str, ...], Played] = {}
+        self._templates: dict[tuple[str, ...], tuple[str, str]] = {}
         self._admin, self._writer = server.connect(), server.connect()
         self._cursor = self._admin.cursor()
         self._run("SET time_zone = '+00:00', sql_log_bin = 0, sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
 
     def close(self) -> None:
-        for name in (*self._templates.values(), *(p.table.database for p in self._played)):
+        for name in (*(name for name, _ in self._templates.values()), *(p.table.database for p in self._played)):
             self._run(f"DROP DATABASE IF EXISTS {name}")
         self._admin.close()
         self._writer.close()
@@ -92,7 +95,7 @@ class Bench:
                 self._play(case)
 
     def _is_left(self, case: Case) -> bool:
-        database = self._template(case.table)
+        database, _ = self._template(case.table)
         definition = self._definition(TableId(database, "t"))
         assert definition is not None
         self._cursor.execute("SELECT VERSION()")
@@ -103,35 +106,45 @@ class Bench:
         )
 
     def _play(self, case: Case) -> None:
+        alone = len(case.run) == 1 and not _OTHER_TABLES.search(case.run[0])
+        played = (self._untouched.pop(case.table, None) if alone else None) or self._prepared(case)
+        played.case, played.refused, database = case, "", played.table.database
+        try:
+            self._server.run(*(s.replace("{database}", database) for s in (*case.before, *case.run)), db=database)
+        except MySQLError as e:
+            played.refused = str(e.args[-1])
+            self.refused += 1
+        if played.refused and alone:
+            self._untouched[case.table] = played
+        else:
+            self._observe(played)
+
+    def _prepared(self, case: Case) -> Played:
         database = f"{self._prefix}{len(self._played)}"
         self._set_up(database, case)
         table = TableId(database, "t")
         before = self._definition(table)
         assert before is not None
-        played = Played(case, table, before, self._rows(before))
-        self._played.append(played)
-        try:
-            self._server.run(*(s.format(database=database) for s in (*case.before, *case.run)), db=database)
-        except MySQLError as e:
-            played.refused = str(e.args[-1])
-        self._observe(played)
+        self._played.append(Played(case, table, before, self._rows(before)))
+        return self._played[-1]
 
     def _set_up(self, database: str, case: Case) -> None:
-        template = self._template(case.table)
-        definition = self._definition(TableId(template, "t"))
-        assert definition is not None
-        assert definition.source.generated is not None
-        names = ", ".join(quote(c.name) for c in definition.columns if c.name not in definition.source.generated)
+        template, names = self._template(case.table)
         self._run(f"CREATE DATABASE {database} CHARACTER SET utf8mb4", f"USE {database}")
         self._run(f"CREATE TABLE t LIKE {template}.t", f"INSERT INTO t ({names}) SELECT {names} FROM {template}.t")
         if _OTHER_TABLES.search(" ".join(case.run)):
             self._run(*OTHERS)
 
-    def _template(self, table: tuple[str, ...]) -> str:
+    def _template(self, table: tuple[str, ...]) -> tuple[str, str]:
+        """The database that has the table with its rows, and the columns that can be written."""
         if table not in self._templates:
             name = f"{self._prefix}_template{len(self._templates)}"
             self._run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4", f"USE {name}", *table)
-            self._templates[table] = name
+            definition = self._definition(TableId(name, "t"))
+            assert definition is not None
+            assert definition.source.generated is not None
+            written = (quote(c.name) for c in definition.columns if c.name not in definition.source.generated)
+            self._templates[table] = name, ", ".join(written)
         return self._templates[table]
 
     def _observe(self, played: Played) -> None:
@@ -166,7 +179,7 @@ class Bench:
         """A FLOAT as a DOUBLE, because its text has six digits."""
         names = [c.name for c in definition.columns]
         shown = (f"{quote(c.name)}{' * 1e0' if c.type.base == 'float' else ''}" for c in definition.columns)
-        self._cursor.execute(f"SELECT {', '.join(shown)} FROM t")
+        self._cursor.execute(f"SELECT {', '.join(shown)} FROM {definition.id.quoted}")
         rows = [dict(zip(names, map(_plain, row), strict=True)) for row in self._cursor.fetchall()]
         return {row[definition.key[0]]: row for row in rows}
 
@@ -178,10 +191,6 @@ class Bench:
             by_database.get(database, []).append(fact)
         found = [_judged(played, by_database[played.table.database]) for played in self._played]
         return [verdict for verdict in found if verdict is not None]
-
-    @property
-    def refused(self) -> int:
-        return sum(bool(played.refused) for played in self._played)
 
 
 def _judged(played: Played, facts: list[Fact]) -> Verdict | None:
@@ -247,12 +256,18 @@ def _applied(outcome: Followed | Emptied, rows: Rows) -> Rows:
     key = outcome.after.key[0]
     found = [
         {
-            column.name: _plain(origin.value) if isinstance(origin, Filled) else row[origin.source]
+            column.name: _plain(origin.value) if isinstance(origin, Filled) else _converted(row[origin.source], column)
             for column, origin in zip(columns, outcome.origins, strict=True)
         }
         for row in rows.values()
     ]
     return {row[key]: row for row in found}
+
+
+def _converted(value: Any, column: Column) -> Any:
+    if column.type.base == "datetime" and type(value) is dt.date:
+        return dt.datetime.combine(value, dt.time())
+    return value
 
 
 def _compared(predicted: Capture, rows: Rows, played: Played, table_map: TableMap | None) -> list[str]:
