@@ -111,7 +111,7 @@ def meaning(
     if not isinstance(outcome, Followed):
         return outcome if isinstance(outcome, Emptied) and policy.emptied else _error(outcome, statement, capture.id)
     if not policy.follow and outcome.kind is not Kind.NOTHING:
-        return statement_error(statement, capture.id, fault)
+        return statement_error(statement, capture.id, fault, needed=NO_DDL)
     followed = replace(outcome, after=_as_taken(outcome, policy))
     return None if followed.kind is Kind.NOTHING and _same(capture, followed.after) else followed
 
