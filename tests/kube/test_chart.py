@@ -16,6 +16,7 @@ from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.rbac import NEEDED
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
+from support.apiserver import kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 HELM = ROOT / ".cache" / "node" / "helm"
@@ -224,6 +225,24 @@ def test_the_tested_rights_are_given_and_secrets_are_listed_only() -> None:
     assert set(NEEDED) <= given
     assert {v for group, resource, v in given if (group, resource) == ("", "secrets")} == {"list", "create"}
     assert not any("*" in part for right in given for part in right)
+
+
+def test_a_namespace_that_is_gone_fails_no_installation_and_no_upgrade(
+    api: Api, namespace: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(kubeconfig(api)))
+    where = ("--kubeconfig", str(config), "--namespace", namespace)
+    values = {"crds": {"enabled": False}, "watchNamespaces": [namespace, "gone"], "policy": {"admission": False}}
+    for command in ("install", "upgrade"):
+        result = helm(command, "cdcsync", str(CHART), *where, values=values)
+        assert result.returncode == 0, result.stderr
+        assert "The namespace gone does not exist" in result.stdout
+    (deployment,) = api.items(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"name": "CDCSYNC_NAMESPACES", "value": namespace} in container["env"]
+    nowhere = helm("upgrade", "cdcsync", str(CHART), *where, values=values | {"watchNamespaces": ["gone"]})
+    assert "none of the watchNamespaces exists: gone" in nowhere.stderr
 
 
 @pytest.mark.parametrize("name", [n for n in SWITCHES if n != "pod-monitor"])

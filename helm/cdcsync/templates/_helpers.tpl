@@ -79,3 +79,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- join "|" $patterns }}
 {{- end }}
+
+{{/* The watched namespaces that exist, as JSON; all of them where no cluster can be asked. A Role in a namespace that is gone would
+     fail every upgrade and rollback. */}}
+{{- define "cdcsync.present" -}}
+{{- $any := lookup "v1" "Namespace" "" "" }}
+{{- $present := list }}
+{{- range .Values.watchNamespaces }}
+{{- if or (not $any) (eq . $.Release.Namespace) (lookup "v1" "Namespace" "" .) }}{{ $present = append $present . }}{{ end }}
+{{- end }}
+{{- if and .Values.watchNamespaces (not $present) }}
+{{- fail (printf "none of the watchNamespaces exists: %s; needed: one of them; remedy: create it, and install or upgrade again" (join ", " .Values.watchNamespaces)) }}
+{{- end }}
+{{- toJson $present }}
+{{- end }}

@@ -160,13 +160,19 @@ class KubeOperator:
     def _list(self) -> None:
         """Finds the syncs of which no event came."""
         while not self._stopping.is_set():
-            try:
-                found = list_syncs(self.api, self.settings.namespaces, self.settings.selector)
-                for key in set(found) - self.statuses().keys():
-                    self.queue.add(key)
-            except ApiError as error:
-                _log.warning("the syncs could not be listed", error=str(error))
+            for namespace in self.settings.namespaces or ("",):
+                self._list_namespace(namespace)
             self._stopping.wait(self.list_every)
+
+    def _list_namespace(self, namespace: str) -> None:
+        """All namespaces where it is empty. One that is gone, with its rights, keeps no other from
+        its list."""
+        try:
+            found = list_syncs(self.api, (namespace,) if namespace else (), self.settings.selector)
+            for key in set(found) - self.statuses().keys():
+                self.queue.add(key)
+        except ApiError as error:
+            _log.warning("the syncs could not be listed", namespace=namespace, error=str(error))
 
     def _work(self) -> None:
         me = threading.current_thread().name
