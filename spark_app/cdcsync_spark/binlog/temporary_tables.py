@@ -53,7 +53,8 @@ class TemporaryTables:
 
     def __init__(self) -> None:
         self._sessions: dict[_Session, frozenset[TableName] | None] = {}
-        self._settled = self._sessions
+        #: what the transaction that is being read has changed, as it was before it
+        self._before: dict[_Session, frozenset[TableName] | None] = {}
         self._process: Process | None = None
         #: sessions with numbers up to this one may be forgotten
         self._forgotten = 0
@@ -66,10 +67,12 @@ class TemporaryTables:
 
     def settle(self) -> None:
         """A transaction has ended, and is not read once more."""
-        self._settled = self._sessions
+        self._before = {}
 
     def go_back(self) -> None:
-        self._sessions = self._settled
+        for session, tables in self._before.items():
+            self._set(session, tables)
+        self.settle()
 
     def end_sessions(self, server: int) -> None:
         """The server has started; numbers of sessions come again."""
@@ -117,15 +120,22 @@ class TemporaryTables:
         )
 
     def _learn(self, session: _Session, tables: frozenset[TableName] | None) -> None:
-        if self._sessions.get(session, _NONE) == tables:
+        found = self._sessions.get(session, _NONE)
+        if found == tables:
             return
-        others = {s: t for s, t in self._sessions.items() if s != session}
-        self._sessions = others if tables == _NONE else others | {session: tables}
+        self._before.setdefault(session, found)
+        self._set(session, tables)
         if len(self._sessions) > _MOST_SESSIONS:
             self._forget(next(iter(self._sessions)))
 
+    def _set(self, session: _Session, tables: frozenset[TableName] | None) -> None:
+        if tables == _NONE:
+            self._sessions.pop(session, None)
+        else:
+            self._sessions[session] = tables
+
     def _forget(self, session: _Session) -> None:
-        self._sessions = {s: t for s, t in self._sessions.items() if s != session}
+        self._sessions.pop(session, None)
         self._forgotten = max(self._forgotten, session[1])
 
 
