@@ -1,0 +1,57 @@
+"""Whatever a tenant writes, the operator goes on, and the syncs of others with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import yaml
+
+from cdcsync_kube.client import Api
+from support.apiserver import kubeconfig
+from support.hostile_objects import HostileTenant
+from support.in_process_sync import InProcessSync
+
+#: the memory of the operator's pod, by the chart
+_LIMIT = 2**30
+_WRITES = 150
+_SECONDS = 300.0
+
+
+def test_random_and_hostile_objects_end_no_operator(api: Api, sync: InProcessSync, tmp_path: Path) -> None:
+    """The honest sync is paused and resumed while the tenant writes."""
+    hostile = f"{sync.namespace}-hostile"
+    api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": hostile}})
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(api)))
+    settings = {
+        "KUBECONFIG": str(tmp_path / "kubeconfig"), "HOSTNAME": "one", "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": "0",
+        "CDCSYNC_NAMESPACES": f"{sync.namespace} {hostile}", "CDCSYNC_LEASE": f"{sync.namespace}/cdcsync",
+    }  # fmt: skip
+    sync.create(state="paused")
+    with (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, "-m", "cdcsync_operator.cluster.handlers"]
+        process = subprocess.Popen(command, env=os.environ | settings, stderr=log, stdout=log)
+    memory, changes = [0], 0
+    try:
+        with HostileTenant(api.with_timeout(30), hostile, seed=7).writing() as tenant:
+            deadline = time.monotonic() + _SECONDS
+            while tenant.written < _WRITES or changes < 3:
+                assert time.monotonic() < deadline, (tenant.written, changes)
+                assert process.poll() is None, (tmp_path / "log").read_text()[-5000:]
+                memory.append(psutil.Process(process.pid).memory_info().rss)
+                found = api.get(f"{sync.syncs}/shop")
+                if (found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"]:
+                    changes += 1
+                    sync.change(restartNonce=changes)
+                time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0, (tmp_path / "log").read_text()[-5000:]
+    finally:
+        process.kill()
+        process.wait()
+    assert max(memory) < _LIMIT

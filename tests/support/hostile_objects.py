@@ -1,0 +1,170 @@
+"""A tenant who may create CdcSyncs, Secrets and ConfigMaps in one namespace, and writes whatever
+the API server takes: random and hostile objects, changed and deleted again."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cdcsync_kube.client import Api, ApiError, Object
+
+_SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/{}/cdcsyncs"
+_KIND = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync"}
+_SPEC: Object = {
+    "source": {"host": "h", "credentialsSecretRef": {"name": "login"}},
+    "tables": {"include": ["a.*"]},
+    "sink": {"delta": {"path": "s3://a/b"}},
+}
+#: as deep as the API server's decoder takes
+_LEVELS = 9_900
+_TEXTS = (
+    "",
+    "x",
+    "\x00",
+    "\u202e\ufffd\U0001f600",
+    "{{",
+    "-" * 300,
+    "x" * 20_000,
+    "9" * 5_000,
+    "1e999",
+    "NaN",
+    "null",
+    "[" * 900,
+)
+
+
+class HostileTenant:
+    """Writes into `namespace` until it is stopped; `written` counts what the API server took."""
+
+    def __init__(self, api: Api, namespace: str, seed: int) -> None:
+        self._api, self._namespace = api, namespace
+        self._random = random.Random(seed)
+        self._stopping = threading.Event()
+        self.written = 0
+        self._core = f"/api/v1/namespaces/{namespace}"
+        self._ways = (
+            self._sync,
+            self._sync,
+            self._report,
+            self._report,
+            self._tables,
+            self._secret,
+            self._change,
+            self._delete,
+        )
+        self._uids: dict[str, str] = {}
+
+    @contextmanager
+    def writing(self) -> Iterator[HostileTenant]:
+        sys.setrecursionlimit(60_000)
+        thread = threading.Thread(target=self._write, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stopping.set()
+            thread.join(60)
+
+    def _write(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._random.choice(self._ways)()
+                self.written += 1
+            except ApiError:
+                continue
+
+    def _name(self) -> str:
+        return f"hostile-{self._random.randrange(40)}"
+
+    def _value(self, depth: int = 0) -> Any:
+        pick = self._random.randrange(9 if depth < 4 else 6)
+        if pick < 3:
+            return self._random.choice(_TEXTS)
+        if pick < 6:
+            return self._random.choice((0, -1, 2**63, 10**300, 1.5, True, None))
+        if pick == 6:
+            return [self._value(depth + 1) for _ in range(self._random.randrange(8))]
+        return {self._random.choice(_TEXTS)[:60]: self._value(depth + 1) for _ in range(self._random.randrange(6))}
+
+    def _spec(self) -> Object:
+        spec = json.loads(json.dumps(_SPEC))
+        for _ in range(self._random.randrange(4)):
+            part = self._random.choice([*spec, "driver", "executors", "stream", "sparkConf", "autoRestart"])
+            inner = spec.setdefault(part, {})
+            if isinstance(inner, dict) and self._random.random() < 0.7:
+                inner[self._random.choice([*inner, "podTemplate", "memory", "x"])] = self._value()
+            else:
+                spec[part] = self._value()
+        return spec
+
+    def _about(self, name: str) -> Object:
+        about: Object = {"name": name}
+        if self._random.random() < 0.3:
+            about["annotations"] = {f"a{n}": "x" * 20_000 for n in range(self._random.randrange(12))}
+        if self._random.random() < 0.3:
+            about["managedFields"] = [self._managed() for _ in range(self._random.randrange(1, 4))]
+        return about
+
+    def _managed(self) -> Object:
+        fields: Object = {}
+        for _ in range(self._random.choice((10, 1_000, _LEVELS))):
+            fields = {"f:a": fields}
+        about = {"manager": "m", "operation": "Update", "apiVersion": "cdcsync.io/v1alpha1", "fieldsType": "FieldsV1"}
+        return about | {"fieldsV1": fields, "time": "2026-01-01T00:00:00Z"}
+
+    def _sync(self) -> None:
+        name = self._name()
+        body = _KIND | {"metadata": self._about(name), "spec": self._spec()}
+        self._uids[name] = self._api.create(_SYNCS.format(self._namespace), body)["metadata"]["uid"]
+
+    def _owned(self, name: str, part: str, run: str) -> Object:
+        owner = self._random.choice([*self._uids] or ["hostile-0"])
+        labels = {"cdcsync.io/sync": owner, "cdcsync.io/run": f"{owner}-{run}", "cdcsync.io/part": part}
+        reference = _KIND | {"name": owner, "uid": self._uids.get(owner, "u"), "controller": True}
+        return {"name": f"{owner}-{name}", "labels": labels, "ownerReferences": [reference]}
+
+    def _report(self) -> None:
+        run = f"{self._random.randrange(2**16):04x}-1"
+        about = self._owned(f"{run}-report-{self._random.randrange(4)}", "report", run)
+        data = {key: self._json() for key in self._random.sample(["run", "head", "tables"], 2)}
+        self._api.create(
+            f"{self._core}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
+        )
+
+    def _tables(self) -> None:
+        about = self._owned(f"tables-{self._random.randrange(1000)}", "tables", "x")
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"tables": self._json()}}
+        self._api.create(f"{self._core}/configmaps", body)
+
+    def _json(self) -> str:
+        entry = {
+            "number": self._random.choice((1, -1, 10**30, "x", None)),
+            "entries": [self._value() for _ in range(50)],
+        }
+        return self._random.choice((
+            json.dumps(entry), json.dumps(self._value()), "[" * 100_000, '{"entries":[' + "1," * 200_000 + "1]}",
+            '{"number":' + "9" * 100_000 + "}", '{"tables":' + json.dumps([["t" * 200, 0]] * 2_000) + "}",
+        ))  # fmt: skip
+
+    def _secret(self) -> None:
+        about = {"name": self._random.choice(("login", self._name())), "labels": {"cdcsync.io/source": "true"}}
+        kind = self._random.choice(("Opaque", "kubernetes.io/basic-auth", "custom/" + "x" * 100))
+        texts = {
+            "username": "u",
+            "password": "x" * self._random.choice((1, 500_000)),
+            "tls.crt": self._random.choice(_TEXTS),
+        }
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": about, "type": kind, "stringData": texts}
+        self._api.create(f"{self._core}/secrets", body)
+
+    def _change(self) -> None:
+        self._api.merge(f"{_SYNCS.format(self._namespace)}/{self._name()}", {"spec": self._spec()})
+
+    def _delete(self) -> None:
+        folder = self._random.choice((_SYNCS.format(self._namespace), f"{self._core}/secrets"))
+        self._api.delete(f"{folder}/{self._name()}")
