@@ -50,10 +50,8 @@ def catalog_default(column: Column, default: str | None, extra: str, *, mariadb:
         return STATEMENT_TIME if int(now[1] or 0) == max(column.type.size, 0) else OTHER
     session = Session(0, "utf8mb4", mariadb, connection="utf8mb4")
     sql = mariadb or "DEFAULT_GENERATED" in extra.upper()
-    padded = default is not None and column.type.base == "binary"
-    kind = replace(column.type, base="varbinary") if padded else column.type
     try:
-        return _shown(column, fill(kind, column.nullable, _tokens(column, default, session, sql=sql), session))
+        return _shown(column, fill(column.type, column.nullable, _tokens(column, default, session, sql=sql), session))
     except (Unpredictable, Unreadable, ValueError):
         return OTHER
 

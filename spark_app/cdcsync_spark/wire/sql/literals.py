@@ -173,10 +173,11 @@ _BEYOND = {
 
 
 def _bytes(source: SourceType, literal: Literal, session: Session) -> bytes:
-    """Catalogs show nothing behind a zero byte, MariaDB's no bytes beyond ASCII."""
+    """Catalogs show nothing behind a zero byte but padding, MariaDB's no bytes beyond ASCII."""
     text = _digits(literal.text) if literal.kind is Kind.LITERAL else _string(literal).encode("ascii")
     most = source.size if source.size >= 0 else CAPACITY[source.base]
-    if len(text) > most or b"\0" in text or (session.mariadb and not text.isascii()):
+    plain = text.rstrip(b"\0") if source.base == "binary" else text
+    if len(text) > most or b"\0" in plain or (session.mariadb and not text.isascii()):
         raise ValueError(literal.text)
     return text.ljust(source.size, b"\0") if source.base == "binary" else text
 

@@ -36,6 +36,7 @@ def column(declared: str, nullable: bool = True) -> Column:
         ("double", 9007199254740992.0, "9007199254740992", "9007199254740992"),
         ("double", 0.1, "'0.1'", "0.1"),
         ("varbinary(9)", b"Az", "'Az'", "0x417A"),
+        ("binary(4)", b"ab\0\0", "'ab\\0\\0'", "0x61620000"),
         ("bit(4)", 5, "b'101'", "b'101'"),
     ],
 )
