@@ -3,6 +3,7 @@ with its reason."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
+from cdcsync_demo.server_process import free_port
 from cdcsync_spark.sinks import Role, sink_from_spec
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC, first_state
@@ -150,6 +152,24 @@ def test_files_that_are_of_no_use(case: Case, file: str, text: str) -> None:
     case.write(file, text)
     error = case.refusal(case.sink(clientCertSecretRef={"name": "pair"}))
     assert error.reason in (Reason.SPEC_INVALID, Reason.AUTHENTICATION_FAILED)
+
+
+def test_what_no_waiting_cures_is_not_waited_for(case: Case) -> None:
+    """The timeout of a question is far longer than the test."""
+    case.write("account/password", "wrong")
+    cases = {
+        "the brokers refuse the login": case.sink(),
+        "certificate of the brokers is refused": case.sink(host="127.0.0.1"),
+        "asking for the brokers": case.sink(),
+    }
+    cases["asking for the brokers"].settings = replace(case.sink().settings, bootstrap=f"localhost:{free_port()}")
+    for found, sink in cases.items():
+        sink.settings = replace(sink.settings, timeout=120.0)
+        begun = time.monotonic()
+        error = case.refusal(sink)
+        assert time.monotonic() - begun < sink.settings.timeout
+        assert found in error.found
+        assert "sasl" in error.remedy or "tls" in error.remedy
 
 
 def test_a_secret_that_is_not_there(case: Case) -> None:

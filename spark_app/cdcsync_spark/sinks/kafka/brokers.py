@@ -30,7 +30,10 @@ _TOO_LARGE = frozenset(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"))
 _FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"))
 #: what a client reports of its own accord; the first ones say more
 _CAUSES = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE", "_TRANSPORT")
-_UNAUTHENTICATED = _CAUSES[:2]
+_ALL_AWAY = "_ALL_BROKERS_DOWN"
+_UNAUTHENTICATED, _REFUSALS = _CAUSES[:2], _CAUSES[:3]
+#: seconds that brokers are given to listen, and between two times that reports are taken
+_REACH_SECONDS, _REACH_STEP = 2.0, 0.1
 #: of a question that got no answer
 _UNANSWERED = frozenset(
     ("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", *_CAUSES)
@@ -76,6 +79,22 @@ class Brokers:
 
     def _note(self, error: KafkaError) -> None:
         self._reported[error.name()] = (time.monotonic(), error)
+
+    def reach(self, admin: AdminClient) -> None:
+        """Waits for a broker that answers. A client tries again without end, so what it reports
+        meanwhile is raised: a login or a certificate that is refused at once, that no address
+        answers after `_REACH_SECONDS`."""
+        answer = admin.describe_cluster(request_timeout=self.settings.timeout)
+        begun = time.monotonic()
+        while not answer.done():
+            admin.poll(_REACH_STEP)
+            away = time.monotonic() - begun > _REACH_SECONDS and _ALL_AWAY in self._reported
+            if (away or any(name in self._reported for name in _REFUSALS)) and not answer.done():
+                raise self._unanswered(None, "asking for the brokers")
+        try:
+            answer.result()
+        except KafkaException as error:
+            raise self.error(error, "asking for the brokers") from None
 
     def error(self, error: KafkaException, doing: str, table: str = "") -> CdcError:
         """What it means for a run, or for its table."""
@@ -172,7 +191,10 @@ def _unreachable(doing: str, found: str, table: str = "") -> CdcError:
         Reason.SINK_UNREACHABLE,
         f"{doing}: {found}",
         needed="brokers that answer",
-        remedy="check spec.sink.kafka.bootstrapServers and tls, and that the brokers are up",
+        remedy=(
+            "check spec.sink.kafka.bootstrapServers and tls, sasl where the listener has logins, "
+            "and that the brokers are up"
+        ),
         table=table,
     )
 

@@ -83,7 +83,9 @@ class Topics:
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            self._admin = self.brokers.admin()
+            made = self.brokers.admin()
+            self.brokers.reach(made)
+            self._admin = made
         return self._admin
 
     @property
