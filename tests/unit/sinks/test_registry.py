@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.kafka.registry import Registry
+from support.hostile import Hostile
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 Answer = tuple[int, bytes]
@@ -182,3 +184,68 @@ def test_one_that_hangs_or_is_not_there_ends_in_time(server: Answers) -> None:
 def test_what_is_no_registry_is_said(server: Answers, body: bytes) -> None:
     server.answers = [(200, body)]
     assert refusal(Registry(server.url)).reason is Reason.SPEC_INVALID
+
+
+DEEP = b"[" * 400_000
+
+
+@pytest.mark.parametrize("body", [DEEP, b'{"id": true}', b'{"id": -1}', b'{"id": 4294967296}', b'{"id": 1e999}'])
+def test_an_answer_that_no_record_can_name_is_refused(server: Answers, body: bytes) -> None:
+    """A record has four bytes for its schema's id."""
+    server.answers = [(200, body)]
+    assert refusal(Registry(server.url)).reason is Reason.SPEC_INVALID
+
+
+def test_a_deep_answer_is_refused_wherever_it_is(server: Answers) -> None:
+    server.answers = [(409, DEEP)]
+    assert refusal(Registry(server.url)).reason is Reason.SINK_CONFLICT
+    server.answers = [(200, json.dumps({"schema": DEEP.decode()}).encode())]
+    with pytest.raises(CdcError, match="its answer has no schema"):
+        Registry(server.url).schema(7)
+
+
+def dripping_headers(server: Hostile, client: socket.socket) -> None:
+    client.recv(65536)
+    server.send(client, b"HTTP/1.1 200 OK\r\nX-Long: ")
+    server.drip(client)
+
+
+def dripping_body(server: Hostile, client: socket.socket) -> None:
+    client.recv(65536)
+    server.send(client, b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    server.drip(client)
+
+
+def dripping_refusal(server: Hostile, client: socket.socket) -> None:
+    client.recv(65536)
+    server.send(client, b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 100000\r\n\r\n")
+    server.drip(client)
+
+
+def never_final(server: Hostile, client: socket.socket) -> None:
+    """An answer is to follow each of these."""
+    client.recv(65536)
+    while not server.ending.wait(0.01):
+        server.send(client, b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", [dripping_headers, dripping_body, dripping_refusal, never_final])
+def test_one_that_drips_ends_in_time(way: Callable[[Hostile, socket.socket], None]) -> None:
+    """A timeout of the socket does not end it: a byte comes before each."""
+    with Hostile(way).listening() as port:
+        error = refusal(Registry(f"http://127.0.0.1:{port}", seconds=0.3, pause=0.0))
+    assert error.reason is Reason.SINK_UNREACHABLE
+    assert "0.3 s" in error.found
+
+
+@pytest.mark.timeout(240)
+def test_a_tls_handshake_that_drips_ends_in_time() -> None:
+    def dripping_handshake(server: Hostile, client: socket.socket) -> None:
+        client.recv(4096)
+        server.send(client, b"\x16\x03\x03\x3f\xff")
+        server.drip(client)
+
+    with Hostile(dripping_handshake).listening() as port:
+        error = refusal(Registry(f"https://127.0.0.1:{port}", seconds=0.3, pause=0.0))
+    assert error.reason is Reason.SINK_UNREACHABLE

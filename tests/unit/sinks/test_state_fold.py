@@ -86,3 +86,12 @@ def test_what_is_no_record_is_not_repeated() -> None:
     assert fold.repeats() is None
     with pytest.raises(ValueError, match="Expecting value"):
         [TableRecord.from_json(value) for _, value in fold.changed()]
+
+
+def test_absurd_numbers_and_depths_are_no_records() -> None:
+    fold = StateFold()
+    fold.take(1, b"shop.a", b'{"epoch": ' + b"9" * 5000 + b', "number": 1}')
+    assert [table for table, _ in fold.changed()] == ["shop.a"]
+    assert header_of(b'{"v": 1, "writer": "", "since": ' + b"9" * 5000 + b", ") == Header()
+    with pytest.raises(ValueError, match="too deeply"):
+        TableRecord.from_json(b"[" * 100_000)

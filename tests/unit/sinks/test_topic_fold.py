@@ -53,3 +53,10 @@ def test_a_topic_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert found.scan(["id", "note"]).read_all().to_pylist() == wanted
         some = found.scan(["note"], pc.field("id").isin([0, 4, 19])).read_all()
         assert some.to_pylist() == [{"note": "4"}, {"note": "19"}]
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "[]", '{"id":1,"note":[[]]}'])
+def test_a_record_of_no_form_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(CdcError) as refused:
+        snapshot(tmp_path, [('{"id":1}', value)]).scan().read_all()
+    assert refused.value.reason is Reason.SINK_CONFLICT

@@ -8,7 +8,6 @@ TypeError.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdcsync_core.peer_json import parse_json
 from cdcsync_spark.sinks.formats.record_reader import LastRows
 
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ def last_row(form: str, value: bytes | None) -> Row | None:
 
 
 def _loads(text: bytes) -> Any:
-    return json.loads(text, parse_float=str, parse_int=str)
+    return parse_json(text, str)
 
 
 def _debezium(record: Any) -> Row | None:

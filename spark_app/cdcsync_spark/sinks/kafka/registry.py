@@ -3,9 +3,10 @@ registered, and has an id from then on, by which it is found again.
 
 Why it is right: registration is idempotent, so every run registers what it writes with; an id is
 the registry's own and never another schema's, so both are remembered. Every request is bounded in
-time and in what is read of its answer. A redirection is no answer: it would take the password
-along. Credentials and the authority are read from their files for each request, and no text of an
-error holds a credential. The certificate of an https url is verified always, and names its host.
+time, by a clock and not by silence, and in what is read of its answer. A redirection is no answer:
+it would take the password along. Credentials and the authority are read from their files for each
+request, and no text of an error holds a credential. The certificate of an https url is verified
+always, and names its host.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from typing import Any
 from urllib.parse import quote
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.sinks.kafka.client import credential
+from cdcsync_spark.sinks.kafka.timed_http import Deadline
 
 _ATTEMPTS = 3
 _ANSWER_BYTES = 1 << 20
 _TYPE = "application/vnd.schemaregistry.v1+json"
+_OK = 200
 _PASSING = (408, 429)
+#: a record has four bytes for the id of its schema
+_IDS = range(1 << 31)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -81,7 +87,7 @@ class Registry:
             path, doing = f"/subjects/{quote(subject, safe='')}/versions", f"did not register a schema of {subject}"
             asked = _Question(path, doing, {"schema": text}, table=table)
             known = self._asked(asked).get("id")
-            if not isinstance(known, int):
+            if type(known) is not int or known not in _IDS:
                 raise self._fail(asked, Reason.SPEC_INVALID, "its answer has no id", _NOT_ONE)
             self._ids[subject, text] = known
         return known
@@ -91,7 +97,7 @@ class Registry:
         if number not in self._schemas:
             asked = _Question(f"/schemas/ids/{number}", f"did not give the schema {number} of a record", None, _GONE)
             try:
-                self._schemas[number] = json.loads(self._asked(asked)["schema"])
+                self._schemas[number] = parse_json(self._asked(asked)["schema"])
             except (KeyError, TypeError, ValueError):
                 raise self._fail(asked, Reason.SPEC_INVALID, "its answer has no schema", _NOT_ONE) from None
         return self._schemas[number]
@@ -116,25 +122,34 @@ class Registry:
         if self.account is not None:
             login = ":".join(map(credential, self.account))
             request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
-        opener = urllib.request.build_opener(_NoRedirects, *self._verifying())
+        with Deadline(self.seconds) as deadline:
+            try:
+                return self._answer(question, request, deadline)
+            except CdcError:
+                if not deadline.over:
+                    raise
+                raise self._away(question, f"it did not answer within {self.seconds:g} s") from None
+
+    def _answer(self, question: _Question, request: urllib.request.Request, deadline: Deadline) -> dict[str, Any]:
+        opener = urllib.request.build_opener(_NoRedirects, *deadline.handlers(self._context()))
         try:
-            with opener.open(request, timeout=self.seconds) as answer:
-                found = json.loads(answer.read(_ANSWER_BYTES))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(question, error.code, _message(error.read(_ANSWER_BYTES))) from None
+            status, body = _exchanged(opener, request, self.seconds)
         except (OSError, HTTPException) as error:
             raise self._unanswered(question, getattr(error, "reason", error)) from None
+        if status != _OK:
+            raise self._refused(question, status, _message(body))
+        try:
+            found = parse_json(body)
         except ValueError:
             raise self._fail(question, Reason.SPEC_INVALID, "its answer is no JSON", _NOT_ONE) from None
         return found if isinstance(found, dict) else {}
 
-    def _verifying(self) -> list[urllib.request.HTTPSHandler]:
-        """By the authority that is given, and no other; without one urllib's own verifies."""
+    def _context(self) -> ssl.SSLContext | None:
+        """Verifies by the authority that is given, and no other; without one urllib's own does."""
         if self.ca is None:
-            return []
+            return None
         try:
-            return [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.ca))]
+            return ssl.create_default_context(cafile=self.ca)
         except OSError:
             raise fail(
                 Reason.SPEC_INVALID,
@@ -191,10 +206,23 @@ _GONE: _Refusals = {
 }
 
 
+def _exchanged(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float
+) -> tuple[int, bytes]:
+    """Status and body, whose first MiB is read. Every answer that is not of the kind 2xx is an
+    HTTPError to urllib."""
+    try:
+        with opener.open(request, timeout=seconds) as answer:
+            return _OK, answer.read(_ANSWER_BYTES)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(_ANSWER_BYTES)
+
+
 def _message(body: bytes) -> str:
     """The registry's own words."""
     try:
-        found = json.loads(body)
+        found = parse_json(body)
         return str(found["message"])[:2000]
     except (ValueError, KeyError, TypeError):
         return body[:200].decode(errors="replace")

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 #: before the table's name in the key of a repeat; no name has it
 _REPEATED = b"\0"
-_HEADER = re.compile(rb'\{"v": 1, "writer": "([^"\\]*)"(?:, "since": (\d+))?(?:, "repeats": (\d+))?, ')
-_EPOCH = re.compile(rb'"epoch": (\d+), "number": ')
+_HEADER = re.compile(rb'\{"v": 1, "writer": "([^"\\]*)"(?:, "since": (\d{1,18}))?(?:, "repeats": (\d{1,18}))?, ')
+_EPOCH = re.compile(rb'"epoch": (\d{1,18}), "number": ')
 #: records behind the last repeats after which they are due, and the same for each table
 REPEAT_AFTER, REPEAT_AFTER_PER_TABLE = 10_000, 20
 

@@ -124,7 +124,7 @@ class StateTopic:
     def _parsed(self, table: str, value: bytes) -> TableRecord:
         try:
             return TableRecord.from_json(value)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
             raise fail(
                 Reason.SINK_CONFLICT,
                 f"the state topic {self.name} holds a record that no version of this program has written",

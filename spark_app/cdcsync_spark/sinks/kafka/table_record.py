@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cdcsync_core.peer_json import parse_json
 from cdcsync_core.state import TableState
 
 _VERSION = 1
@@ -69,7 +70,7 @@ class TableRecord:
     @classmethod
     def from_json(cls, text: bytes) -> TableRecord:
         """Raises ValueError, KeyError or TypeError for what is no record of ours."""
-        data: dict[str, Any] = json.loads(text)
+        data: dict[str, Any] = parse_json(text)
         if data["v"] != _VERSION:
             raise ValueError(f"record version {data['v']}; this program reads {_VERSION}")
         sent = data.get("publication")

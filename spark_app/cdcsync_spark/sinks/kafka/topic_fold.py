@@ -87,7 +87,7 @@ class TopicSnapshot:
             for last in _pieces(_folded(files)):
                 try:
                     table = self._rows(last, schema, key_filter)
-                except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+                except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
                     raise self._unreadable(error) from None
                 yield from table.to_batches()
 
