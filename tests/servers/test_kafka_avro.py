@@ -4,6 +4,8 @@ value; what the registry refuses stops the table, and one that is away is tried 
 from __future__ import annotations
 
 import io
+import json
+import re
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.run import ExitCode
+from cdcsync_core.source_table import TableId
+from cdcsync_spark.sinks.formats.avro_records import key_schema, value_schema
+from cdcsync_spark.sinks.formats.json_records import Origin
 from cdcsync_spark.sinks.kafka.registry import Registry
 from servers.test_kafka_sink import kafka_spec, new_name
 from servers.test_verify import verify
@@ -135,6 +141,22 @@ def test_a_schema_has_one_id_and_one_that_is_not_compatible_is_refused(registry:
     assert refused.value.reason is Reason.SINK_CONFLICT
     assert "Incompatible" in refused.value.found, "the registry's own words"
     assert "compatibility" in refused.value.remedy
+
+
+def test_topics_from_before_the_names_of_kafka_connect_go_on(registry: SchemaRegistry) -> None:
+    """The strictest rule takes the schema with names as a version of the one without; a key's
+    schema is what it was, so it keeps its id."""
+    columns = pa.schema([pa.field("day", pa.date32()), pa.field("moment", pa.timestamp("us"))])
+    origin = Origin(TableId("shop", "orders"), ("day", "moment"), "mysql", 7, "cdc", sent=5000)
+    client, topic = Registry(registry.url), f"t{uuid.uuid4().hex[:8]}"
+    key, value = key_schema(columns, origin), value_schema(columns, origin)
+    before = json.loads(re.sub(r', "connect[.](name|version)": [^,}]+', "", json.dumps(value)))
+    assert '"connect.' not in json.dumps([key, before])
+    ids = [client.register(f"{topic}-key", key), client.register(f"{topic}-value", before)]
+    registry.demand(f"{topic}-value", "FULL_TRANSITIVE")
+    after = Registry(registry.url)
+    assert after.register(f"{topic}-key", key) == ids[0]
+    assert after.register(f"{topic}-value", value) != ids[1]
 
 
 def test_a_registry_that_is_away_is_tried_again(

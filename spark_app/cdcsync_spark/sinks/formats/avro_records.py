@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_spark.sinks.events import Events
-from cdcsync_spark.sinks.formats.avro_values import avro_rows, avro_type, avro_values, join
+from cdcsync_spark.sinks.formats.avro_values import AvroType, avro_rows, avro_type, avro_values, join
 from cdcsync_spark.sinks.formats.json_records import Origin, Records
 from cdcsync_spark.sinks.formats.json_text import single
 from cdcsync_spark.sinks.formats.record_steps import columns_of, kinds_of, microseconds, record_steps
@@ -29,6 +29,13 @@ from cdcsync_spark.wire.columns.change import TRANSACTION
 MAGIC, HEAD_BYTES = b"\x00", 5
 _NULL, _VALUE = b"\x00", b"\x02"
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
+#: what Kafka Connect calls these types; without a name its sinks make columns of numbers. Its own
+#: type of a timestamp has milliseconds, so the name is Debezium's for microseconds since 1970
+_CONNECT_NAMES = {
+    pa.date32(): "org.apache.kafka.connect.data.Date",
+    pa.timestamp("us"): "io.debezium.time.MicroTimestamp",
+    pa.timestamp("us", "UTC"): "io.debezium.time.MicroTimestamp",
+}
 #: the members of `source`: name, type, whether it may be NULL
 _SOURCE = (
     ("connector", pa.string(), False),
@@ -55,7 +62,8 @@ class Registered:
 
 
 def key_schema(columns: pa.Schema, origin: Origin) -> dict[str, Any]:
-    """Of the table's key columns."""
+    """Of the table's key columns, without Kafka Connect's names: a schema with them has another
+    id, and keys with another id go to other partitions of the topics that exist."""
     fields = _fields(pa.schema([columns.field(name) for name in origin.key]), origin, nullable=False)
     return {"type": "record", "name": "Key", "namespace": _namespace(origin), "fields": fields}
 
@@ -145,7 +153,16 @@ def _fields(columns: pa.Schema, origin: Origin, *, nullable: bool) -> list[dict[
                 remedy="leave one out by tables.overrides[].columns.exclude, or take a JSON format",
                 table=str(origin.table),
             )
-    return [_field(n, avro_type(c.type), nullable=nullable) for n, c in zip(names, columns, strict=True)]
+    kind = _connect_type if nullable else avro_type
+    return [_field(n, kind(c.type), nullable=nullable) for n, c in zip(names, columns, strict=True)]
+
+
+def _connect_type(kind: pa.DataType) -> AvroType:
+    """The schema of a column's values with the name that Kafka Connect knows their type by."""
+    found = avro_type(kind)
+    if kind not in _CONNECT_NAMES or isinstance(found, str):
+        return found
+    return {**found, "connect.name": _CONNECT_NAMES[kind], "connect.version": 1}
 
 
 def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:

@@ -66,6 +66,23 @@ def in_json(events: Events, origin: Origin = ORIGIN) -> list[tuple[Any, Any]]:
     return found
 
 
+def test_kafka_connect_knows_the_types_of_dates_and_times() -> None:
+    """In rows; a key's schema, and so its id, stays what it was."""
+    micros = ("io.debezium.time.MicroTimestamp", 1)
+    named = {"day": ("org.apache.kafka.connect.data.Date", 1), "moment": micros, "stamp": micros}
+    kinds = {"day": pa.date32(), "moment": pa.timestamp("us"), "stamp": pa.timestamp("us", "UTC"), "n": pa.int64()}
+    columns = pa.schema([pa.field(n, t) for n, t in kinds.items()])
+    rows = value_schema(columns, ORIGIN)["fields"][0]["type"][1]["fields"]
+    found = {f["name"]: f["type"][1] for f in rows}
+    assert {n: (t["connect.name"], t["connect.version"]) for n, t in found.items() if n != "n"} == named
+    assert found["n"] == "long"
+    key = key_schema(columns, replace(ORIGIN, key=("day", "moment")))
+    assert [f["type"] for f in key["fields"]] == [
+        {"type": "int", "logicalType": "date"},
+        {"type": "long", "logicalType": "local-timestamp-micros"},
+    ]
+
+
 IMAGES = st.lists(
     st.tuples(st.sampled_from("idum"), st.integers(0, 1), st.integers(-3, 3), st.none() | st.text('a"é😀', max_size=3)),
     max_size=12,
