@@ -15,10 +15,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
+from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Replace, Upsert
+from cdcsync_spark.sinks.base import AdvancePosition, Change, Commit, Replace, Upsert
+from cdcsync_spark.sinks.delta import delta_rs
 from cdcsync_spark.sinks.delta.log import entry_name
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import actions_of, entry_text
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, content, keys_of, rows_of, stage, stamp, whole_snapshot
@@ -200,6 +203,51 @@ def test_a_change_while_a_commit_is_made_is_seen_by_it(target: DeltaTarget) -> N
     target.commit(1, build)
     assert [call.written is None for call in calls] == [True, False]
     assert last(target).written == calls[1].written
+
+
+def appended(_: DeltaTarget) -> Upsert:
+    return upsert((20, "batch"))
+
+
+def whole_file(target: DeltaTarget) -> Change:
+    return stage(target, ORDERS, [(20, "batch")])
+
+
+def nothing(_: DeltaTarget) -> AdvancePosition:
+    return AdvancePosition()
+
+
+@pytest.mark.parametrize("kind", [appended, whole_file, nothing])
+@pytest.mark.parametrize("restored", [False, True], ids=["append", "restore"])
+def test_a_change_after_delta_rs_has_opened_the_table_is_seen_by_its_commit(
+    local: DeltaTarget, monkeypatch: pytest.MonkeyPatch, kind: Callable[[DeltaTarget], Change], restored: bool
+) -> None:
+    """delta-rs would put our entry, with the state of before, on top of a change that touches none
+    of its files: the state would count for rows that it does not know."""
+    streamed(local, 1)
+    opened(local).alter.add_constraint({"any": "id IS NOT NULL"})
+    local.commit(1, changes(2))
+    older = version(local)
+    local.commit(1, changes(3))
+    change, opening, positions, overtaken = kind(local), delta_rs.opened, list[Position | None](), list[int]()
+
+    def opened_and_overtaken(table_path: TablePath) -> DeltaTable | None:
+        handle = opening(table_path)
+        if not overtaken:
+            opened(local).restore(older) if restored else CHANGES["append"][0](opened(local))
+            overtaken.append(version(local))
+        return handle
+
+    def build(found: TableState) -> Commit | None:
+        positions.append(found.position)
+        return batch(4, change)(found)
+
+    monkeypatch.setattr(delta_rs, "opened", opened_and_overtaken)
+    local.commit(1, build)
+    assert len(positions) == 2
+    assert (positions[1] != positions[0]) == restored
+    assert (last(local).written is None) == restored
+    assert ((100, "theirs") in content(local)) != restored
 
 
 def test_a_writer_knows_of_commits_of_others(target: DeltaTarget) -> None:

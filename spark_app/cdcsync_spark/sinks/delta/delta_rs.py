@@ -1,8 +1,8 @@
 """Commits by delta-rs, for tables whose protocol asks for more than our own entries honour.
 
-delta-rs refuses a write if any commit since its handle was opened carries the same application id,
-whether it appends, merges or only advances the position. A MERGE rewrites every file that it
-touches.
+A commit is made on the version that was opened or not at all, whether it appends, merges or only
+advances the position: delta-rs, left to itself, puts one that meets no conflict on top of what came
+meanwhile, with a state that does not know of it. A MERGE rewrites every file that it touches.
 
 It is a library of 15 MiB, which is loaded by commits and checkpoints that need it: this module is
 imported where it is used.
@@ -32,8 +32,7 @@ from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
-#: it tried again and again: a store may refuse a conditional put although no other program's entry
-#: can be seen
+#: another entry came first, or none that can be seen: a store may refuse a conditional put even so
 _TRIED_IN_VAIN = re.compile(r"Failed to commit transaction: \d+")
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -147,7 +146,9 @@ def _adds(table_path: TablePath, files: tuple[DataFile, ...]) -> list[AddAction]
 
 
 def _properties(state: TableState) -> CommitProperties:
+    """A retry of delta-rs would put the entry on top of commits that `state` does not know."""
     return CommitProperties(
         custom_metadata={STATE_KEY: written(state)},
+        max_commit_retries=0,
         app_transactions=[Transaction(state.identity.app_id, state.commit_number)],
     )
