@@ -22,7 +22,7 @@ _NAT64 = tuple(ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b
 
 def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     """Raises ValueError naming the text."""
-    return tuple(ipaddress.ip_network(text) for text in texts)
+    return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -64,20 +64,24 @@ def misdirected(
     return phrases
 
 
+def sent_unverified(spec: Spec) -> dict[str, str]:
+    """Secret name -> the section by which its password may be sent to a server that is not
+    verified."""
+    sections = dict.fromkeys(spec.sink.kind.unverified_secrets(), f"spec.sink.{spec.sink.type}")
+    if spec.source.tls.allow_unverified:
+        sections[spec.source.credentials_secret_ref.name] = "spec.source"
+    return sections
+
+
 def unverified(resource: CdcSync, annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """A phrase per Secret whose password the spec would send to a server that is not verified,
     although the Secret does not allow that. Who writes the spec is not always who owns the
     Secret."""
-    spec = resource.spec
-    passwords = {
-        **({spec.source.credentials_secret_ref.name: "spec.source"} if spec.source.tls.allow_unverified else {})
-    }
-    passwords |= dict.fromkeys(spec.sink.kind.unverified_secrets(), f"spec.sink.{spec.sink.type}")
     return {
         name: (
             f"Secret {name} would be sent to a server that is not verified ({field}.tls.allowUnverified); "
             f'needed: the annotation {UNVERIFIED_ANNOTATION}: "true" on the Secret, or tls.caSecretRef'
         )
-        for name, field in passwords.items()
+        for name, field in sent_unverified(resource.spec).items()
         if name in annotations and annotations[name].get(UNVERIFIED_ANNOTATION) != "true"
     }

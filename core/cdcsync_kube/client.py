@@ -13,6 +13,7 @@ fewer objects, so that no tenant's large objects fill the memory of the reader.
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import ssl
 import threading
@@ -23,7 +24,11 @@ from typing import Any
 
 TIMEOUT = 30.0
 #: bytes of an answer; one object has at most about 3 MiB
-ANSWER_BYTES = 16 * 2**20
+ANSWER_BYTES = 8 * 2**20
+#: of an object's metadata, what is kept: labels and annotations of this product, owners
+_KEPT = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
+_PREFIXES = ("cdcsync.io/", "app.kubernetes.io/")
+_MOST_ENTRIES, _LONGEST_VALUE = 32, 1024
 _TOO_LARGE = "AnswerTooLarge"
 _JSON = "application/json"
 METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -82,12 +87,13 @@ class Api:
         return self._call("GET", path, query)
 
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
-        """Of the objects of a list, without the objects."""
-        return (found["metadata"] for found in self.items(path, METADATA_LIST, 500, **query))
+        """Of the objects of a list, without the objects: names, times, owners, and the labels and
+        annotations of this product. The rest may be a megabyte that any tenant wrote."""
+        return (essential(found["metadata"]) for found in self.items(path, METADATA_LIST, 500, **query))
 
     def metadata_of(self, path: str) -> Object:
         """Of one object, without the object."""
-        return dict(self._call("GET", path, {}, accept=METADATA_ONLY)["metadata"])
+        return essential(self._call("GET", path, {}, accept=METADATA_ONLY)["metadata"])
 
     def items(self, path: str, accept: str = _JSON, page: int = 500, **query: str) -> Iterator[Object]:
         """The objects of a list, at most so many at once."""
@@ -200,6 +206,21 @@ class _OfThread:
 
     def __del__(self) -> None:
         self.connection.close()
+
+
+def essential(about: Object) -> Object:
+    """An object's metadata without what may be of any size."""
+    kept = {name: about[name] for name in _KEPT if name in about}
+    for part in ("labels", "annotations"):
+        kept[part] = _of_the_product(about.get(part) or {})
+    owners = (about.get("ownerReferences") or [])[:_MOST_ENTRIES]
+    kept["ownerReferences"] = [{k: owner[k] for k in ("kind", "name", "uid") if k in owner} for owner in owners]
+    return kept
+
+
+def _of_the_product(texts: Object) -> Object:
+    ours = ((k, v) for k, v in texts.items() if k.startswith(_PREFIXES) and len(str(v)) <= _LONGEST_VALUE)
+    return dict(itertools.islice(ours, _MOST_ENTRIES))
 
 
 def _refusal(status: int, text: bytes) -> ApiError:

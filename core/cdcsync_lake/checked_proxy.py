@@ -35,9 +35,8 @@ class CheckedProxy:
         self.refusal: CdcError | None = None
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-        before = threading.stack_size(_STACK)
+        threading.stack_size(_STACK)  # of all threads: the process is for the check alone
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
-        threading.stack_size(before)
 
     def __enter__(self) -> CheckedProxy:
         return self
@@ -49,7 +48,10 @@ class CheckedProxy:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._server.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                except RuntimeError:  # no memory for another thread
+                    client.close()
 
     def _serve(self, client: socket.socket) -> None:
         with ExitStack() as stack, suppress(OSError, ValueError):

@@ -50,6 +50,9 @@ def test_a_small_sync_runs_with_the_default_sizes(node: Node, source: Server, st
         return node.kubectl("-n", NAME, "describe", "pods") + node.kubectl("-n", NAME, "describe", "cdcsync")
 
     wait_until(streams, 300, "it streams", described)
+    wait_until(
+        lambda: node.api.get(path)["status"]["snapshot"].get("finishedAt"), 120, "its snapshot's last report", described
+    )
     resource = node.api.get(path)
     created, finished = resource["metadata"]["creationTimestamp"], resource["status"]["snapshot"]["finishedAt"]
     seconds = (datetime.fromisoformat(finished) - datetime.fromisoformat(created)).total_seconds()

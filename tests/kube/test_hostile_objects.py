@@ -19,8 +19,8 @@ from support.in_process_sync import InProcessSync
 
 #: the memory of the operator's pod, by the chart
 _LIMIT = 2**30
-_WRITES = 150
-_SECONDS = 300.0
+_WRITES = 80
+_SECONDS = 600.0
 
 
 def test_random_and_hostile_objects_end_no_operator(api: Api, sync: InProcessSync, tmp_path: Path) -> None:

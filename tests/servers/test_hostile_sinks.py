@@ -148,6 +148,20 @@ def test_a_variable_of_the_secret_reaches_no_network_of_the_policy(secret: Path)
     assert server.sent == 0
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [{"PROXY_EXCLUDES": "127.0.0.1"}, {"AWS_PROXY_EXCLUDES": "127.0.0.1"}, {"AWS_PROXY_URL": "http://127.0.0.1:{}"}],
+)
+def test_no_variable_of_the_secret_turns_the_check_of_addresses_off(variables: dict[str, str], secret: Path) -> None:
+    server = Hostile(internal_page)
+    with server.listening() as port, Question(("127.0.0.0/8",)) as asked:
+        for name, value in variables.items():
+            (secret / name).write_text(value.format(port))
+        errors = check_apart(_lake(port, secret), asked).errors
+    assert {e.reason for e in errors} == {Reason.SPEC_INVALID}
+    assert server.sent == 0
+
+
 def test_a_redirect_reaches_no_network_of_the_policy(secret: Path) -> None:
     other = Hostile(internal_page)
     with (

@@ -79,7 +79,7 @@ class HostileTenant:
                 continue
 
     def _name(self) -> str:
-        return f"hostile-{self._random.randrange(40)}"
+        return f"hostile-{self._random.randrange(100)}"
 
     def _value(self, depth: int = 0) -> Any:
         pick = self._random.randrange(9 if depth < 4 else 6)
@@ -108,6 +108,11 @@ class HostileTenant:
             about["annotations"] = {f"a{n}": "x" * 20_000 for n in range(self._random.randrange(12))}
         if self._random.random() < 0.3:
             about["managedFields"] = [self._managed() for _ in range(self._random.randrange(1, 4))]
+        if self._random.random() < 0.2:
+            about["labels"] = {f"label-{n}": "x" * 60 for n in range(self._random.choice((10, 5_000)))}
+        if self._random.random() < 0.2:
+            owner = _KIND | {"name": "x" * 200, "uid": "u" * 200}
+            about["ownerReferences"] = [owner] * self._random.choice((1, 2_000))
         return about
 
     def _managed(self) -> Object:
@@ -126,7 +131,8 @@ class HostileTenant:
         owner = self._random.choice([*self._uids] or ["hostile-0"])
         labels = {"cdcsync.io/sync": owner, "cdcsync.io/run": f"{owner}-{run}", "cdcsync.io/part": part}
         reference = _KIND | {"name": owner, "uid": self._uids.get(owner, "u"), "controller": True}
-        return {"name": f"{owner}-{name}", "labels": labels, "ownerReferences": [reference]}
+        more = {f"label-{n}": "x" * 60 for n in range(self._random.choice((0, 0, 5_000)))}
+        return {"name": f"{owner}-{name}", "labels": labels | more, "ownerReferences": [reference]}
 
     def _report(self) -> None:
         run = f"{self._random.randrange(2**16):04x}-1"

@@ -128,7 +128,10 @@ class KubeDrivers:
         if status.runs.named or self._runs or not self.untouched():
             self._find(status)
         runs = tuple(self._classify(run) for run in self._runs.values() if run.found or run.failed)
-        return Observation(runs, self._merge(status))
+        merged = self._merge(status)
+        for run in self._runs.values():
+            run.found = run.found and run.found.without_content()
+        return Observation(runs, merged)
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         try:

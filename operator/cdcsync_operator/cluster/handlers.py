@@ -31,7 +31,7 @@ from cdcsync_operator.cluster.watch_session import log_in
 from cdcsync_operator.reconcile.secret_files import remove_leftovers
 
 #: objects of a list at once, each as its metadata
-_PAGE = 50
+_PAGE = 10
 #: levels of an object: the API server takes 10,000, and a decoder may use two calls for each
 _LEVELS = 30_000
 

@@ -235,6 +235,8 @@ def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
     name = str(volume.get("name"))
     if name in ("config", "auth") or name.startswith("secret-"):
         yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
+    if not volume.keys() - {"name"}:
+        yield f"volume {name} has no source, or one of a type that the API server does not know here"
     for kind in sorted(volume.keys() - {"name"} - VOLUMES):
         what = f"volume {volume.get('name')}: {kind}"
         if kind == "hostPath":

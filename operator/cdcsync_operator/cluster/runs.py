@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cdcsync_core.errors import Reason
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.timestamps import unix_time
@@ -30,6 +30,7 @@ from cdcsync_operator.cluster.run_objects import (
     RUN_LABEL,
     STOP_ASKED,
     SYNC_LABEL,
+    report_names,
 )
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
 from cdcsync_operator.decision.runs import RUNS
@@ -42,6 +43,8 @@ _MOST_OBJECTS = 20_000
 _UNNAMED = 8
 #: shards up to which each is asked for by itself
 _FEW = 4
+#: bytes of all reports of one run: those of 50,000 tables have about half of it
+_MOST_BYTES = 64 * 2**20
 #: an operator before this one wrote the time there
 _PLAN_DIGITS = 9
 
@@ -106,6 +109,10 @@ class FoundRun:
     @property
     def _annotations(self) -> Object:
         return (self.reports[0]["metadata"].get("annotations") or {}) if self.reports else {}
+
+    def without_content(self) -> FoundRun:
+        """Of its reports the metadata of the first; what they hold is in the status by now."""
+        return FoundRun(self.id, self.pod, tuple({"metadata": r["metadata"], "data": {}} for r in self.reports[:1]))
 
     def _annotated(self, name: str) -> bool:
         return name in self._annotations
@@ -224,19 +231,23 @@ class RunFinder:
         return shards
 
     def _reports(self, run: str, shards: Mapping[int, Object], most: int) -> tuple[Object, ...]:
-        """The first `most` reports in order, with their content."""
-        numbers = [number for number in sorted(shards) if number < most]
-        if len(numbers) > _FEW and len(numbers) == len(shards):
-            return self._all_reports(run)
-        reports = (self._report(f"{run}-report-{number}") for number in numbers)
-        return tuple(report for report in reports if report is not None)
+        """The first `most` reports in order, with their content, or as many as the tables that the
+        first one names can have. Raises QuotaExceeded beyond `_MOST_BYTES`."""
+        first = self._report(f"{run}-report-0") if 0 in shards else None
+        if first is None:
+            return ()
+        most = max(most, len(report_names(run, len(_json(first, "run").get("tables", [])))) if most > 1 else most)
+        numbers = [number for number in sorted(shards) if 0 < number < most]
+        if len(numbers) >= _FEW and len(numbers) == len(shards) - 1:
+            return _bounded(run, self._all_reports(run))
+        further = (self._report(f"{run}-report-{number}") for number in numbers)
+        return _bounded(run, (first, *(report for report in further if report is not None)))
 
-    def _all_reports(self, run: str) -> tuple[Object, ...]:
+    def _all_reports(self, run: str) -> Iterator[Object]:
         """By pages, where nothing else has their names."""
         selector = f"{SYNC_LABEL}={self.name},{PART_LABEL}=report,{RUN_LABEL}={run}"
         reports = self.api.items(self._maps, page=_PAGE, labelSelector=selector)
-        ours = (report for report in reports if self._is_ours(report["metadata"], _REPORT_NAME))
-        return tuple(sorted(ours, key=lambda report: _shard_number(report["metadata"])))
+        return (report for report in reports if self._is_ours(report["metadata"], _REPORT_NAME))
 
     def _report(self, name: str) -> Object | None:
         try:
@@ -286,6 +297,22 @@ def _shard_number(about: Object) -> int:
 
 def _created(shards: Mapping[int, Object]) -> str:
     return max(str(about.get("creationTimestamp", "")) for about in shards.values())
+
+
+def _bounded(run: str, reports: Iterable[Object]) -> tuple[Object, ...]:
+    """In order of their numbers."""
+    kept, size = [], 0
+    for report in reports:
+        size += sum(len(text) for text in (report.get("data") or {}).values())
+        if size > _MOST_BYTES:
+            raise fail(
+                Reason.QUOTA_EXCEEDED,
+                f"reports of the run {run} with more than {_MOST_BYTES} bytes",
+                needed="the reports that its own driver writes",
+                remedy=f"delete the ConfigMaps {run}-report-N that are not its own, or name fewer tables in spec.tables",
+            )
+        kept.append(report)
+    return tuple(sorted(kept, key=lambda report: _shard_number(report["metadata"])))
 
 
 def _without_content(shards: Mapping[int, Object]) -> tuple[Object, ...]:

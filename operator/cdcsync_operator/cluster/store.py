@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.manifest import Secrets, parse_resource
-from cdcsync_core.secret_hosts import destinations
+from cdcsync_core.secret_hosts import destinations, sent_unverified
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
@@ -85,7 +85,7 @@ class KubeStore:
         self._resource: CdcSync | None = None
         self._written: Object | None = None
         self._saved: Status | None = None
-        self._complete: tuple[dict[str, set[str]], dict[str, tuple[str, ...]]] | None = None
+        self._complete: tuple[object, ...] | None = None
         self._complete_at = 0.0
 
     def load(self) -> tuple[CdcSync, Status]:
@@ -111,7 +111,7 @@ class KubeStore:
             raise NotSelected
         if self._object and self._object["metadata"]["uid"] != found["metadata"]["uid"]:
             raise ResourceReplaced
-        self._object, self._shards.owner = found, owner_of(found)
+        self._object, self._shards.owner = _without_weight(found), owner_of(found)
         if self._written is not None and self._object.get("status") != self._written:
             self._written = self._saved = None
             raise StatusTakenOver
@@ -150,7 +150,7 @@ class KubeStore:
             k: v for k, v in self._object["metadata"].items() if k in ("name", "namespace", "resourceVersion", "uid")
         }
         body = {k: self._object[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about, "status": shown}
-        self._object = self._api.replace(f"{self._path}/status", body)
+        self._object = _without_weight(self._api.replace(f"{self._path}/status", body))
         self._written, self._saved = self._object.get("status"), status
 
     def missing_secrets(self) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class KubeStore:
         reconciling stays cheap."""
         assert self._resource is not None
         wanted = required_secrets(self._resource.spec)
-        asked = (wanted, destinations(self._resource.spec))
+        asked = (wanted, destinations(self._resource.spec), sent_unverified(self._resource.spec))
         if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
             return ()
         found = self._secrets.read(self._resource)
@@ -169,6 +169,12 @@ class KubeStore:
     def close(self) -> None:
         """Nothing of this resource is kept any more."""
         self._secrets.close()
+
+
+def _without_weight(found: Object) -> Object:
+    """Without what the API server keeps for its own use, which whoever writes the resource can make
+    as large as the rest."""
+    return found | {"metadata": {k: v for k, v in found["metadata"].items() if k != "managedFields"}}
 
 
 def _known(found: Object) -> Object:

@@ -9,6 +9,7 @@ does not name is cleared away, by the next reconciliation at the latest.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
@@ -23,25 +24,26 @@ class Traces:
         self._lock = threading.Lock()
         self._found: frozenset[Key] | None = None
         self._met: set[Key] = set()
+        self._silent: set[str] = set()
 
     def is_untouched(self, key: Key) -> bool:
         """Whether nothing of a run of this sync was there at the start; False when it is asked
-        again."""
+        again, and in a namespace that did not answer, because it is gone or its rights are."""
         with self._lock:
             if key in self._met:
                 return False
             self._met.add(key)
             if self._found is None:
-                self._found = self._all()
-            return self._found is not None and key not in self._found
+                self._found = frozenset(self._all())
+            return key not in self._found and not self._silent & {key[0], ""}
 
-    def _all(self) -> frozenset[Key] | None:
-        """None where the API server does not say."""
+    def _all(self) -> Iterator[Key]:
         selector = f"{SYNC_LABEL},{PART_LABEL} in (driver,report)"
-        bases = [f"/api/v1/namespaces/{n}" for n in self._namespaces] or ["/api/v1"]
-        folders = [f"{base}/{kind}" for base in bases for kind in ("pods", "configmaps")]
-        try:
-            found = [about for folder in folders for about in self._api.metadata(folder, labelSelector=selector)]
-        except ApiError:
-            return None
-        return frozenset((about["namespace"], about["labels"][SYNC_LABEL]) for about in found)
+        for namespace in self._namespaces or ("",):
+            base = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
+            try:
+                for kind in ("pods", "configmaps"):
+                    for about in self._api.metadata(f"{base}/{kind}", labelSelector=selector):
+                        yield about["namespace"], about["labels"][SYNC_LABEL]
+            except ApiError:
+                self._silent.add(namespace)

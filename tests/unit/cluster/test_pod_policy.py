@@ -86,6 +86,13 @@ def test_what_a_sync_needs_is_allowed() -> None:
     assert refused(driver={"podTemplate": {"metadata": about, "spec": pod}}) == []
 
 
+def test_a_volume_without_a_source_is_refused() -> None:
+    """The API server drops the source of a type that it does not know here, and Kubernetes would
+    make an emptyDir of what is left."""
+    (phrase,) = refused(**template("driver", {"volumes": [{"name": "lake"}]}))
+    assert "volume lake has no source" in phrase
+
+
 def test_a_sidecar_is_held_to_the_same_standard() -> None:
     strict = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     for context, allowed in (({}, False), (strict, True)):

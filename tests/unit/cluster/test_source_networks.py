@@ -79,7 +79,7 @@ def test_the_chart_says_other_networks() -> None:
     assert from_environment(REQUIRED | chosen).policy.refused_source_networks == ("10.96.0.0/12", "fd00::/8")
     assert from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": ""}).policy.refused_source_networks == ()
     with pytest.raises(PermanentError, match=r"policy\.refusedSourceNetworks"):
-        from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": "10.0.0.1/8"})
+        from_environment(REQUIRED | {"CDCSYNC_REFUSED_SOURCE_NETWORKS": "10.0.0.1/33"})
 
 
 def test_the_addresses_of_the_operators_node_are_refused_where_the_chart_gives_them() -> None:

@@ -97,6 +97,22 @@ def test_an_object_above_the_bound_is_an_error_that_names_it(
     assert api.get("/things/b") == {"n": 1}
 
 
+def test_metadata_is_kept_without_what_a_tenant_can_make_large(api: Api, server: Server) -> None:
+    about = {
+        "name": "a", "uid": "u", "managedFields": [{"manager": "x" * 1000}], "finalizers": ["x/y"] * 1000,
+        "labels": {"cdcsync.io/run": "r"} | {f"l{n}": "x" for n in range(1000)},
+        "annotations": {"cdcsync.io/planned": "7", "cdcsync.io/large": "x" * 5000, "note": "x" * 5000},
+        "ownerReferences": [{"uid": str(n), "kind": "K", "name": "n", "x": "y" * 100} for n in range(1000)],
+    }  # fmt: skip
+    server.answers = [(200, {"items": [{"metadata": about}]})]
+    (kept,) = api.metadata("/things")
+    assert kept["labels"] == {"cdcsync.io/run": "r"}
+    assert kept["annotations"] == {"cdcsync.io/planned": "7"}
+    assert len(kept["ownerReferences"]) == 32
+    assert kept["ownerReferences"][0] == {"kind": "K", "name": "n", "uid": "0"}
+    assert len(json.dumps(kept)) < 2500
+
+
 def test_a_refusal_has_the_servers_reason_and_message(api: Api, server: Server) -> None:
     server.answers = [(409, {"reason": "AlreadyExists", "message": "it is there"})]
     with pytest.raises(ApiError) as caught:
