@@ -6,6 +6,7 @@ Programs are delta-rs here; Spark and DuckDB are in `test_foreign_programs`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.base import AdvancePosition, Change, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import delta_rs
+from cdcsync_spark.sinks.delta.commit import LOSS_QUESTIONS, DeltaWriter
 from cdcsync_spark.sinks.delta.log import entry_name
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import TablePath
@@ -262,6 +264,35 @@ def test_a_writer_knows_of_commits_of_others(target: DeltaTarget) -> None:
     assert writer.has_news()
     writer.last_commit()
     assert not writer.has_news()
+
+
+def asked(writer: DeltaWriter) -> bool:
+    return any(writer.has_news() for _ in range(LOSS_QUESTIONS))
+
+
+def test_a_table_that_is_gone_is_news(target: DeltaTarget) -> None:
+    streamed(target, 1)
+    writer = target.writer()
+    writer.last_commit()
+    assert not asked(writer)
+    target.path.lake.delete_folder(target.path.folder)
+    assert asked(writer)
+    assert writer.last_commit() is None
+
+
+def test_a_table_that_was_put_back_from_an_older_copy_is_news(local: DeltaTarget, tmp_path: Path) -> None:
+    streamed(local, 1)
+    older = last(local)
+    shutil.copytree(local.uri, tmp_path / "backup")
+    local.commit(1, changes(2))
+    writer = local.writer()
+    writer.last_commit()
+    assert not asked(writer)
+    shutil.rmtree(local.uri)
+    shutil.copytree(tmp_path / "backup", local.uri)
+    assert asked(writer)
+    assert writer.last_commit() == older
+    assert not asked(writer)
 
 
 def test_what_maintenance_met_first_is_news(local: DeltaTarget) -> None:

@@ -20,6 +20,7 @@ from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.base import Append, Commit, Evolve, Replace, Sink
+from cdcsync_spark.sinks.delta.commit import LOSS_QUESTIONS
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
@@ -87,6 +88,18 @@ def test_the_publication_copies_no_file(sink: HistorySink, tmp_path: Path, lake:
     assert {path for path in named if path in before} >= {path for path in before if path in named} != set()
     assert all(path.parent.name == "_resnapshot-0" for path in named)
     assert all(path.stat().st_ino == inode for path, inode in before.items() if path in named)
+
+
+def test_a_copy_that_is_removed_after_its_publication_is_no_news(sink: HistorySink, tmp_path: Path, lake: Path) -> None:
+    source = Source(random.Random(9))
+    read_snapshot(sink, source.snapshot())
+    run = caught_up(sink, source, tmp_path, END)
+    writer = run.tables[NAME].target
+    while writer.maintain():
+        pass
+    assert not (lake / "shop/orders/_resnapshot-0/_delta_log").exists()
+    writer.last_commit()
+    assert not any(writer.has_news() for _ in range(LOSS_QUESTIONS))
 
 
 def test_a_run_that_was_overtaken_neither_publishes_nor_emits(sink: HistorySink, tmp_path: Path) -> None:

@@ -45,8 +45,9 @@ def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path
     assert checks == ["GET entry 3", "HEAD entry 2"]
     assert (sorted([data, vectors]), entry) == (["PUT data", "PUT vectors"], "PUT entry 3")
     before = len(s3.requests(bucket))
-    assert not writer.has_news()
-    assert asked(s3, bucket, before) == ["HEAD entry 4"]
+    for _ in range(4):
+        assert not writer.has_news()
+    assert asked(s3, bucket, before) == [*4 * ["HEAD entry 4"], "HEAD entry 3"]
     before = len(s3.requests(bucket))
     assert target.writer(tmp_path).last_commit() is not None
     listed, *read = asked(s3, bucket, before)

@@ -257,8 +257,9 @@ class Writer(Protocol):
         ...
 
     def has_news(self) -> bool:
-        """Whether the target has a commit that this writer has not seen: a cheap question, which
-        may be asked in another thread. False where the target cannot be asked."""
+        """Whether the target has a commit that this writer has not seen, or lacks one that it has
+        seen, which a later question may find: cheap, and may be asked in another thread. False
+        where the target cannot be asked."""
         ...
 
     def maintain(self) -> str:

@@ -20,9 +20,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.watermark import join
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
@@ -189,15 +190,18 @@ class Applier:
                 table.committed = self.clock()
 
     def note_others(self, table: StreamTable) -> None:
-        """Takes note of what other programs did to a target between our commits. Raises
-        TransientError where they took it back: the next run replays the binlog."""
+        """Takes note of what other programs did to a target between our commits; one that they
+        removed stops. Raises TransientError where they took it back: the next run replays the
+        binlog."""
         with self._stopping_alone(table):
             try:
                 state = table.target.last_commit()
             except TransientError:
                 return  # it is asked again
             gate("target-read")
-            if state is not None and self._continues(table, state):
+            if state is None:
+                raise target_gone(table.name)
+            if self._continues(table, state):
                 table.state = state
 
     def maintain(self, until: float) -> None:
@@ -344,6 +348,17 @@ def went_back(table: str, known: Position | None, position: Position | None) -> 
         f"the target went back from {known} to {position}",
         needed="a target that keeps what was committed",
         remedy="none: the next run goes on from the target's position",
+        table=table,
+    )
+
+
+def target_gone(table: str) -> CdcError:
+    """Of a target that the run opened, and that is not there any more."""
+    return fail(
+        Reason.SINK_CONFLICT,
+        "the target is gone",
+        needed="a target that keeps what was committed",
+        remedy=f"put it back, {RUN_AGAIN}; or {resnapshot(table)}",
         table=table,
     )
 

@@ -17,6 +17,7 @@ we complete (`sinks.delta.strategy`), and `WriterStatus.fallback` says why.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +73,8 @@ from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, TableView, entry_text, new_file
 from cdcsync_spark.sinks.lake.staging import data_files
 
+#: of so many questions for news one asks whether the newest entry is still there
+LOSS_QUESTIONS = 4
 _log = get_logger()
 
 
@@ -92,6 +95,7 @@ class DeltaWriter:
         self._view: TableView | None = None
         #: the version whose state the caller has
         self._given = -1
+        self._questions = itertools.count(1)
         self._index = TableIndex(str(table_path.table), scratch)
         self._maintenance = TableMaintenance(table_path, self._index, self, policy)
         self._epoch = -1
@@ -283,12 +287,16 @@ class DeltaWriter:
 
     def has_news(self) -> bool:
         """See `Writer.has_news`. It waits for no commit: one that is made meanwhile knows more.
-        What maintenance has met is news, too."""
+        What maintenance has met is news, too. A table that is gone, or was put back from an older
+        copy, lacks the newest entry: each question more is a request, so that one is rare."""
         view = self._view
         if view is None or view.version > self._given:
             return True
+        version, log = view.version, self._path.log()
         try:
-            return self._path.log().has_entry(view.version + 1)
+            if log.has_entry(version + 1):
+                return True
+            return next(self._questions) % LOSS_QUESTIONS == 0 and not log.has_entry(version)
         except (OSError, CdcError):
             return False
 

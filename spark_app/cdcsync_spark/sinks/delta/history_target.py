@@ -335,8 +335,10 @@ class PublishingWriter:
         return self._main.publish(epoch, view.state, tuple(view.files.values()), path.staged)
 
     def has_news(self) -> bool:
-        """See `Writer.has_news`."""
-        return any(writer.has_news() for writer in (self._main, *self._copies.values()))
+        """See `Writer.has_news`. A copy that is published is removed, which is no news."""
+        main = self._main.last_known
+        copy = self._copies.get(main.generation) if main is not None and not main.published else None
+        return self._main.has_news() or (copy is not None and copy.has_news())
 
     def maintain(self) -> str:
         main = self._main.last_known

@@ -301,6 +301,17 @@ def test_a_table_whose_position_went_back_ends_the_run(world: World) -> None:
         world.applier.note_others(world.table("orders"))
 
 
+def test_a_table_whose_target_is_gone_stops_alone(world: World) -> None:
+    world.targets["orders"].state = None
+    world.applier.note_others(world.table("orders"))
+    error = world.table("orders").error
+    assert error is not None
+    assert (error.reason, error.table) == (Reason.SINK_CONFLICT, "shop.orders")
+    assert "is gone" in error.found
+    assert not world.table("orders").flowing
+    assert world.table("items").flowing
+
+
 def test_a_table_is_consistent_once_what_was_taken_back_is_replayed(world: World) -> None:
     world.targets["orders"].state = replace(state("orders", file(100)), replaying=file(300))
     world.applier.note_others(world.table("orders"))
