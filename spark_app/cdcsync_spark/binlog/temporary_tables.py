@@ -9,8 +9,9 @@ same call of a procedure or that call CONNECTION_ID(), and on every DROP TABLE.
 Why it is right: it is what a replica does. Both servers write the creation of a temporary table
 before any other statement on it, and its end, also where the session ends; all with the session's
 number. So a name means a temporary table if its session has created one and the statement has the
-mark, which MariaDB's RENAME TABLE never has. A DROP TABLE without TEMPORARY is one of base tables,
-because servers write the two apart.
+mark, which MariaDB's RENAME TABLE never has. MySQL's RENAME TABLE is one of base tables, also where
+the session has a temporary table of that name; so is a DROP TABLE without TEMPORARY, because
+servers write the two apart.
 
 What is before the reader's start was not read. A session that began after the reader's connection
 is known whole; of an older one, or where a statement was not read, a marked statement is in doubt:
@@ -100,7 +101,8 @@ class TemporaryTables:
         if tables is None:
             return replace(statement, in_doubt=thread.specific)
         self._learn(session, _after(tables, use))
-        if _is_temporary(use, tables, thread):
+        marked = thread.specific or (statement.session.mariadb and bool(use.renamed))
+        if use.created or use.dropped or (marked and use.changed and tables.issuperset(use.changed)):
             return None
         return replace(statement, in_doubt=self._in_doubt(statement, thread, use, tables))
 
@@ -145,10 +147,3 @@ def _after(tables: frozenset[TableName], use: TableUse) -> frozenset[TableName]:
         if old in tables:
             tables = tables - {old} | {new}
     return tables
-
-
-def _is_temporary(use: TableUse, tables: frozenset[TableName], thread: Thread) -> bool:
-    if use.created or use.dropped:
-        return True
-    marked = thread.specific or bool(use.renamed)
-    return marked and bool(use.changed) and tables.issuperset(use.changed)

@@ -30,11 +30,14 @@ _NOTHING = TableUse()
 
 
 def read_use(statement: Statement) -> TableUse:
-    """Nothing for other statements than DDL on tables. Raises Unreadable."""
+    """Nothing for other statements than DDL on tables, and for MySQL's RENAME TABLE, which takes
+    base tables alone. Raises Unreadable."""
     reader = Reader(tokenize(statement.sql, statement.session), statement.database)
     skip_settings(reader)
     verb = reader.take_any(*_VERBS)
-    return _VERBS[verb](reader) if verb else _NOTHING
+    if not verb or (verb == "RENAME" and not statement.session.mariadb):
+        return _NOTHING
+    return _VERBS[verb](reader)
 
 
 def _create(reader: Reader) -> TableUse:

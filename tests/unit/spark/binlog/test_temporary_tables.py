@@ -91,6 +91,22 @@ def test_the_servers_rename_table_has_no_mark(tables: TemporaryTables) -> None:
     assert counts(tables.judge(statement("RENAME TABLE t TO u", marked=False))), "that one is a base table by now"
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_rename_table_of_mysql_is_one_of_base_tables(tables: TemporaryTables, marked: bool) -> None:
+    """The temporary table of that name keeps it."""
+
+    def judge(sql: str, *, marked: bool = True) -> Statement | None:
+        session = replace(SESSION, mariadb=False, version=90700)
+        return tables.judge(replace(statement(sql, marked=marked), session=session))
+
+    assert judge(CREATE) is None
+    assert counts(judge("RENAME TABLE t TO x", marked=marked))
+    assert counts(judge("RENAME TABLE u TO y, t TO x", marked=marked))
+    assert judge("TRUNCATE t") is None
+    assert judge("ALTER TABLE t RENAME TO u") is None
+    assert in_doubt(judge("ALTER TABLE u RENAME TO t", marked=False)), "MySQL marks each of a temporary table"
+
+
 def test_a_statement_without_the_mark_is_no_temporary_tables(tables: TemporaryTables) -> None:
     """It cannot be one of the base table either, which the session does not see."""
     judged(tables, CREATE)
