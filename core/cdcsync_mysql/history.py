@@ -51,7 +51,7 @@ def verify_resumable(
     """Raises PositionLost unless `position` of `lineage` can be resumed here without a gap.
 
     None proves the binlog's name alone. A transaction that the reader has, and the engine has not
-    committed yet, is waited for `commit_seconds`.
+    committed yet, is waited for `commit_seconds`, and not at all with 0.
     """
     if not lineage.accepts(facts.log):
         raise _lost(f"the server's binlog is {facts.log}", f"{lineage.newest}, where the position was taken")
@@ -85,9 +85,9 @@ def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosi
     if not facts.gtid:
         raise _lost("gtid_mode is not ON", "gtid_mode=ON, with which the position was taken")
     executed, purged = _gtid_sets(connection)
-    if not executed.covers(position.gtids):
+    if commit_seconds and not executed.covers(position.gtids):
         # The reader has a transaction before the engine commits it: wait for those that are on
-        # their way.
+        # their way. The server takes 0 for a wait without end.
         fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), commit_seconds))
         executed, purged = _gtid_sets(connection)
     if not executed.covers(position.gtids):

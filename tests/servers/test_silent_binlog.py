@@ -140,6 +140,17 @@ def test_a_reset_to_a_longer_file_is_a_lost_position(server: Server, tmp_path: P
         assert following.failure().reason is Reason.POSITION_LOST
 
 
+def test_a_reset_to_fewer_transactions_is_a_lost_position(server: Server, tmp_path: Path) -> None:
+    """No server is asked to wait for those that are missing: MySQL would wait without end."""
+    for key in (2, 3, 4, 5):
+        _write(server, key)
+    with _following(server, tmp_path) as following:
+        next_second()
+        _reset(server)
+        _write(server, 6)
+        assert following.failure().reason is Reason.POSITION_LOST
+
+
 def test_a_heartbeat_that_is_not_proved_counts_for_nothing(
     server: Server, mariadb1011_loose: Server, tmp_path: Path
 ) -> None:
