@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.source_table import TableId
@@ -52,11 +52,23 @@ def tables_with_unlogged_cascades(
     connection: Connection, facts: ServerFacts, tables: Iterable[TableId]
 ) -> dict[TableId, CdcError]:
     """The tables that the preflight would refuse by now for their foreign keys, each with its
-    error: what a server logs of cascades may change with its restart."""
+    error: what a server logs of cascades may change with its restart. A table whose definition
+    cannot be read is refused with the reason; one that is gone is not: the binlog has its DROP."""
     name = "innodb_native_foreign_keys"
     if facts.flavor != "mysql" or facts.numbers < LOGGED_SINCE:
         return {}
     if global_variables(connection, name).get(name, "OFF") == "OFF":
         return {}
-    found = {t: cascades(str(fetch(connection, f"SHOW CREATE TABLE {t.quoted}")[0][1])) for t in tables}
-    return {table: unlogged_error(table, actions) for table, actions in found.items() if actions}
+    found = {table: _error_of_cascades(connection, table) for table in tables}
+    return {table: error for table, error in found.items() if error is not None}
+
+
+def _error_of_cascades(connection: Connection, table: TableId) -> CdcError | None:
+    """Raises what passes, or what is not known: a retry may not find it."""
+    try:
+        actions = cascades(str(fetch(connection, f"SHOW CREATE TABLE {table.quoted}")[0][1]))
+    except PermanentError as e:
+        if e.reason is Reason.NO_SUCH_TABLE:
+            return None
+        return fail(e.reason, e.found, needed=e.needed, remedy=e.remedy, table=str(table))
+    return unlogged_error(table, actions) if actions else None

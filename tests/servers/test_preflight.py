@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Spec
-from cdcsync_mysql.connection import Source, Tls
+from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.proof import tables_with_unlogged_cascades, verify_nothing_hidden
 from cdcsync_mysql.tablecheck import TableCheck
@@ -188,6 +189,23 @@ def test_what_the_log_of_a_mysql_leaves_out(fresh_server: FreshServer) -> None:
         with pytest.raises(CdcError, match="log_replica_updates"):
             verify_nothing_hidden(source_of(server), connection, facts)
     assert {t.name: e.reason for t, e in refused.items()} == {"child": Reason.CASCADES_NOT_LOGGED}
+    _assert_each_table_for_itself(server)
+
+
+def _assert_each_table_for_itself(server: Server) -> None:
+    """A stream that begins finds tables that were dropped, or replaced by a view, or that it may
+    not read any more. The binlog has what became of the first two; the last ones are refused."""
+    server.run("CREATE DATABASE e", "CREATE TABLE e.hidden (id INT PRIMARY KEY)", "CREATE TABLE e.t (id INT)")
+    server.run("CREATE VIEW d.view AS SELECT id FROM e.t", "DROP TABLE e.t")
+    server.create_user("reader", "only for tests", grants=("SELECT", "SHOW VIEW"), on="d.*")
+    names = ("d.gone", "d.view", "e.hidden", "d.child", "d.parent")
+    tables = [TableId(*name.split(".")) for name in names]
+    with connected(server) as (_, facts), connect(source_of(server, "reader", "only for tests")) as connection:
+        refused = tables_with_unlogged_cascades(connection, facts, tables)
+    assert {str(t): (e.reason, e.table) for t, e in refused.items()} == {
+        "e.hidden": (Reason.PRIVILEGE_MISSING, "e.hidden"),
+        "d.child": (Reason.CASCADES_NOT_LOGGED, "d.child"),
+    }
 
 
 _PARENT_AND_CHILD = (
