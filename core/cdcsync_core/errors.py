@@ -170,6 +170,14 @@ class TransientError(CdcError):
     """A retry may fix it."""
 
 
+class UnlistedError(TransientError):
+    """The source's server answered with an error of a number that is not known: it may concern the
+    table at which it was met, or nothing that lasts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "unlisted": True}
+
+
 class ManifestError(PermanentError):
     """The faults of a manifest, a line each in the form of a message: what is quoted in them is the
     author's own text."""
@@ -237,7 +245,8 @@ def fail(reason: Reason, found: str, *, needed: str = "", remedy: str = "", tabl
 def from_json(text: str) -> CdcError:
     """The inverse of `CdcError.to_json` (a `DecodeError` comes back as its `PermanentError`)."""
     data = json.loads(text)
-    return fail(
+    make = UnlistedError if data.get("unlisted") else fail
+    return make(
         Reason(data["reason"]),
         data["found"],
         needed=data.get("needed", ""),

@@ -4,7 +4,8 @@ Why it is right: the error number decides, never the text, because texts are tra
 the text is only quoted, and only names (accounts, tables, privileges) are read from it. Each number
 is sorted by what it concerns: one table, the account, the server, or nothing that lasts. What is
 not listed is retried, so that an unknown error never stops a sync for good and never passes for
-success; where a run meets it at a table, it tries that table alone (`is_unexplained`). Sources:
+success; where a run meets it at a table, it tries that table alone (`is_unexplained`), so what is
+known to pass must be listed: it would be taken for the table's own where it lasts. Sources:
 MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the client library's.
 """
 
@@ -18,7 +19,7 @@ from typing import TypeAlias
 
 import pymysql
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, Reason, UnlistedError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import REPAIR_TABLE, RESNAPSHOT
 from cdcsync_core.source_table import TableId, quote
@@ -59,7 +60,7 @@ def map_error(error: BaseException, doing: str) -> CdcError:
         return rule[1](found, text)
     if isinstance(error, OSError):
         return _unreachable(found, text)
-    return fail(Reason.INTERNAL_ERROR, found)
+    return UnlistedError(Reason.INTERNAL_ERROR, found) if code else fail(Reason.INTERNAL_ERROR, found)
 
 
 def scope_of(code: int) -> Scope | None:
@@ -69,12 +70,13 @@ def scope_of(code: int) -> Scope | None:
 
 
 def is_unexplained(error: CdcError) -> bool:
-    """Whether it is not known what the error concerns: it may be the table at which it was met."""
-    return error.reason is Reason.INTERNAL_ERROR
+    """Whether it is not known what the error concerns: it may be the table at which it was met. An
+    error of the product's own is not the table's."""
+    return isinstance(error, UnlistedError)
 
 
 def unreadable(error: CdcError, table: TableId) -> CdcError:
-    """An unexplained error that was met again when the table was tried alone."""
+    """An unexplained error that was met again and again at this table alone."""
     return fail(
         Reason.TABLE_UNREADABLE, error.found, needed=_READABLE, remedy=REPAIR_TABLE, table=error.table or str(table)
     )
@@ -166,6 +168,15 @@ def _unreadable(found: str, _text: str) -> CdcError:
 
 def _blocked(found: str, _text: str) -> CdcError:
     return fail(Reason.SOURCE_UNREACHABLE, found, remedy="FLUSH HOSTS on the server")
+
+
+def _exhausted(found: str, _text: str) -> CdcError:
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        found,
+        needed="a server with the disk, memory, threads and locks that its queries take",
+        remedy="free on the server what the error names; the sync tries again by itself",
+    )
 
 
 def _too_many_statements(found: str, _text: str) -> CdcError:
@@ -270,6 +281,12 @@ _RULES: dict[int, tuple[Scope, _Rule]] = {
     **_rows(Scope.PASSING, (1040, 1053, 1077, 1078, 1079, 1927, 3169, 1317), _unreachable),
     **_rows(Scope.PASSING, (1152, 1153, 1158, 1159, 1160, 1161, 1184, 4031), _unreachable),
     **_rows(Scope.PASSING, (2002, 2003, 2005, 2006, 2013, 2055), _unreachable),
+    # 1004, 1021, 1026, 1028, 1114, 1878: no room for temporary files, of sorts among them; 1037,
+    # 1038, 1041, 1135: memory and threads; 1020, 1206, 1213, 1637: locks and transactions; 1047: a
+    # node of Galera that is not in its cluster
+    **_rows(Scope.PASSING, (1004, 1021, 1026, 1028, 1114, 1878), _exhausted),
+    **_rows(Scope.PASSING, (1037, 1038, 1041, 1135, 1206, 1637), _exhausted),
+    **_rows(Scope.PASSING, (1020, 1047, 1213), _unreachable),
     # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
     **_rows(Scope.PASSING, (1205, 1969, 3024), _too_long),
 }

@@ -19,7 +19,7 @@ from cdcsync_core.spec import Spec
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.failures import is_unexplained, unreadable
+from cdcsync_mysql.failures import unreadable
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.retention import check_schedule
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
@@ -106,7 +106,7 @@ class _Checked:
         try:
             return _check(self.server, table, self.spec)
         except CdcError as e:
-            if not is_unexplained(e):
+            if e.reason is not Reason.INTERNAL_ERROR:
                 raise
             error = e
         except Exception as e:  # noqa: BLE001 (whatever its definition holds, others are checked)

@@ -10,12 +10,14 @@ say. Files of a wave that was not committed are orphans that no reader sees.
 A table that fails for good is left out, wherever that is: in planning, reading, staging, committing
 or publishing; the others go on. A failure that is transient, or concerns no table alone, ends the
 run: at most one wave is lost. Where it is not known what an error concerns, its table is tried
-alone; what it meets again is its own, unless no table of the run could be read.
+alone; what meets such an error again waits until the others are read, and is tried a last time if
+any commit was made since it met the first. What it meets then is its own. Without such a commit it
+may be the server's, and the run ends to be tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -143,34 +145,51 @@ class SnapshotRun:
     tables: list[SnapshotTable]
     epoch: int
     progress: SnapshotProgress
-    #: what tables met, and what it concerns is not known: at first, and when they were tried alone
-    _suspected: set[str] = field(default_factory=set)
+    #: tables that met an error of which it is not known what it concerns -> the commits of the run
+    #: before that
+    _suspected: dict[str, int] = field(default_factory=dict)
+    #: those that wait, with what they met last; those that were tried a last time
     _unexplained: dict[str, CdcError] = field(default_factory=dict)
+    _tried_last: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Ends when every table is complete, failed for good, or the run was asked to stop; raises
         TransientError."""
-        for wave in self._waves():
+        self._read(range(len(self.tables)))
+        while not self.context.stopping.is_set() and (number := self._next_to_try_last()) is not None:
+            self._tried_last.add(self.tables[number].name)
+            del self._unexplained[self.tables[number].name]
+            self._read([number])
+        if not self.context.stopping.is_set():
+            self._settle_unexplained()
+
+    def _read(self, numbers: Iterable[int]) -> None:
+        for wave in self._waves(numbers):
             for alone in self._run_wave(wave):
                 self._run_wave(alone)
             if self.context.stopping.is_set():
                 return
-        self._settle_unexplained()
+
+    def _next_to_try_last(self) -> int | None:
+        """A table that waits although the run got on since it met its first error."""
+        waiting = (n for n, t in enumerate(self.tables) if t.name in self._unexplained.keys() - self._tried_last)
+        return next((n for n in waiting if self._suspected[self.tables[n].name] < self.progress.commits), None)
 
     def _settle_unexplained(self) -> None:
-        """Raises what no table of the run got past."""
-        if self._unexplained and not self.progress.commits:
-            raise next(iter(self._unexplained.values()))
+        """Raises what may be the server's."""
         for table in self.tables:
-            if error := self._unexplained.get(table.name):
+            if table.name in self._tried_last and (error := self._unexplained.pop(table.name, None)):
                 self._refuse(table, [unreadable(error, table.assignment.table.id)])
+        if self._unexplained:
+            raise next(iter(self._unexplained.values()))
 
-    def _waves(self) -> Iterator[list[WaveSplit]]:
-        """Splits of the tables one after the other; a wave may hold the end of one and the
+    def _waves(self, numbers: Iterable[int]) -> Iterator[list[WaveSplit]]:
+        """Splits of these tables one after the other; a wave may hold the end of one and the
         beginning of the next."""
         size = _WAVE_FACTOR * self.context.resource.spec.snapshot.parallelism
         wave: list[WaveSplit] = []
-        for number, table in enumerate(self.tables):
+        for number in numbers:
+            table = self.tables[number]
             for split in self._unread_splits(table):
                 if not self._goes_on(table):
                     break
@@ -191,6 +210,7 @@ class SnapshotRun:
         except TransientError as e:
             if not is_unexplained(e):
                 raise
+            self._suspected.setdefault(table.name, self.progress.commits)
             self._unexplained[table.name] = e
 
     def _goes_on(self, table: SnapshotTable) -> bool:
@@ -204,7 +224,7 @@ class SnapshotRun:
         wave, again = self._resumable(wave), list[list[WaveSplit]]()
         if not wave:
             return again
-        tables = {w.table: self.tables[w.table] for w in wave}
+        tables, commits = {w.table: self.tables[w.table] for w in wave}, self.progress.commits
         low = self.source.low()
         gate("low-taken")
         with self.executors.reading():
@@ -213,7 +233,7 @@ class SnapshotRun:
         gate("wave-read")
         for number, table in tables.items():
             mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
-            if self._is_to_be_tried_alone(table, [r for _, r in mine]):
+            if self._is_to_be_tried_alone(table, [r for _, r in mine], commits):
                 again.append([w for w in wave if w.table == number])
                 continue
             self._commit(table, mine, low, high)
@@ -221,15 +241,16 @@ class SnapshotRun:
         self.progress.committed(tables)
         return again
 
-    def _is_to_be_tried_alone(self, table: SnapshotTable, read: Sequence[SplitResult]) -> bool:
-        """Nothing of the wave is committed for a table that met what is unexplained."""
+    def _is_to_be_tried_alone(self, table: SnapshotTable, read: Sequence[SplitResult], commits: int) -> bool:
+        """Nothing of the wave is committed for a table that met what is unexplained; `commits` are
+        those before the wave."""
         errors = [r.error for r in read if r.error]
         if not errors or not all(is_unexplained(e) for e in errors):
             return False
         if table.name in self._suspected:
             self._unexplained[table.name] = errors[0]
             return False
-        self._suspected.add(table.name)
+        self._suspected[table.name] = commits
         return True
 
     def _running(self, counts: Counts) -> None:
@@ -288,6 +309,8 @@ class SnapshotRun:
             self._refuse(table, [e])
             return
         self.progress.commits += 1
+        self._suspected.pop(table.name, None)
+        self._tried_last.discard(table.name)
 
     def _refuse(self, table: SnapshotTable, errors: list[CdcError]) -> None:
         """One of them that ends the run goes before what is the table's own."""

@@ -8,7 +8,7 @@ import ssl
 import pymysql
 import pytest
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_mysql.failures import Scope, for_account, is_unexplained, login_refused, map_error, scope_of
 
 
@@ -49,7 +49,12 @@ def _mapped(code: int, text: str = "as the server has it") -> CdcError:
         (1690, Reason.TABLE_UNREADABLE),
         (1814, Reason.TABLE_UNREADABLE),
         (3141, Reason.TABLE_UNREADABLE),
-        (1028, Reason.INTERNAL_ERROR),
+        (1021, Reason.SOURCE_UNREACHABLE),
+        (1028, Reason.SOURCE_UNREACHABLE),
+        (1038, Reason.SOURCE_UNREACHABLE),
+        (1135, Reason.SOURCE_UNREACHABLE),
+        (1213, Reason.SOURCE_UNREACHABLE),
+        (1105, Reason.INTERNAL_ERROR),
     ],
 )
 def test_reasons(code: int, reason: Reason) -> None:
@@ -73,7 +78,14 @@ def test_each_number_is_sorted_once_and_what_concerns_the_table_is_not_retried()
             assert not error.reason.retried, code
         if scope is Scope.PASSING:
             assert error.reason.retried, code
-    assert is_unexplained(_mapped(1028))
+
+
+def test_only_a_number_of_the_server_that_is_not_listed_is_unexplained_wherever_it_comes_to() -> None:
+    for error in (_mapped(1105), from_json(_mapped(1105).to_json())):
+        assert is_unexplained(error)
+        assert error.reason.retried
+    assert not is_unexplained(map_error(ValueError("ours"), "reading"))
+    assert not is_unexplained(fail(Reason.INTERNAL_ERROR, "ours"))
 
 
 def test_a_limit_of_the_account_is_named() -> None:

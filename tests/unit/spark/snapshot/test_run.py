@@ -23,7 +23,7 @@ import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, UnlistedError, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
@@ -62,7 +62,7 @@ class MemorySource:
     offsets that it has no more.
 
     `unplanned` are tables whose plan breaks off after its shards, with what the driver's own plan
-    of them raises.
+    of them raises; of others it ends with the last of `whole` splits.
     """
 
     place: int = 100
@@ -72,6 +72,7 @@ class MemorySource:
     lost: set[int] = field(default_factory=set)
     errors: dict[tuple[str, Split], CdcError] = field(default_factory=dict)
     unplanned: dict[str, CdcError] = field(default_factory=dict)
+    whole: dict[str, int] = field(default_factory=dict)
     before_commit: Callable[[], None] = lambda: None
 
     def low(self) -> Position:
@@ -86,7 +87,10 @@ class MemorySource:
         yield self._verify
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
-        raise self.unplanned[table.id.name]
+        if table.id.name in self.unplanned:
+            raise self.unplanned[table.id.name]
+        splits = plan(self.whole[table.id.name])
+        yield from splits[[s.start for s in splits].index(frontier) :]
 
     def read_wave(self, _: Any, tasks: Sequence[SplitTask], progress: Callable[[Any], None]) -> list[SplitResult]:
         self.waves.append(list(tasks))
@@ -143,6 +147,7 @@ class World:
         assignments = tuple(TableAssignment(definition(n), asked.get(n, 0), least.get(n, 0)) for n in tables)
         for index, (name, count) in enumerate(tables.items()):
             self._write_plan(plans, index, name, count, least.get(name, 0))
+        self.source.whole |= tables
         context = self._context(assignments, plans, parallelism)
         self.epoch += 1
         run_snapshot(context, self.source, self.source.read_wave)
@@ -392,7 +397,7 @@ def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
     assert world.target("orders").parts == ()
 
 
-_UNKNOWN = fail(Reason.INTERNAL_ERROR, 'reading shop.b: "never seen" (9999)')
+_UNKNOWN = UnlistedError(Reason.INTERNAL_ERROR, 'reading shop.b: "never seen" (9999)')
 
 
 def test_an_error_that_is_not_known_is_tried_for_its_table_alone(world: World) -> None:
@@ -430,6 +435,64 @@ def test_an_error_that_is_not_known_and_meets_every_table_ends_the_run(world: Wo
     world.source.errors |= {(name, split): _UNKNOWN for name in ("a", "b") for split in plan(2)}
     with pytest.raises(TransientError, match="9999"):
         world.run({"a": 2, "b": 2})
+
+
+def _complete(world: World, *names: str) -> bool:
+    states = [world.target(name).last_commit() for name in names]
+    return all(state is not None and state.snapshot_complete for state in states)
+
+
+@pytest.mark.parametrize("waves", [2, 3, 4])
+def test_an_error_that_is_not_known_and_lasts_for_some_waves_stops_no_table(world: World, waves: int) -> None:
+    """A server without room for temporary files: whatever is read meanwhile meets it, alone, too.
+    What was read before says nothing of it."""
+
+    def trouble() -> None:
+        lasts = 1 < len(world.source.waves) <= 1 + waves
+        world.source.errors = {(n, s): _UNKNOWN for n in ("b", "c") for s in plan(2)} if lasts else {}
+
+    world.source.before_commit = trouble
+    context = world.run({"a": 4, "b": 2, "c": 2, "d": 4})
+    assert context.failed == {}
+    assert _complete(world, "a", "b", "c", "d")
+
+
+def test_an_error_that_is_not_known_and_lasts_to_the_end_stops_no_table(world: World) -> None:
+    world.source.errors |= {(n, s): _UNKNOWN for n in ("b", "c") for s in plan(2)}
+    with pytest.raises(TransientError, match="9999"):
+        world.run({"a": 4, "b": 2, "c": 2})
+    world.source.errors.clear()
+    assert world.run({"a": 4, "b": 2, "c": 2}).failed == {}
+    assert _complete(world, "a", "b", "c")
+
+
+def test_errors_that_are_not_known_and_pass_each_time_are_not_counted_together(world: World) -> None:
+    def trouble() -> None:
+        lasts = len(world.source.waves) in (1, 3, 5)
+        world.source.errors = {("b", s): _UNKNOWN for s in plan(12)} if lasts else {}
+
+    world.source.before_commit = trouble
+    assert world.run({"b": 12}).failed == {}
+    assert (len(world.source.waves), _complete(world, "b")) == (6, True)
+
+
+def test_a_plan_that_breaks_off_with_an_error_that_is_not_known_is_tried_again(world: World) -> None:
+    """When the others are read; what it meets then is its own."""
+    world.source.unplanned |= {"b": _UNKNOWN, "c": _UNKNOWN}
+
+    def cure() -> None:
+        world.source.unplanned.pop("b", None)
+
+    world.source.before_commit = cure
+    context = world.run({"b": 6, "c": 6, "d": 2})
+    assert {n: e.reason for n, e in context.failed.items()} == {"shop.c": Reason.TABLE_UNREADABLE}
+    assert _complete(world, "b", "d")
+
+
+def test_an_error_of_our_own_is_no_tables(world: World) -> None:
+    world.source.errors[("b", plan(3)[1])] = fail(Reason.INTERNAL_ERROR, "a fault of ours")
+    with pytest.raises(TransientError, match="ours"):
+        world.run({"a": 3, "b": 3, "c": 3})
 
 
 def test_a_setting_that_hides_changes_ends_the_run_wherever_it_is_met(world: World) -> None:
