@@ -23,7 +23,7 @@ from deltalake.schema import PrimitiveType
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
-from cdcsync_spark.sinks.base import Append, Closed, Commit, Replace, Upsert
+from cdcsync_spark.sinks.base import Append, Busy, Closed, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import table_index
 from cdcsync_spark.sinks.delta.policy import POLICY, Limits
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
@@ -150,6 +150,26 @@ def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
     )
     orders.writer(tmp_path).commit(1, batch(20, change((1, "b"))))
     assert content(orders) == [(1, "b"), *((100 + n, "a") for n in range(1, 20))]
+
+
+def test_who_does_not_wait_for_an_index_asks_again(
+    orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's main thread, which must see that the run is to end."""
+    lake, writer = SlowLake(monkeypatch), replace(orders, limits=Limits(warm_rows=1)).writer(tmp_path)
+    before = writer.last_commit()
+    warming = threading.Thread(target=writer.warm)
+    warming.start()
+    assert lake.reading.wait(120)
+    state = orders.commit(1, stamp())
+    assert writer.has_news()
+    with pytest.raises(Busy):
+        writer.last_commit(wait=False)
+    lake.let_go.set()
+    warming.join(120)
+    assert writer.has_news()
+    assert writer.last_commit(wait=False) == state != before
+    assert not writer.has_news()
 
 
 def test_a_vacuum_takes_no_file_of_a_side_target(sink: DeltaSink, orders: DeltaTarget) -> None:

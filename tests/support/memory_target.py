@@ -94,7 +94,7 @@ class MemoryTarget:
         refuse_other_identity(self.state, state)
         return self.state
 
-    def last_commit(self) -> TableState | None:
+    def last_commit(self, *, wait: bool = True) -> TableState | None:
         return self.state
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:

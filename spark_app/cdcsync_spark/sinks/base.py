@@ -227,6 +227,10 @@ class Closed(Exception):
     """The writer was closed while it prepared a commit."""
 
 
+class Busy(Exception):
+    """Another thread uses the writer."""
+
+
 @dataclass(frozen=True)
 class WriterStatus:
     """What reports carry of a writer: why the last MERGE cost more than its batch, as a phrase
@@ -244,8 +248,9 @@ class Writer(Protocol):
     """A target as one process writes it again and again; what it learns of the table it keeps
     between commits."""
 
-    def last_commit(self) -> TableState | None:
-        """See `TableTarget.last_commit`."""
+    def last_commit(self, *, wait: bool = True) -> TableState | None:
+        """See `TableTarget.last_commit`. Raises Busy where it is not to `wait` for another thread,
+        such as one in `warm`."""
         ...
 
     def commit(self, epoch: int, build: Build) -> TableState:

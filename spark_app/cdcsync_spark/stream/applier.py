@@ -32,7 +32,17 @@ from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered, unrepairable
 from cdcsync_spark.delivery.projection import folded
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import AdvancePosition, Build, Commit, CommitAll, Upsert, Writer, commit_each, rows_of
+from cdcsync_spark.sinks.base import (
+    AdvancePosition,
+    Build,
+    Busy,
+    Commit,
+    CommitAll,
+    Upsert,
+    Writer,
+    commit_each,
+    rows_of,
+)
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft
@@ -195,8 +205,8 @@ class Applier:
         binlog."""
         with self._stopping_alone(table):
             try:
-                state = table.target.last_commit()
-            except TransientError:
+                state = table.target.last_commit(wait=False)
+            except (TransientError, Busy):
                 return  # it is asked again
             gate("target-read")
             if state is None:

@@ -34,6 +34,7 @@ from cdcsync_spark.sinks.base import (
     AdvancePosition,
     Append,
     Build,
+    Busy,
     Capabilities,
     Change,
     Closed,
@@ -112,9 +113,9 @@ class DeltaWriter:
         idle = max_idle_seconds(view.properties) if view else math.inf
         return WriterStatus(self._fallback, idle, self._maintenance.cost)
 
-    def last_commit(self) -> TableState | None:
-        """The newest own state; None: no table there."""
-        with self._locked("reading the state"):
+    def last_commit(self, *, wait: bool = True) -> TableState | None:
+        """See `Writer.last_commit`."""
+        with self._locked("reading the state", wait=wait):
             view = self.newest(self._path.log())
             if view is not None and view.state is None:
                 raise self._path.foreign_table_error()
@@ -133,9 +134,14 @@ class DeltaWriter:
             return attempts(self._try_commit, epoch, build)
 
     @contextmanager
-    def _locked(self, doing: str) -> Iterator[None]:
-        with self._lock, self._path.translating_errors(doing), self._forgetting():
-            yield
+    def _locked(self, doing: str, *, wait: bool = True) -> Iterator[None]:
+        if not self._lock.acquire(blocking=wait):
+            raise Busy
+        try:
+            with self._path.translating_errors(doing), self._forgetting():
+                yield
+        finally:
+            self._lock.release()
 
     @contextmanager
     def _forgetting(self) -> Iterator[None]:
@@ -290,7 +296,7 @@ class DeltaWriter:
         What maintenance has met is news, too. A table that is gone, or was put back from an older
         copy, lacks the newest entry: each question more is a request, so that one is rare."""
         view = self._view
-        if view is None or view.version > self._given:
+        if view is None or view.version != self._given:
             return True
         version, log = view.version, self._path.log()
         try:

@@ -240,18 +240,18 @@ class PublishingWriter:
             self._copies[generation] = self.target.copy(generation).writer(self.scratch)
         return self._copies[generation]
 
-    def last_commit(self) -> TableState | None:
-        state, lost = self.newest()
+    def last_commit(self, *, wait: bool = True) -> TableState | None:
+        state, lost = self.newest(wait=wait)
         if state is not None and lost:
             raise lost_copy(state)
         return state
 
-    def newest(self) -> tuple[TableState | None, bool]:
+    def newest(self, *, wait: bool = True) -> tuple[TableState | None, bool]:
         """The table's state; and whether it is that of a resnapshot whose copy is gone."""
-        main = self._main.last_commit()
+        main = self._main.last_commit(wait=wait)
         if main is None or main.published:
             return main, False
-        copy = self._copy(main.generation).last_commit()
+        copy = self._copy(main.generation).last_commit(wait=wait)
         if copy is None:
             return main, main.position is not None
         return replace(copy, epoch=max(main.epoch, copy.epoch)), False

@@ -85,13 +85,13 @@ class KafkaWriter:
             raise foreign_topic(self.name, self.target.topic)
         return found
 
-    def last_commit(self) -> TableState | None:
-        state, lost = self.newest()
+    def last_commit(self, *, wait: bool = True) -> TableState | None:
+        state, lost = self.newest(wait=wait)
         if lost is not None:
             raise lost
         return state
 
-    def newest(self) -> tuple[TableState | None, CdcError | None]:
+    def newest(self, *, wait: bool = True) -> tuple[TableState | None, CdcError | None]:
         """The table's state; and what forbids to go on from it without another snapshot: the
         topic, or the copy of a resnapshot, is gone."""
         self.session.refresh()
@@ -107,7 +107,7 @@ class KafkaWriter:
             lost = error
         if record.published:
             return record.state, lost
-        copy = self._copy(record).last_commit()
+        copy = self._copy(record).last_commit(wait=wait)
         if copy is None:
             gone = lost_copy(self.name) if record.state.position is not None else None
             return record.state, lost or gone

@@ -20,7 +20,7 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, SinkWrite, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.sinks.base import AdvancePosition
+from cdcsync_spark.sinks.base import AdvancePosition, Busy
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -310,6 +310,19 @@ def test_a_table_whose_target_is_gone_stops_alone(world: World) -> None:
     assert "is gone" in error.found
     assert not world.table("orders").flowing
     assert world.table("items").flowing
+
+
+def test_a_target_that_is_being_made_ready_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = world.table("orders")
+    before = table.state
+
+    def busy(*, wait: bool = True) -> TableState | None:
+        assert not wait
+        raise Busy
+
+    monkeypatch.setattr(world.targets["orders"], "last_commit", busy)
+    world.applier.note_others(table)
+    assert (table.state, table.flowing) == (before, True)
 
 
 def test_a_table_is_consistent_once_what_was_taken_back_is_replayed(world: World) -> None:
