@@ -15,19 +15,23 @@ import codecs
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pymysql
+from pymysql.constants import CR
 from pymysql.cursors import Cursor, DictCursor, SSCursor
 from pymysql.protocol import MysqlPacket
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import login_refused, map_error
-from cdcsync_mysql.question import Limits, Question, out_of_memory, out_of_time
+from cdcsync_mysql.protocol import interrupt
+from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
 
@@ -45,8 +49,13 @@ _LOGIN_BYTES = 64 * 1024
 #: a text of the catalog may hold other bytes (the default of a BINARY column): they come as lone
 #: surrogates, as the names of files do, so that a table's text disturbs no other's
 _UTF8_OR_BYTES = "cdcsync_utf8_or_bytes"
-#: what PyMySQL raises at bytes that are no protocol of a server
-_UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, struct.error)
+#: what PyMySQL raises at bytes that are no protocol of a server; RuntimeError where it is asked for
+#: a file (LOAD DATA LOCAL)
+_UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, struct.error)
+#: of an answer that is kept as a whole, where no question bounds it: a captured column is a row
+_MOST = Limits(1_000_000, 128 * 2**20)
+#: for such an answer to come, beside the longest silence
+_ANSWER_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -115,13 +124,17 @@ codecs.register(_codec)
 
 class SourceConnection(pymysql.connections.Connection):
     """A connection that knows how to make another one like it, and how much it may be sent: little
-    before the login, and within a question no answer beyond its limits."""
+    before the login, and no answer beyond the limits of its question, or those of any program; rows
+    that are read as they come have no limit but that of a question. What cannot be understood is
+    pymysql's own error, and closes it."""
 
     source: Source
     #: positions whose history was verified on it (see `history`)
     verified_positions: set[object]
+    answer_seconds = _ANSWER_SECONDS
     _held = 0
     _logged_in = False
+    _streams = False
     #: of the packet, and of the answer, that is being read
     _left = _LOGIN_BYTES
     _answer = Limits()
@@ -129,12 +142,18 @@ class SourceConnection(pymysql.connections.Connection):
     def connect(self, sock: socket.socket | None = None) -> None:
         question = self.source.question
         if question is None:
-            super().connect(sock)
+            self._log_in_alone()
         else:
             with question.within(question.login_seconds):
                 sock, self._held = question.open(self.source.host, self.source.port)
                 super().connect(sock)
         self._logged_in = True
+
+    def _log_in_alone(self) -> None:
+        with Question() as login, login.within(LOGIN_SECONDS):
+            sock, held = login.open(self.source.host, self.source.port)
+            super().connect(sock)
+            login.release(held)
 
     def _force_close(self) -> None:
         cast(Any, super())._force_close()
@@ -142,35 +161,94 @@ class SourceConnection(pymysql.connections.Connection):
         if source is not None and source.question is not None:
             source.question.release(self._held)
 
+    def query(self, sql: Any, unbuffered: bool = False) -> int:
+        self._streams = unbuffered
+        if unbuffered or not self._logged_in or self.source.question is not None:
+            return super().query(sql, unbuffered)
+        with self._answered_in_time():
+            return super().query(sql, unbuffered)
+
+    @contextmanager
+    def _answered_in_time(self) -> Iterator[None]:
+        """By a clock: a server that sends a byte now and then is not silent."""
+        over = threading.Event()
+
+        def end() -> None:
+            over.set()
+            interrupt(self)
+
+        timer = threading.Timer(self.answer_seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            if not over.is_set():
+                raise
+            found = f"no whole answer within {self.answer_seconds:g} s"
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, found) from error
+        finally:
+            timer.cancel()
+
     def _execute_command(self, command: int, sql: Any) -> None:
-        if self.source.question is not None:
-            self._answer = self.source.question.limits
+        self._answer = self._most
         cast(Any, super())._execute_command(command, sql)
+
+    @property
+    def _most(self) -> Limits:
+        return self.source.question.limits if self.source.question is not None else _MOST
+
+    def _read_query_result(self, unbuffered: bool = False) -> Any:
+        try:
+            affected = cast(Any, super())._read_query_result(unbuffered)
+            result = cast(Any, self)._result
+            if any(len(row) != result.field_count for row in result.rows or ()):
+                raise ValueError("a row of another number of columns than its result")
+        except _UNINTELLIGIBLE as error:
+            raise self._malformed(error) from error
+        return affected
 
     def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
         if not self._logged_in:
             self._left = _LOGIN_BYTES
-        elif self.source.question is not None:
+        elif self._bounded:
             self._answer = Limits(self._answer.packets - 1, self._answer.bytes)
-        packet: MysqlPacket = cast(Any, super())._read_packet(packet_type)
+        try:
+            packet: MysqlPacket = cast(Any, super())._read_packet(packet_type)
+        except (pymysql.err.InternalError, *_UNINTELLIGIBLE) as error:
+            if isinstance(error, pymysql.err.InternalError) and len(error.args) > 1:
+                raise  # the server's own
+            raise self._malformed(error) from error
         return packet
+
+    def _malformed(self, error: Exception) -> pymysql.err.OperationalError:
+        self._force_close()
+        found = f"an answer that cannot be understood ({type(error).__name__})"
+        return pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, found)
+
+    @property
+    def _bounded(self) -> bool:
+        return self.source.question is not None or not self._streams
 
     def _read_bytes(self, count: int) -> bytes:
         """PyMySQL joins packets without end; so what is read of one is counted here."""
         if not self._logged_in:
             self._left -= count
             self._refuse_beyond(self._left, f"more than {_LOGIN_BYTES} bytes in a packet before the login")
-        elif self.source.question is not None:
-            self._answer = Limits(self._answer.packets, self._answer.bytes - count)
-            most = self.source.question.limits
-            self._refuse_beyond(self._answer.packets, f"an answer of more than {most.packets} rows")
-            self._refuse_beyond(self._answer.bytes, f"an answer of more than {most.bytes} bytes")
-            read = (most.packets - self._answer.packets, most.bytes - self._answer.bytes)
-            if not self.source.question.answered(*read):
-                self._force_close()
-                raise out_of_memory(self.source.question.bound)
+        elif self._bounded:
+            self._count(count)
         found: bytes = cast(Any, super())._read_bytes(count)
         return found
+
+    def _count(self, count: int) -> None:
+        self._answer = Limits(self._answer.packets, self._answer.bytes - count)
+        most, question = self._most, self.source.question
+        self._refuse_beyond(self._answer.packets, f"an answer of more than {most.packets} rows")
+        self._refuse_beyond(self._answer.bytes, f"an answer of more than {most.bytes} bytes")
+        read = (most.packets - self._answer.packets, most.bytes - self._answer.bytes)
+        if question is not None and not question.answered(*read):
+            self._force_close()
+            raise out_of_memory(question.bound)
 
     def _refuse_beyond(self, left: int, found: str) -> None:
         if left >= 0:
@@ -228,6 +306,7 @@ def connect(
         )
         connection.source = source
         connection.verified_positions = set()
+        connection.answer_seconds += read_timeout or max_seconds + 30
         _open(connection, max_seconds)
     except (pymysql.MySQLError, OSError) as e:
         error = _mapped(source, e, doing)

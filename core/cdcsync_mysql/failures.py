@@ -280,7 +280,7 @@ _RULES: dict[int, tuple[Scope, _Rule]] = {
     # 4031: broken connection; 1317: query killed; 2002-2055: client side
     **_rows(Scope.PASSING, (1040, 1053, 1077, 1078, 1079, 1927, 3169, 1317), _unreachable),
     **_rows(Scope.PASSING, (1152, 1153, 1158, 1159, 1160, 1161, 1184, 4031), _unreachable),
-    **_rows(Scope.PASSING, (2002, 2003, 2005, 2006, 2013, 2055), _unreachable),
+    **_rows(Scope.PASSING, (2002, 2003, 2005, 2006, 2013, 2027, 2055), _unreachable),
     # 1004, 1021, 1026, 1028, 1114, 1878: no room for temporary files, of sorts among them; 1037,
     # 1038, 1041, 1135: memory and threads; 1020, 1206, 1213, 1637: locks and transactions; 1047: a
     # node of Galera that is not in its cluster

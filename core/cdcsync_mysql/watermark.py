@@ -20,12 +20,12 @@ WITH CONSISTENT SNAPSHOT".
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.mariadb_gtid import UNKNOWN
+from cdcsync_core.peer_json import parse_json
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.failures import grant
@@ -84,10 +84,20 @@ def _log_status_place(connection: Connection) -> LogOffset:
                 remedy=f"{grant('BACKUP_ADMIN', '*.*')}; {grant('SELECT', 'performance_schema.log_status')}; or gtid_mode=ON",
             ) from e
         raise
-    local: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-    if not local.get("binary_log_file"):
+    try:
+        local: dict[str, Any] = parse_json(rows[0][0]) if rows else {}
+        file = local.get("binary_log_file")
+        at = LogOffset(file, local["binary_log_position"]) if file else None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+        raise fail(
+            Reason.SOURCE_UNREACHABLE,
+            "performance_schema.log_status has no place in the binlog",
+            needed="its column LOCAL as MySQL documents it",
+            remedy="check spec.source.host and port",
+        ) from None
+    if at is None:
         raise _disabled()
-    return LogOffset(local["binary_log_file"], local["binary_log_position"])
+    return at
 
 
 def prepared(connection: Connection) -> list[tuple[Any, ...]]:

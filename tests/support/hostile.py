@@ -136,10 +136,24 @@ def one_endless_value(server: Hostile, client: socket.socket) -> None:
             server.packet(client, 4 + number, bytes(_LONGEST))
 
 
+def answering(*payloads: bytes, drips: bool = False) -> Callable[[Hostile, socket.socket], None]:
+    """Any login is right, and each statement after it gets these packets, and nothing more."""
+
+    def way(server: Hostile, client: socket.socket) -> None:
+        _log_in(server, client)
+        while client.recv(65536):
+            for number, payload in enumerate(payloads, start=1):
+                server.packet(client, number, payload)
+            if drips:
+                server.send(client, b"\xff\x00\x00" + bytes([len(payloads) + 1]))
+                server.drip(client)
+
+    return way
+
+
 def _log_in(server: Hostile, client: socket.socket) -> None:
     server.packet(client, 0, _PLAIN)
     client.recv(65536)
     server.packet(client, 2, _OK)
-    for _ in range(2):  # the character set, and autocommit
-        client.recv(65536)
-        server.packet(client, 1, _OK)
+    client.recv(65536)  # the character set; autocommit is on by the status
+    server.packet(client, 1, _OK)

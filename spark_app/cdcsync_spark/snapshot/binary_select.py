@@ -24,6 +24,7 @@ import pymysql
 from pymysql.constants import CR
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import quote
 from cdcsync_mysql.connection import Connection
 from cdcsync_mysql.protocol import (
@@ -41,6 +42,8 @@ from cdcsync_spark.wire.resultset.packets import Packets, Payloads
 from cdcsync_spark.wire.resultset.response import Definition, ResultSet
 
 _PREPARE, _EXECUTE, _CLOSE = 0x16, 0x17, 0x19
+#: zero, the statement's id, columns, parameters
+_PREPARED = struct.Struct("<BIHH")
 #: after this silence the received bytes are parsed: a result's end may be among them
 _PAUSE_SECONDS = 0.05
 
@@ -71,7 +74,10 @@ def _prepare(connection: Connection, sql: str) -> int:
     """The statement's id. The response describes the columns, too; those of the result count, as
     they come with the rows."""
     send_command(connection, _PREPARE, sql)
-    _, statement, columns, parameters = struct.unpack_from("<BIHH", read_payload(connection))
+    answer = read_payload(connection)
+    if len(answer) < _PREPARED.size or answer[0]:
+        raise DecodeError(f"an answer that begins with {answer[:8].hex()}", needed="a prepared statement")
+    _, statement, columns, parameters = _PREPARED.unpack_from(answer)
     for count in (parameters, columns):
         for _ in range(count + (count > 0 and not deprecates_eof(connection))):
             skip_packet(connection)
