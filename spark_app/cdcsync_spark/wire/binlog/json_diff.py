@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.json_tree import Tree, parse, write
+from cdcsync_spark.wire.binlog.json_tree import Tree, parse, refuse_deep, write
 from cdcsync_spark.wire.columns.cursor import Cursor
 
 
@@ -53,6 +53,7 @@ def apply_diffs(before: bytes, diffs: bytes) -> bytes:
     tree = parse(before)
     for diff in _diffs(diffs):
         _apply(tree, diff)
+    refuse_deep(tree)
     return write(tree)
 
 

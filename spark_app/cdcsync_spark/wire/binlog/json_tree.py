@@ -8,6 +8,7 @@ is read as well as the other one (`jsonb`). Source: MySQL `sql-common/json_binar
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
@@ -44,6 +45,21 @@ def parse(raw: bytes) -> Tree:
 def write(tree: Tree) -> bytes:
     """The value of a JSON column."""
     return bytes([_kind(tree)]) + _data(tree)
+
+
+def refuse_deep(tree: Tree) -> None:
+    """Raises DecodeError for a tree that no server lets a document be: differences nest what they
+    bring in what is there."""
+    level, depth = [tree], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise DecodeError(f"a JSON value that is more than {MAX_DEPTH} deep")
+        level = [child for parent in level if not isinstance(parent, Leaf) for child in _children(parent)]
+        depth += 1
+
+
+def _children(parent: dict[bytes, Tree] | list[Tree]) -> Iterable[Tree]:
+    return parent.values() if isinstance(parent, dict) else parent
 
 
 class _Reader(JsonBytes):

@@ -3,6 +3,7 @@ none."""
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import Any
 
@@ -169,3 +170,18 @@ def test_images_with_differences_become_whole_ones() -> None:
 def test_images_that_cannot_be_made_whole_are_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         whole_images(MAP, body)
+
+
+def test_differences_do_not_nest_without_end() -> None:
+    """Each is within the depth of a document; all together are not."""
+    nested = "[" * 40 + "]" * 40
+    value: Any = json.loads(nested)
+    diffs, path = [], "$"
+    for _ in range(60):
+        raw = document(value)
+        place = f"{path}[0]".encode()
+        diffs.append(bytes([INSERT, 0xFC]) + struct.pack("<H", len(place)) + place)
+        diffs.append(b"\xfc" + struct.pack("<H", len(raw)) + raw)
+        path += "[0]" * 40
+    with pytest.raises(DecodeError, match="deep"):
+        apply_diffs(document([]), b"".join(diffs))
