@@ -17,7 +17,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -156,6 +156,11 @@ class SourceConnection(pymysql.connections.Connection):
             login.release(held)
 
     def _force_close(self) -> None:
+        """Now: the descriptor stays open as long as an error's traceback has its reader."""
+        sock = cast("socket.socket | None", cast(Any, self)._sock)
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
         cast(Any, super())._force_close()
         source = getattr(self, "source", None)
         if source is not None and source.question is not None:
