@@ -83,7 +83,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The watched namespaces that exist, as JSON; all of them where no cluster can be asked. A Role in a namespace that is gone would
      fail every upgrade and rollback. */}}
 {{- define "cdcsync.present" -}}
-{{- $any := lookup "v1" "Namespace" "" "" }}
+{{- $any := dict }}
+{{- if .Values.checkNamespaces }}{{ $any = lookup "v1" "Namespace" "" "" }}{{ end }}
 {{- $present := list }}
 {{- range .Values.watchNamespaces }}
 {{- if or (not $any) (eq . $.Release.Namespace) (lookup "v1" "Namespace" "" .) }}{{ $present = append $present . }}{{ end }}

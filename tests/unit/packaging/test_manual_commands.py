@@ -126,7 +126,8 @@ def test_every_field_exists() -> None:
     """`snapshot.chunkSize` and `spec.snapshot.chunkSize` in the text are fields of the resource."""
     schema, checked = _crd(), 0
     for page in PAGES:
-        if page.name in ("architecture.md", "CONTRIBUTING.md"):  # these name modules in this form
+        # these name modules, or members of records, in this form
+        if page.name in ("architecture.md", "CONTRIBUTING.md", "kafka-formats.md"):
             continue
         for span in SPANS[page]:
             path = span.partition(":")[0].replace("[]", "").split(".")

@@ -82,14 +82,15 @@ class Brokers:
 
     def reach(self, admin: AdminClient) -> None:
         """Waits for a broker that answers. A client tries again without end, so what it reports
-        meanwhile is raised: a login or a certificate that is refused at once, that no address
-        answers after `_REACH_SECONDS`."""
+        meanwhile is raised once none of the brokers is left: a login or a certificate that is
+        refused at once, that no address answers after `_REACH_SECONDS`."""
         answer = admin.describe_cluster(request_timeout=self.settings.timeout)
         begun = time.monotonic()
         while not answer.done():
             admin.poll(_REACH_STEP)
-            away = time.monotonic() - begun > _REACH_SECONDS and _ALL_AWAY in self._reported
-            if (away or any(name in self._reported for name in _REFUSALS)) and not answer.done():
+            refused = any(name in self._reported for name in _REFUSALS)
+            waited = refused or time.monotonic() - begun > _REACH_SECONDS
+            if waited and _ALL_AWAY in self._reported and not answer.done():
                 raise self._unanswered(None, "asking for the brokers")
         try:
             answer.result()
