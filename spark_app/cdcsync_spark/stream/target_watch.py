@@ -1,8 +1,9 @@
 """Asks targets whether another program has committed to them.
 
 Why it exists: a commit finds what others did to its table (rule R4); a table without changes of its
-own makes none for hours. So each target is asked by one cheap question twice a minute, in the
-background. What has news is then opened between two batches, so that nothing is decided beside a
+own makes none for hours. So all targets are asked in rounds, one cheap question each, several at a
+time, in the background: a round begins every half minute, or when the one before has ended. What
+has news is then opened between two batches, so that nothing is decided beside a
 commit.
 """
 
@@ -10,11 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from cdcsync_spark.stream.applier import StreamTable
 
-#: seconds between two questions about a target
+#: seconds from the beginning of a round to the next
 _PAUSE = 30.0
+#: targets that are asked at the same time: a question to an object store waits for its answer
+_AT_ONCE = 8
 
 
 class TargetWatch:
@@ -30,7 +34,8 @@ class TargetWatch:
         self._tables = tuple(tables)
         self._clock, self._run = clock, run
         self._next = clock() + _PAUSE
-        self._asking = False
+        self._asking = 0
+        self._counting = threading.Lock()
         self._found: list[StreamTable] = []
 
     def begin(self) -> None:
@@ -38,9 +43,11 @@ class TargetWatch:
         now = self._clock()
         if self._asking or now < self._next:
             return
-        self._next, self._asking = now + _PAUSE, True
         due = [t for t in self._tables if t.flowing]
-        self._run(lambda: self._ask(due))
+        shares = [share for n in range(_AT_ONCE) if (share := due[n::_AT_ONCE])]
+        self._next, self._asking = now + _PAUSE, len(shares)
+        for share in shares:
+            self._run(partial(self._ask, share))
 
     def _ask(self, due: Sequence[StreamTable]) -> None:
         try:
@@ -48,7 +55,8 @@ class TargetWatch:
                 if table.target.has_news():
                     self._found.append(table)
         finally:
-            self._asking = False
+            with self._counting:
+                self._asking -= 1
 
     def news(self) -> list[StreamTable]:
         """The tables whose targets have commits of others since the last call."""

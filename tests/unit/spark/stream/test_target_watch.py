@@ -1,8 +1,10 @@
-"""Targets are asked for commits of others twice a minute, in the background; those whose tables
-have stopped are not."""
+"""Targets are asked for commits of others in rounds, twice a minute, in the background; those
+whose tables have stopped are not."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -66,10 +68,35 @@ def test_a_table_that_has_stopped_is_left_alone() -> None:
     assert [target.times for target in world.targets.values()] == [0, 0]
 
 
-def test_one_question_is_open_at_a_time() -> None:
+def test_a_round_begins_when_the_one_before_has_ended() -> None:
     world = World()
     world.now += 30
     world.watch.begin()
+    first = list(world.waiting)
     world.now += 30
+    for work in first:
+        world.watch.begin()
+        assert world.waiting == first
+        work()
     world.watch.begin()
-    assert len(world.waiting) == 1
+    assert len(world.waiting) == 2 * len(first)
+
+
+def test_targets_are_asked_at_the_same_time() -> None:
+    """Each waits until eight are asked."""
+    all_asked, now = threading.Barrier(8), [0.0]
+
+    class Slow(Asked):
+        def has_news(self) -> bool:
+            all_asked.wait(120)
+            return True
+
+    tables = [StreamTable(str(n), cast("Writer", Slow()), cast("TableState", None)) for n in range(16)]
+    watch = TargetWatch(tables, lambda: now[0])
+    now[0] += 30
+    watch.begin()
+    found: set[str] = set()
+    while len(found) < len(tables) and not all_asked.broken:
+        found |= {table.name for table in watch.news()}
+        time.sleep(0.01)
+    assert found == {table.name for table in tables}
