@@ -119,7 +119,7 @@ def test_a_broker_that_hangs_is_waited_for_and_gone_on_with(
 @pytest.mark.parametrize(
     ("resource", "operation", "needed"),
     [
-        (ResourceType.TOPIC, AclOperation.WRITE, "WRITE on the topics"),
+        (ResourceType.TOPIC, AclOperation.WRITE, "WRITE on the state topic"),
         (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE, "transactional ids"),
     ],
 )
