@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from cdcsync_spark.sinks.delta.log import TornFile
 from cdcsync_spark.sinks.delta.policy import LIMITS
 from cdcsync_spark.sinks.delta.strategy import CommitStrategy, choose, delta_rs_writes, spark_may, touched_bytes
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
@@ -79,3 +80,16 @@ def test_touched_files_by_their_bounds(keys: list[int], size: int) -> None:
 
 def test_keys_that_are_no_numbers_touch_all() -> None:
     assert touched_bytes([file(1, 0, 9), file(2)], pa.chunked_array([["a"]]), "id") == 3
+
+
+@pytest.mark.parametrize(
+    "stats", ["[" * 100_000, "[]", '{"minValues":7}', "nonsense", '{"minValues":{"id":' + "9" * 5000]
+)
+def test_statistics_that_cannot_be_read_stop_the_table(stats: str) -> None:
+    with pytest.raises(TornFile, match=r"x\.parquet"):
+        touched_bytes([LiveFile({"path": "x.parquet", "size": 7, "stats": stats})], pa.chunked_array([[1]]), "id")
+
+
+def test_bounds_beyond_the_keys_type_are_compared() -> None:
+    stats = json.dumps({"minValues": {"id": -(10**40)}, "maxValues": {"id": 10**40}})
+    assert touched_bytes([LiveFile({"path": "x", "size": 7, "stats": stats})], pa.chunked_array([[1]]), "id") == 7

@@ -184,3 +184,33 @@ def _use(text: str) -> None:
     with parsing("entry"):
         view.entry(0, text)
     _ = [live.rows for live in view.files.values()]
+
+
+_ABSURD = [10**30, -1, 1e400, "x", None, [7]]
+
+
+@pytest.mark.parametrize("size", _ABSURD)
+def test_a_size_that_no_file_has_stops_the_table(size: object) -> None:
+    add = {"path": "x.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    with pytest.raises(TornFile), parsing("x.json"):
+        TableView().entry(0, json.dumps({"add": add}))
+
+
+@pytest.mark.parametrize("count", [10**30, -1, "[" * 100_000])
+def test_a_count_that_no_file_has_stops_the_table(count: object) -> None:
+    stats = count if isinstance(count, str) else json.dumps({"numRecords": count})
+    with pytest.raises(TornFile):
+        _ = LiveFile({"path": "x.parquet", "size": 1, "stats": stats}).rows
+
+
+@pytest.mark.parametrize("stats", ["[" * 100_000, "[]", "nonsense", '{"minValues":{"d":1e999999999}}'])
+def test_statistics_that_cannot_be_loosened_stop_the_table(stats: str) -> None:
+    """An exponent would be written as a gigabyte of digits."""
+    with pytest.raises(TornFile):
+        LiveFile({"path": "x.parquet", "size": 1, "stats": stats}).with_vector(vector(1), 10, data_change=True)
+
+
+@pytest.mark.parametrize("when", [10**30, -1, 1e400, "x"])
+def test_a_time_that_never_is_stops_the_table(when: object) -> None:
+    with pytest.raises(TornFile), parsing("x.json"):
+        TableView().entry(0, json.dumps({"remove": {"path": "x", "deletionTimestamp": when}}))

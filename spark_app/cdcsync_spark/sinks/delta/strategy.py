@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from cdcsync_spark.sinks.base import Change, Upsert
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, writer_features
+from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView
 
 #: features of writers that delta-rs commits to
@@ -82,8 +83,9 @@ def touched_bytes(files: Iterable[LiveFile], keys: pa.ChunkedArray, name: str) -
 
 
 def _may_hold(file: LiveFile, keys: pa.Array, name: str) -> bool:
-    stats = json.loads(file.add.get("stats") or "{}")
-    low, high = (stats.get(bound, {}).get(name) for bound in ("minValues", "maxValues"))
+    with parsing(file.log_path):
+        stats = json.loads(file.add.get("stats") or "{}")
+        low, high = ((stats.get(bound) or {}).get(name) for bound in ("minValues", "maxValues"))
     if not isinstance(low, int) or not isinstance(high, int):
         return True
     values = keys.to_numpy()

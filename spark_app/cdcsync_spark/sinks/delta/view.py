@@ -24,6 +24,8 @@ from cdcsync_spark.sinks.lake.statistics import as_json
 Action = dict[str, Any]
 #: a file's statistics stay the same from batch to batch, however often its vector changes
 _KNOWN_STATISTICS = 4096
+#: the least double has 4.9e-324
+_LARGEST_EXPONENT = 400
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -46,7 +48,7 @@ class LiveFile:
     @property
     def size(self) -> int:
         """Bytes."""
-        return int(self.add["size"])
+        return _long(self.add["size"])
 
     @cached_property
     def rows(self) -> int | None:
@@ -90,7 +92,8 @@ class LiveFile:
         """The same file of `rows` physical rows with more of them deleted; its bounds may be wide
         from now on."""
         kept = {k: v for k, v in self.add.items() if v is not None}
-        stats = loosened(self.add.get("stats") or "", rows)
+        with parsing(self.log_path):
+            stats = loosened(self.add.get("stats") or "", rows)
         return LiveFile({**kept, "dataChange": data_change, "stats": stats, "deletionVector": vector.to_dict()})
 
 
@@ -111,16 +114,32 @@ def new_file(path: str, size: int, stats: str, now: int, *, data_change: bool) -
 @lru_cache(_KNOWN_STATISTICS)
 def _counted(stats: str) -> int | None:
     found = json.loads(stats).get("numRecords")
-    return None if found is None else int(found)
+    return None if found is None else _long(found)
 
 
 @lru_cache(_KNOWN_STATISTICS)
 def loosened(stats: str, rows: int) -> str:
     """Statistics whose bounds may be wide; numbers keep their digits."""
-    found = json.loads(stats, parse_float=Decimal) if stats else {}
+    found = json.loads(stats, parse_float=_decimal) if stats else {}
     if found.get("tightBounds") is False and found.get("numRecords") == rows:
         return stats
     return as_json({**found, "numRecords": rows, "tightBounds": False})
+
+
+def _long(value: Any) -> int:
+    """A number of the protocol's type long that counts something."""
+    found = int(value)
+    if not 0 <= found < 1 << 63:
+        raise ValueError("a number that counts nothing")
+    return found
+
+
+def _decimal(text: str) -> Decimal:
+    """All digits of one are written, so an exponent beyond every type's is refused."""
+    found = Decimal(text)
+    if abs(found.adjusted()) > _LARGEST_EXPONENT:
+        raise ValueError("a number beyond every type")
+    return found
 
 
 @dataclass
@@ -176,7 +195,7 @@ class TableView:
 
     def left(self, removed: Mapping[str, Any]) -> None:
         """One `remove` action: its files may go when no reader needs them."""
-        when, vector = int(removed.get("deletionTimestamp") or 0), vector_of(removed)
+        when, vector = _long(removed.get("deletionTimestamp") or 0), vector_of(removed)
         for path in (unquote(removed["path"]), vector.path if vector else ""):
             if path:
                 self.gone[path] = max(when, self.gone.get(path, 0))
