@@ -213,6 +213,35 @@ def test_statements_that_change_no_row(copy: Stepwise) -> None:
     equal(copy)
 
 
+UTF8_CLIENT = ("SET NAMES utf8mb4", "SET character_set_connection = latin1")
+#: it sends the two bytes of é in UTF-8
+LATIN1_CLIENT = ("SET NAMES latin1", "SET character_set_connection = utf8mb4")
+#: session, an added column, and whether it is followed
+TEXTS = (
+    (UTF8_CLIENT, "VARCHAR(9) DEFAULT 'é'", True),
+    (UTF8_CLIENT, "VARCHAR(9) DEFAULT _utf8mb4'é'", True),
+    (UTF8_CLIENT, "VARCHAR(9) DEFAULT _latin1'é'", False),
+    (UTF8_CLIENT, "VARCHAR(9) DEFAULT _latin1'e' 'é'", False),
+    (LATIN1_CLIENT, "VARCHAR(9) DEFAULT _latin1'e'", True),
+    (LATIN1_CLIENT, "VARCHAR(9) DEFAULT _latin1'e' 'é'", False),
+    (LATIN1_CLIENT, "VARCHAR(9) DEFAULT _utf8mb4'é'", False),
+)
+
+
+@servers
+def test_defaults_are_read_in_the_set_that_the_server_reads_them_in(copy: Stepwise) -> None:
+    """A text behind a character set's name is not converted from the client's set."""
+    tables = {f"c{number}": case for number, case in enumerate(TEXTS)}
+    for table in tables:
+        alter(copy, f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1)")
+        copy.snapshot(table)
+    for table, (session, column, _) in tables.items():
+        alter(copy, *session, f"ALTER TABLE {table} ADD x {column}")
+    followed = {name: found.error is None for name, found in copy.follow().items()}
+    assert followed == dict.fromkeys("ab", True) | {name: case[2] for name, case in tables.items()}
+    assert [str(copy.difference(name)) for name in tables if followed[name] and copy.difference(name)] == []
+
+
 @servers
 @pytest.mark.parametrize("name", ["add-default", "drop-and-add", "rename", "truncate", "nothing"])
 def test_a_run_may_begin_anywhere(copy: Stepwise, name: str) -> None:

@@ -73,7 +73,8 @@ def _literal(reader: Reader, session: Session) -> Literal:
         return Literal(Kind.NUMBER, str(int(truth == "TRUE")))
     if reader.peek(1).kind is Kind.STRING and (word := reader.take_any(*_BEFORE)):
         return Literal(Kind.STRING, reader.next().text, word)
-    if _introduces(reader, session):
+    introduced = _introduces(reader, session)
+    if introduced:
         reader.next()
     sign = reader.take_any("-", "+")
     if sign == "-" and reader.word() == "(":
@@ -82,7 +83,7 @@ def _literal(reader: Reader, session: Session) -> Literal:
     if kind not in (Kind.NUMBER, Kind.STRING, Kind.LITERAL) or (sign and kind is not Kind.NUMBER):
         raise reader.unexpected()
     text = sign.removeprefix("+") + reader.next().text
-    while kind is Kind.STRING and reader.peek().kind is Kind.STRING:
+    while kind is Kind.STRING and reader.peek().kind is Kind.STRING and not introduced:
         text += reader.next().text
     return Literal(kind, text)
 
@@ -97,11 +98,12 @@ def _negated(inside: Reader, session: Session) -> Literal:
 
 
 def _introduces(reader: Reader, session: Session) -> bool:
-    """A character set before a text that is the same one in it."""
+    """A character set before a text that is the same one in it. The server takes the bytes that the
+    client sent; a text behind it comes in the connection's set."""
     charset, text = reader.word().lower().removeprefix("_"), reader.peek(1)
     if not reader.word().startswith("_") or text.kind is not Kind.STRING:
         return False
-    return charset == session.connection or (text.text.isascii() and (is_utf8(charset) or contains_ascii(charset)))
+    return charset == session.charset or (text.text.isascii() and (is_utf8(charset) or contains_ascii(charset)))
 
 
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")

@@ -248,6 +248,20 @@ def test_a_default_that_mysql_drops_or_shows_otherwise() -> None:
     assert kind("ALTER TABLE orders ADD x VARCHAR(9) DEFAULT 'é'", replace(MYSQL, connection="ascii")) == "resnapshot"
 
 
+def test_a_text_behind_the_name_of_a_set_is_in_the_clients() -> None:
+    """The connection's set, to which other texts are converted, does not matter."""
+    session = replace(MYSQL, connection="latin1")
+    kinds = {
+        "_utf8mb4'é'": "fill",
+        "_latin1'é'": "resnapshot",
+        "_latin1'e'": "fill",
+        "_latin1'e' 'é'": "resnapshot",
+        "'e' 'é'": "fill",
+    }
+    for text, expected in kinds.items():
+        assert kind(f"ALTER TABLE orders ADD x VARCHAR(9) DEFAULT {text}", session) == expected, text
+
+
 def test_a_timestamp_is_like_other_columns_only_with_explicit_defaults() -> None:
     clause = "ALTER TABLE orders ADD x TIMESTAMP DEFAULT CURRENT_TIMESTAMP"
     outcomes = [kind(clause, replace(MYSQL, timestamps=known)) for known in (None, False, True)]
