@@ -225,12 +225,22 @@ TEXTS = (
     (LATIN1_CLIENT, "VARCHAR(9) DEFAULT _latin1'e'", True),
     (LATIN1_CLIENT, "VARCHAR(9) DEFAULT _latin1'e' 'é'", False),
     (LATIN1_CLIENT, "VARCHAR(9) DEFAULT _utf8mb4'é'", False),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET latin1 DEFAULT x'4142'", True),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET ucs2 DEFAULT 'AB'", True),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET ucs2 DEFAULT n'AB'", True),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET ucs2 DEFAULT 5", True),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET ucs2 DEFAULT x'4142'", False),
+    (UTF8_CLIENT, "CHAR(9) CHARACTER SET utf16 DEFAULT 0x4142", False),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET utf16le DEFAULT b'100000101000010'", False),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET utf32 DEFAULT x'00004142'", False),
+    (UTF8_CLIENT, "VARCHAR(9) CHARACTER SET swe7 DEFAULT x'5b'", False),
 )
 
 
 @servers
-def test_defaults_are_read_in_the_set_that_the_server_reads_them_in(copy: Stepwise) -> None:
-    """A text behind a character set's name is not converted from the client's set."""
+def test_texts_and_bytes_are_read_in_the_set_that_the_server_reads_them_in(copy: Stepwise) -> None:
+    """A text behind a character set's name is not converted from the client's set; neither are the
+    bytes of hexadecimal and binary digits from ASCII."""
     tables = {f"c{number}": case for number, case in enumerate(TEXTS)}
     for table in tables:
         alter(copy, f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1)")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from cdcsync_core.schema_change import Value
 from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
+from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
 from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes
 from cdcsync_spark.wire.sql.tokens import Kind, Session
 
@@ -136,19 +137,20 @@ def _digits(text: str) -> bytes:
     raise ValueError(text)
 
 
-def _string(literal: Literal) -> str:
-    """A whole number is stored as it is written, if it is written in the one way."""
+def _string(literal: Literal, charset: str = "") -> str:
+    """A whole number is stored as it is written, if it is written in the one way. The bytes of
+    hexadecimal and binary digits are those of the column's `charset`."""
     if literal.kind is Kind.STRING or (literal.kind is Kind.NUMBER and _CANONICAL.fullmatch(literal.text)):
         return literal.text
     if match := _NATIONAL.fullmatch(literal.text):
         return match[1]
-    if literal.kind is Kind.LITERAL:
+    if literal.kind is Kind.LITERAL and (is_utf8(charset) or contains_ascii(charset)):
         return _digits(literal.text).decode("ascii")
     raise ValueError(literal.text)
 
 
 def _text(source: SourceType, literal: Literal, session: Session) -> str:
-    text = _string(literal)
+    text = _string(literal, source.charset)
     most = source.size if source.base in ("char", "varchar") else CAPACITY[source.base] // max_bytes(source.charset)
     if len(text) > most or "\0" in text or not all(_has(c, text) for c in (source.charset, session.connection)):
         raise ValueError(text)

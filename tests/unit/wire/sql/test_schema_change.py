@@ -262,6 +262,15 @@ def test_a_text_behind_the_name_of_a_set_is_in_the_clients() -> None:
         assert kind(f"ALTER TABLE orders ADD x VARCHAR(9) DEFAULT {text}", session) == expected, text
 
 
+@pytest.mark.parametrize("digits", ["x'4142'", "0x4142", "b'0100000101000010'"])
+def test_digits_are_bytes_of_the_columns_set(digits: str) -> None:
+    """The server converts them from no other one."""
+    sets = dict.fromkeys(("ucs2", "utf16", "utf16le", "utf32", "swe7"), "resnapshot")
+    for charset, expected in {**sets, "latin1": "fill", "utf8mb4": "fill", "ascii": "fill"}.items():
+        column = f"VARCHAR(9) CHARACTER SET {charset} DEFAULT {digits}"
+        assert kind(f"ALTER TABLE orders ADD x {column}") == expected, charset
+
+
 def test_a_timestamp_is_like_other_columns_only_with_explicit_defaults() -> None:
     clause = "ALTER TABLE orders ADD x TIMESTAMP DEFAULT CURRENT_TIMESTAMP"
     outcomes = [kind(clause, replace(MYSQL, timestamps=known)) for known in (None, False, True)]
