@@ -70,6 +70,7 @@ class SchemaStep(NamedTuple):
         return {
             "database": self.statement.database,
             "sql": self.statement.sql,
+            "inDoubt": self.statement.in_doubt,
             "session": [session.sql_mode, session.charset, session.mariadb, session.version, list(session.started)],
             "connection": session.connection,
             "timestamps": session.timestamps,
@@ -86,7 +87,7 @@ class SchemaStep(NamedTuple):
         session = Session(sql_mode, charset, mariadb, version, Started(*started), *more)
         gtid = Gtid.parse(data["gtid"]) if data["gtid"] else None
         return cls(
-            Statement(data["database"], data["sql"], session),
+            Statement(data["database"], data["sql"], session, in_doubt=data["inDoubt"]),
             TransactionId(LogOffset.parse(data["end"]), gtid, data["mariadbGtid"]),
             data["committedAt"],
         )

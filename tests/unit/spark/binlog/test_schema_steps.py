@@ -4,6 +4,7 @@ reason says whether a resnapshot fixes it."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -159,3 +160,17 @@ def test_what_may_be_done_twice_to_a_row(sql: str, again: bool) -> None:
 def test_a_step_comes_back_from_its_line(gtid: tuple[Gtid | None, str]) -> None:
     made = SchemaStep(statement("ALTER TABLE t ADD c INT"), TransactionId(LogOffset("b.000001", 99), *gtid), 5.5)
     assert SchemaStep.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_step_means_the_same_where_it_is_applied(in_doubt: bool) -> None:
+    """What is known of the definition is lost where the statement may be on a temporary table."""
+    sent = SchemaStep(
+        replace(statement("ALTER TABLE t ALTER a SET DEFAULT 5, ADD INDEX k (a)"), in_doubt=in_doubt),
+        TransactionId(LogOffset("b.000001", 99)),
+    )
+    arrived = SchemaStep.from_dict(json.loads(json.dumps(sent.to_dict())))
+    assert arrived.statement.in_doubt is in_doubt
+    applied = meaning(T, arrived.statement, EVOLVE)
+    assert applied == meaning(T, sent.statement, EVOLVE)
+    assert isinstance(applied, Followed) is in_doubt
