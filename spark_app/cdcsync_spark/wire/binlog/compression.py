@@ -100,6 +100,8 @@ def unpack_payload(body: Buffer) -> Iterator[bytes]:
     total = 0
     for event in _events(stream):
         total += len(event)
+        if total > fields.get(3, total):
+            raise DecodeError(f"a compressed transaction of {fields[3]} bytes unpacks to more")
         yield event
     if total != fields.get(3, total):
         raise DecodeError(f"a compressed transaction of {fields[3]} bytes unpacks to {total} bytes")

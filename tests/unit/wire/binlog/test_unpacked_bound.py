@@ -48,6 +48,17 @@ def test_what_does_not_fit_is_refused_by_the_length_that_it_states() -> None:
             unpack()
 
 
+def test_no_event_beyond_the_length_that_a_transaction_states_is_unpacked() -> None:
+    """A few kilobytes unpack to millions of events."""
+    event = bytes(9) + (19).to_bytes(4, "little") + bytes(6)
+    packed = pa.compress(event * 100_000, codec="zstd", asbytes=True)
+    head = b"\x02\x01\x00" + b"\x01\x04\xfd" + len(packed).to_bytes(3, "little") + b"\x03\x01\x26" + b"\x00"
+    events = compression.unpack_payload(head + packed)
+    assert [next(events), next(events)] == [event] * 2
+    with pytest.raises(DecodeError, match="unpacks to more"):
+        next(events)
+
+
 def test_the_bound_is_a_part_of_what_the_container_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, none = tmp_path / "memory.max", tmp_path / "none"
     given.write_text("1073741824\n")
