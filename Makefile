@@ -20,6 +20,7 @@ MARIADB118 := .cache/mariadb118
 KAFKA := .cache/kafka-4.3.1
 FLINK := .cache/flink-2.0.0
 REGISTRY := .cache/apicurio-2.6.13
+DEBEZIUM := .cache/debezium-3.3.1
 GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
@@ -40,7 +41,7 @@ help: ## list the targets
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app ## provide the servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app $(DEBEZIUM)/jars ## provide the servers that the tests start
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
@@ -180,6 +181,10 @@ $(FLINK)/jars: | $(STAMPS)/system
 $(REGISTRY)/app: | $(STAMPS)/system
 	@echo "servers: a schema registry by Maven into $(REGISTRY) (110 MB)"
 	@tests/support/registry.sh $(REGISTRY)
+
+$(DEBEZIUM)/jars: | $(STAMPS)/system
+	@echo "servers: Debezium's engine, whose records are compared with ours, by Maven into $(DEBEZIUM) (60 MB)"
+	@tests/support/debezium-jars.sh $(DEBEZIUM)
 
 $(GH_OST): tests/support/gh-ost.sh
 	@echo "gh-ost: building it from Go modules (a minute or two, once)"

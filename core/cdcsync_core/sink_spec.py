@@ -256,6 +256,7 @@ class Kafka(SinkKind):
     sasl: Sasl | None = None
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     format: Literal["debezium-json", "changelog-json", "canal-json", "upsert-json", "debezium-avro"] = "debezium-json"
+    compatible: Literal["envelope", "exact"] = "envelope"
     schema_registry: SchemaRegistry | None = None
     topic: Annotated[str, Field(strict=True, max_length=249), AfterValidator(check_template)] = (
         "{name}.{database}.{table}"
@@ -295,6 +296,17 @@ class Kafka(SinkKind):
         if (self.format == "debezium-avro") is not (self.schema_registry is not None):
             raise ValueError("schemaRegistry with the format debezium-avro, and with no other")
         return self
+
+    @model_validator(mode="after")
+    def _exact_by_format(self) -> Kafka:
+        if self.compatible == "exact" and self.format != "debezium-json":
+            raise ValueError("compatible exact with the format debezium-json, and with no other")
+        return self
+
+    @property
+    def form(self) -> str:
+        """The form of the records, of all that a resource can name."""
+        return f"{self.format}, exact" if self.compatible == "exact" else self.format
 
     @property
     def hosts(self) -> tuple[str, ...]:

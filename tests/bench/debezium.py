@@ -33,7 +33,7 @@ def debezium(
     """Until it has delivered so many changes of `table`: into `sink`, brokers and a topic, where it
     is given, else nowhere. `folder` holds the account's `username` and `password`."""
     if not _HOME.is_dir():
-        subprocess.run([str(_FOLDER / "debezium-jars.sh"), str(_HOME)], check=True)
+        subprocess.run([str(_FOLDER.parent / "support" / "debezium-jars.sh"), str(_HOME)], check=True)
     java = ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{_HOME / 'jars'}/*"]
     words = (server.port, table, start.file, start.offset, start.gtids, changes, folder, *sink)
     return measure(name, [*java, str(_FOLDER / "DebeziumEngineRun.java"), *map(str, words)])

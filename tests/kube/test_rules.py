@@ -82,6 +82,7 @@ BROKEN = [
     ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "disabled"}), "sink.kafka.sasl.mechanism PLAIN sends the password itself"),
     ("spec.sink", kafka(sasl=PLAIN, tls={"mode": "required"}), "sink.kafka.sasl.mechanism PLAIN sends the password itself"),
     ("spec.sink", kafka(sasl={**PLAIN, "mechanism": "GSSAPI"}), "supported values:"),
+    ("spec.sink", kafka(format="canal-json", compatible="exact"), "sink.kafka.compatible exact goes with the format debezium-json"),
     ("spec.sink", kafka(format="debezium-avro"), "sink.kafka.schemaRegistry goes with the format debezium-avro"),
     ("spec.sink", kafka(schemaRegistry={"url": "https://r"}), "sink.kafka.schemaRegistry goes with the format debezium-avro"),
     ("spec.sink", kafka(format="debezium-avro", schemaRegistry={"url": "ftp://r"}), "schemaRegistry.url"),
@@ -115,6 +116,7 @@ FROZEN = [
     ("spec.sink.delta.historyColumns", {}, {"op": "change"}, "sink.delta.historyColumns cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
     ("spec.sink", kafka(), kafka(format="changelog-json"), "sink.kafka.format cannot be changed"),
+    ("spec.sink", kafka(), kafka(compatible="exact"), "sink.kafka.compatible cannot be changed"),
     ("spec.sink", kafka(), kafka(topic="b.{database}.{table}"), "sink.kafka.topic cannot be changed"),
     ("spec.resnapshot", [{"table": "a.b", "nonce": 2}], [{"table": "a.b", "nonce": 1}], "resnapshot nonces only grow"),
 ]

@@ -42,14 +42,14 @@ def send(kafka: KafkaBroker, topic: str, *records: tuple[Any, Any]) -> None:
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "compatible"), [*((f, "envelope") for f in FORMS), ("debezium-json", "exact")])
 def test_a_topic_of_each_form_equals_its_source(
-    form: str, mariadb1011: Server, fresh_database: FreshDatabase, sync_of: MakeSync
+    form: str, compatible: str, mariadb1011: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
     """Rows of the snapshot, then changes of each kind."""
     database = fresh_database(mariadb1011)
     table_of_rows(mariadb1011, database, 50)
-    sync = sync_of(mariadb1011, database, format=form)
+    sync = sync_of(mariadb1011, database, format=form, compatible=compatible)
     sync.copy()
     sync.catch_up()
     assert verify(sync)["t"].equal
@@ -66,12 +66,13 @@ def test_a_topic_of_each_form_equals_its_source(
     assert (result.source_rows, result.target_rows, result.equal) == (50, 50, True)
 
 
+@pytest.mark.parametrize("compatible", ["envelope", "exact"])
 def test_every_type_of_key_is_folded(
-    any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
+    compatible: str, any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
 ) -> None:
     database = fresh_database(any_server)
     tables = create_key_tables(any_server, database)
-    sync = sync_of(any_server, database)
+    sync = sync_of(any_server, database, compatible=compatible)
     sync.copy()
     sync.catch_up()
     for table in KEYS:

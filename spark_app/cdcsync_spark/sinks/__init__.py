@@ -90,9 +90,7 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: Role) -> KafkaSink:
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
     staging = store_at(Location.of(sink.location(), secrets_dir))
     registry = _registry(sink, secrets_dir)
-    return KafkaSink(
-        settings, topics, sink.format, sync, staging, role.run, registry=registry, server_id=role.server_id
-    )
+    return KafkaSink(settings, topics, sink.form, sync, staging, role.run, registry=registry, server_id=role.server_id)
 
 
 def _registry(sink: Kafka, secrets_dir: Path) -> Registry | None:

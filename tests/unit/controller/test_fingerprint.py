@@ -74,6 +74,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.kafka.sasl": ({"credentialsSecretRef": {"name": "account"}}, ALL),
     "sink.kafka.delivery": ("at-least-once", ALL),
     "sink.kafka.format": ("changelog-json", ALL),
+    "sink.kafka.compatible": ("exact", ALL),
     "sink.kafka.schemaRegistry": None,
     "sink.kafka.topic": ("{database}.{table}", ALL),
     "sink.kafka.partitions": (2, ALL),

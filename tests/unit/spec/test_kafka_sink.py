@@ -72,6 +72,14 @@ def test_its_secrets_and_the_hosts_that_get_them() -> None:
 
 AVRO = {"format": "debezium-avro"}
 CA = {"caSecretRef": {"name": "ca"}}
+
+
+def test_exact_values_go_with_debezium_json() -> None:
+    assert (kafka().form, kafka(compatible="exact").form) == ("debezium-json", "debezium-json, exact")
+    with pytest.raises(ValidationError, match="compatible exact with the format debezium-json"):
+        kafka(compatible="exact", format="canal-json")
+
+
 REGISTRY = {"url": "https://registry.example/apis/ccompat/v7"}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.source_table import Column
 from cdcsync_spark.sinks.formats.avro_columns import Decoder, decoder, records
 from cdcsync_spark.sinks.formats.avro_records import HEAD_BYTES, MAGIC, avro_name
 from cdcsync_spark.sinks.formats.record_reader import LastRows
@@ -34,6 +35,10 @@ class AvroReader:
     def __getstate__(self) -> dict[str, object]:
         """What was made of schemas is its process's own."""
         return {**self.__dict__, "_decoders": {}}
+
+    def of(self, columns: Sequence[Column]) -> AvroReader:
+        """See `RecordReader.of`: values are read by the registry's schemas."""
+        return self
 
     def keys(self, keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         """See `RecordReader.keys`."""

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.peer_json import parse_json
+from cdcsync_core.source_table import Column
 from cdcsync_spark.sinks.formats.record_reader import LastRows
 
 Row = dict[str, Any]
@@ -29,6 +30,10 @@ class JsonReader:
 
     form: str
 
+    def of(self, columns: Sequence[Column]) -> JsonReader:
+        """See `RecordReader.of`: values are read by the types of the target."""
+        return self
+
     def keys(self, keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         """See `RecordReader.keys`."""
         return keys_table(keys, schema)
@@ -41,7 +46,7 @@ class JsonReader:
 
 def keys_table(keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """The key columns, with the types of `schema`."""
-    return rows_table([_loads(key) for key in keys], schema)
+    return rows_table([loads(key) for key in keys], schema)
 
 
 def rows_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
@@ -52,10 +57,11 @@ def rows_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 def last_row(form: str, value: bytes | None) -> Row | None:
     """The row that a key has after this record, the last one of the key; None where it has none."""
-    return None if value is None else _ROWS[form](_loads(value))
+    return None if value is None else _ROWS[form](loads(value))
 
 
-def _loads(text: bytes) -> Any:
+def loads(text: bytes) -> Any:
+    """Numbers are their digits."""
     return parse_json(text, str)
 
 

@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.position import TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.source_table import Column, TableId
 from cdcsync_spark.sinks.events import Events
-from cdcsync_spark.sinks.formats.json_text import Style, json_parts, json_rows, quoted, single
+from cdcsync_spark.sinks.formats.debezium_text import debezium_texts
+from cdcsync_spark.sinks.formats.json_text import Style, json_parts, json_rows, member_parts, quoted, single
 from cdcsync_spark.sinks.formats.record_steps import (
     UPDATE,
     Steps,
@@ -37,7 +38,7 @@ from cdcsync_spark.sinks.formats.record_steps import (
     moved_before,
     record_steps,
 )
-from cdcsync_spark.sinks.formats.text_join import Pick, join
+from cdcsync_spark.sinks.formats.text_join import Part, Pick, join
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _EXACT = Style()
@@ -66,7 +67,8 @@ class Records(NamedTuple):
 class Origin:
     """What a form says of all records of a table: the table, the names of its key columns, the
     source's flavour (`mysql` or `mariadb`) and server id, the topics' prefix. `sent` is the time of
-    sending in ms since 1970; `snapshot` marks rows that no transaction wrote."""
+    sending in ms since 1970; `snapshot` marks rows that no transaction wrote. `columns` are the
+    source's, for the form whose values depend on their types."""
 
     table: TableId
     key: tuple[str, ...]
@@ -75,6 +77,7 @@ class Origin:
     prefix: str
     sent: int
     snapshot: bool = False
+    columns: tuple[Column, ...] = ()
 
 
 #: a changelog with both images of each update; see `Origin`
@@ -121,7 +124,19 @@ def debezium_json(changes: Events, origin: Origin) -> Records:
     and a create.
     """
     images = changes.images
-    keys, rows = _keys(images, origin), json_parts(columns_of(images), _EXACT)
+    return _debezium(changes, origin, _keys(images, origin), json_parts(columns_of(images), _EXACT))
+
+
+def debezium_exact_json(changes: Events, origin: Origin) -> Records:
+    """The same records with keys and rows as Debezium's JSON converter writes them."""
+    images, texts = changes.images, debezium_texts(origin.columns)
+    keys = join(images.num_rows, *member_parts(images.select(list(origin.key)), texts))
+    return _debezium(changes, origin, keys, member_parts(columns_of(images), texts))
+
+
+def _debezium(changes: Events, origin: Origin, keys: pa.Array, rows: list[Part]) -> Records:
+    """Of the texts of the keys, and of what the texts of the rows are joined of."""
+    images = changes.images
     steps = record_steps(keys, kinds_of(images), tombstones=True)
     source = Pick([pa.array(_debezium_sources(changes, origin), pa.string())], _transactions(images, steps))
     name = Pick([pa.array(["r" if origin.snapshot else "c", "u", "d"])], steps.op)

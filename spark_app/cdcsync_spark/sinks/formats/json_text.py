@@ -42,10 +42,12 @@ class Style:
 
     `decimals_as_text`: "1.10" in quotation marks (also BIGINT UNSIGNED, whose values a reader may
     parse as a double otherwise), else as the number 1.10. `separator` is between date and time.
+    `escape` is the form of characters below U+0020 that have no short one.
     """
 
     decimals_as_text: bool = True
     separator: str = "T"
+    escape: str = "\\u{:04x}"
 
 
 def json_rows(rows: pa.Table, style: Style) -> pa.Array:
@@ -55,9 +57,14 @@ def json_rows(rows: pa.Table, style: Style) -> pa.Array:
 
 def json_parts(rows: pa.Table, style: Style) -> list[Part]:
     """What the texts of `json_rows` are joined of, for a join with more."""
+    return member_parts(rows, lambda _, values: quoted_texts(values, style))
+
+
+def member_parts(rows: pa.Table, texts_of: Callable[[str, pa.Array], Quoted]) -> list[Part]:
+    """The same, with the texts that `texts_of` makes of the values of a column."""
     parts, end = list[Part](), _End("{")
     for i, name in enumerate(rows.column_names):
-        begin, texts, close = _quoted_texts(rows[name], style)
+        begin, texts, close = texts_of(name, single(rows[name]))
         found = pc.cast(texts.is_valid(), pa.int32()) if texts.null_count else None
         parts += [_between(end, f"{',' if i else ''}{quoted(name)}:", begin, found), texts]
         end = _End(close, found if close else None)
@@ -88,9 +95,8 @@ def quoted(text: str) -> str:
     return _encode(text)
 
 
-def _quoted_texts(column: pa.ChunkedArray | pa.Array, style: Style) -> Quoted:
+def quoted_texts(values: pa.Array, style: Style) -> Quoted:
     """Of the values of a column as the batches have it (`arrow_schema`)."""
-    values = single(column)
     for is_type, texts in _TEXTS:
         if is_type(values.type):
             return texts(values, style)
@@ -102,11 +108,11 @@ def single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def _escaped(texts: pa.Array, style: Style) -> pa.Array:
     """Only the escapes that occur cost a pass. All of them are single bytes below 128, which are no
     part of another character in UTF-8."""
     for byte in _bytes_to_escape(texts):
-        texts = pc.replace_substring(texts, chr(byte), _SHORT.get(byte, f"\\u{byte:04x}"))
+        texts = pc.replace_substring(texts, chr(byte), _SHORT.get(byte, style.escape.format(byte)))
     return texts
 
 
@@ -121,8 +127,8 @@ def _bytes_to_escape(texts: pa.Array) -> list[int]:
     return sorted(set(special.tolist()), key=lambda byte: (byte != _BACKSLASH, byte))
 
 
-def _text(values: pa.Array, _: Style) -> Quoted:
-    return '"', _escaped(values), '"'
+def _text(values: pa.Array, style: Style) -> Quoted:
+    return '"', _escaped(values, style), '"'
 
 
 def _number(values: pa.Array, _: Style) -> Quoted:
@@ -159,7 +165,7 @@ def _binary(values: pa.Array, _: Style) -> Quoted:
 
 def _vector(values: pa.Array, style: Style) -> Quoted:
     """An array of numbers."""
-    _, texts, _ = _quoted_texts(values.flatten(), style)
+    _, texts, _ = quoted_texts(values.flatten(), style)
     texts = pc.fill_null(texts, "null")
     numbers = pa.ListArray.from_arrays(_offsets(values), texts, mask=values.is_null())
     return "[", pc.binary_join(numbers, ","), "]"

@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from cdcsync_core.source_table import Column
+
 
 class LastRows(NamedTuple):
     """`rows` has a row for each of `known`, which are places in what was read, ascending; the other
@@ -25,6 +27,9 @@ class RecordReader(Protocol):
 
     @property
     def form(self) -> str: ...
+
+    def of(self, columns: Sequence[Column]) -> RecordReader:
+        """The same for a table with these columns of the source."""
 
     def keys(self, keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:
         """The key columns, with the types of `schema`."""

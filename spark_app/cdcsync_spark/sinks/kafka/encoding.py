@@ -52,4 +52,5 @@ def origin_of(label: SourceLabel, state: TableState, *, snapshot: bool) -> Origi
     flavour, _, server = state.identity.lineage.newest.partition(":")
     number = label.server_id or (int(server) if server.isdecimal() else 0)
     sent = time.time_ns() // 1_000_000
-    return Origin(state.capture.id, state.capture.key, flavour, number, label.prefix, sent, snapshot)
+    capture = state.capture
+    return Origin(capture.id, capture.key, flavour, number, label.prefix, sent, snapshot, capture.captured)

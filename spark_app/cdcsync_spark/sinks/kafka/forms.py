@@ -19,8 +19,9 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.formats.avro_reader import AVRO, AvroReader
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
+from cdcsync_spark.sinks.formats.debezium_reader import DEBEZIUM_EXACT, DebeziumReader
 from cdcsync_spark.sinks.formats.json_reader import JsonReader
-from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
+from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records, debezium_exact_json
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.formats.record_steps import columns_of
 from cdcsync_spark.sinks.kafka.conflicts import other_key_schema
@@ -30,7 +31,9 @@ from cdcsync_spark.sinks.kafka.registry import Registry
 def form_of(name: str, registry: Registry | None, topic: str, key_schema: int | None = None) -> Form:
     """What makes the records of `topic`, whose keys have the schema with the id `key_schema`; None:
     that is not known."""
-    return partial(_avro, _needed(registry), topic, key_schema) if name == AVRO else FORMS[name]
+    if name == AVRO:
+        return partial(_avro, _needed(registry), topic, key_schema)
+    return debezium_exact_json if name == DEBEZIUM_EXACT else FORMS[name]
 
 
 def registered_keys(name: str, registry: Registry | None, topic: str, columns: pa.Schema, origin: Origin) -> int | None:
@@ -40,7 +43,9 @@ def registered_keys(name: str, registry: Registry | None, topic: str, columns: p
 
 def reader_of(name: str, registry: Registry | None) -> RecordReader:
     """What reads records of the form."""
-    return AvroReader(_needed(registry).schema) if name == AVRO else JsonReader(name)
+    if name == AVRO:
+        return AvroReader(_needed(registry).schema)
+    return DebeziumReader() if name == DEBEZIUM_EXACT else JsonReader(name)
 
 
 def _needed(registry: Registry | None) -> Registry:

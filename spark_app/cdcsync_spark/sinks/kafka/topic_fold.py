@@ -168,7 +168,8 @@ class TopicFold:
         if newest is None or newest.state.generation != record.state.generation:
             raise replaced_meanwhile(self.table)
         files = tuple(tuple(files) for files in self._files)
-        return TopicSnapshot(self.reader, record.state, files, newest.state.position)
+        reader = self.reader.of(record.state.capture.captured)
+        return TopicSnapshot(reader, record.state, files, newest.state.position)
 
     def _published(self) -> TableRecord | None:
         self.session.refresh()

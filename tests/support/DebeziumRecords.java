@@ -1,0 +1,68 @@
+import io.debezium.engine.ChangeEvent;
+import io.debezium.engine.DebeziumEngine;
+import io.debezium.engine.format.Json;
+import java.io.ObjectOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+
+/** Prints the records of Debezium's engine, JSON without schemas, until that of the last table: SETTINGS START LAST.
+ *
+ * A line is the table, the key and the value, each in base64; without a value there is a `-`. SETTINGS is a file of
+ * the connector's properties. START is a position as Debezium keeps it, or empty: it begins with a snapshot then. */
+public class DebeziumRecords {
+    private static final CountDownLatch DONE = new CountDownLatch(1);
+    private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+
+    public static void main(String[] args) throws Exception {
+        Properties settings = new Properties();
+        try (var text = Files.newBufferedReader(Path.of(args[0]))) {
+            settings.load(text);
+        }
+        if (!args[1].isEmpty()) {
+            begin(Path.of(settings.getProperty("offset.storage.file.filename")), settings.getProperty("name"),
+                settings.getProperty("topic.prefix"), args[1]);
+        }
+        Executors.newSingleThreadExecutor().execute(DebeziumEngine.create(Json.class).using(settings)
+            .notifying(record -> print(record, args[2])).using(DebeziumRecords::ended).build());
+        DONE.await();
+        OUT.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void print(ChangeEvent<String, String> record, String last) {
+        String table = record.destination().substring(record.destination().lastIndexOf('.') + 1);
+        if (table.equals(last)) {
+            DONE.countDown();
+        } else if (record.key() != null && DONE.getCount() > 0) {
+            OUT.println(table + " " + encoded(record.key()) + " " + encoded(record.value()));
+        }
+    }
+
+    private static String encoded(String text) {
+        return text == null ? "-" : Base64.getEncoder().encodeToString(text.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static void ended(boolean success, String message, Throwable error) {
+        if (!success) {
+            System.err.println(message + " " + error);
+            System.exit(1);
+        }
+    }
+
+    /** Writes the position in the form of Kafka Connect's file of offsets. */
+    private static void begin(Path file, String name, String prefix, String position) throws Exception {
+        HashMap<byte[], byte[]> offsets = new HashMap<>();
+        String key = "[\"" + name + "\",{\"server\":\"" + prefix + "\"}]";
+        offsets.put(key.getBytes(StandardCharsets.UTF_8), position.getBytes(StandardCharsets.UTF_8));
+        try (ObjectOutputStream stream = new ObjectOutputStream(Files.newOutputStream(file))) {
+            stream.writeObject(offsets);
+        }
+    }
+}
