@@ -30,7 +30,7 @@ servers = variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_n
 
 APPENDED = Policy(follow=True, append_only=True)
 #: those that leave every row as it is
-FOLLOWED = {"add", "reorder", "members", "charset", "convert", "longer", "nothing"}
+FOLLOWED = {"add", "indexes", "reorder", "members", "charset", "charset-of-the-table", "convert", "longer", "nothing"}
 _IN_ORDER = "SELECT * FROM t ORDER BY _cdc_seq, id"
 DROPPED = "ALTER TABLE a DROP v, DROP dt"
 
