@@ -70,6 +70,9 @@ def test_a_topic_of_each_form_equals_its_source(
 def test_every_type_of_key_is_folded(
     compatible: str, any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
 ) -> None:
+    """Exact keys are the same on every server."""
+    if compatible == "exact" and any_server.variant != "mysql97_gtid":
+        return
     database = fresh_database(any_server)
     tables = create_key_tables(any_server, database)
     sync = sync_of(any_server, database, compatible=compatible)
