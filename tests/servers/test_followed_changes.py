@@ -237,7 +237,7 @@ TEXTS = (
 )
 
 
-@servers
+@variants("mariadb1011", "mysql97_gtid", also=("mariadb114", "mysql97_nogtid"))
 def test_texts_and_bytes_are_read_in_the_set_that_the_server_reads_them_in(copy: Stepwise) -> None:
     """A text behind a character set's name is not converted from the client's set; neither are the
     bytes of hexadecimal and binary digits from ASCII."""
