@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.lake.layout import segment
 from cdcsync_spark.sinks.lake.object_store import ObjectStore
+from cdcsync_spark.sinks.lake.store import LARGEST_READ
 from cdcsync_spark.sinks.lake.stores import open_store
+from support.hostile import Hostile
 
 
 @pytest.mark.parametrize(
@@ -295,3 +298,28 @@ def test_a_folder_on_a_disk_is_listed_and_removed(tmp_path: Path) -> None:
     (tmp_path / "t").touch()
     with pytest.raises(NotADirectoryError):
         store.listed("t")
+
+
+def test_a_file_that_would_take_all_memory_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "entry.json").open("wb") as file:
+        file.truncate(LARGEST_READ + 1)
+    with pytest.raises(CdcError, match=r"entry\.json") as refused:
+        open_store(str(tmp_path)).read("entry.json")
+    assert refused.value.reason is Reason.SINK_CONFLICT
+
+
+def test_an_object_that_would_take_all_memory_is_not_read(tmp_path: Path) -> None:
+    def large(server: Hostile, client: socket.socket) -> None:
+        client.recv(65536)
+        head = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n'
+        server.send(client, head + b"Content-Length: 1000000000000\r\n\r\n")
+        while not server.ending.is_set():
+            server.send(client, bytes(2**16))
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        (tmp_path / name).write_text("key")
+    server = Hostile(large)
+    with server.listening() as port, pytest.raises(CdcError, match="1000000000000 bytes") as refused:
+        open_store("s3://lake/cdc", f"http://127.0.0.1:{port}", "us-east-1", str(tmp_path)).read("entry.json")
+    assert refused.value.reason is Reason.SINK_CONFLICT
+    assert server.sent < 64 * 2**20

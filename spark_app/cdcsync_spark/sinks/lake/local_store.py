@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from cdcsync_spark.sinks.lake.store import LocatedStore
+from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ class LocalStore(LocatedStore):
 
     def read(self, relative: str) -> bytes | None:
         try:
-            return (self._root / relative).read_bytes()
+            with (self._root / relative).open("rb") as file:
+                refuse_large(relative, os.fstat(file.fileno()).st_size)
+                return file.read()
         except FileNotFoundError:
             return None
 

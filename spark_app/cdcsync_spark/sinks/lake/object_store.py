@@ -26,7 +26,7 @@ from obstore.store import S3Store
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_lake.probe import PROBES
-from cdcsync_spark.sinks.lake.store import LocatedStore
+from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
 
 #: files beyond this are sent in parts of it
 _LARGE = 8 * 2**20
@@ -58,7 +58,9 @@ class ObjectStore(LocatedStore):
     def read(self, relative: str) -> bytes | None:
         try:
             with _os_errors():
-                return bytes(obstore.get(self._client(), self._key(relative)).bytes())
+                found = obstore.get(self._client(), self._key(relative))
+                refuse_large(relative, found.meta["size"])
+                return bytes(found.bytes())
         except FileNotFoundError:
             return None
 

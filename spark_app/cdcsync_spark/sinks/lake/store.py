@@ -16,9 +16,13 @@ from typing import Protocol, Self
 
 import pyarrow.fs as pafs
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
+
+#: bytes of a file that is read as a whole, such as an entry or a checkpoint of a Delta log
+LARGEST_READ = 2**30
 
 
 class Store(Protocol):
@@ -52,7 +56,8 @@ class Store(Protocol):
         ...
 
     def read(self, relative: str) -> bytes | None:
-        """A whole small file, by one request; None where it is not there."""
+        """A whole small file, by one request; None where it is not there. Raises SinkConflict for
+        one beyond `LARGEST_READ`."""
         ...
 
     def has(self, relative: str) -> bool:
@@ -132,3 +137,14 @@ class LocatedStore:
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
         return sink_error(error, self.location.without_secrets(str(error)), f"{doing} in {self.uri}", table)
+
+
+def refuse_large(relative: str, size: int) -> None:
+    """Before a file that would take all memory is read."""
+    if size > LARGEST_READ:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the file {quoted(relative)} has {size} bytes",
+            needed=f"at most {LARGEST_READ}",
+            remedy=f"restore the file, or move the table's folder away, {RUN_AGAIN}",
+        )
