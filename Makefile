@@ -183,7 +183,7 @@ $(REGISTRY)/app: | $(STAMPS)/system
 	@tests/support/registry.sh $(REGISTRY)
 
 $(DEBEZIUM)/jars: | $(STAMPS)/system
-	@echo "servers: Debezium's engine, whose records are compared with ours, by Maven into $(DEBEZIUM) (60 MB)"
+	@echo "servers: Debezium's engine, whose records are compared with ours, by Maven into $(DEBEZIUM) (42 MB)"
 	@tests/support/debezium-jars.sh $(DEBEZIUM)
 
 $(GH_OST): tests/support/gh-ost.sh
