@@ -110,7 +110,7 @@ class Account(NamedTuple):
         )
         made = sink_from_spec(spec, self.folder / "secrets", f"{SYNC}{self.name}", Role(role))
         assert isinstance(made, KafkaSink)
-        made.settings = replace(made.settings, timeout=10.0)
+        made.settings = replace(made.settings, timeout=30.0)
         return made
 
     def work(self) -> list[tuple[object, ...]]:
