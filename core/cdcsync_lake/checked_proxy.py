@@ -23,7 +23,6 @@ from cdcsync_core.networks import parse_networks, refusing
 _HEAD, _BLOCK = 64 * 2**10, 64 * 2**10
 #: seconds to connect, and without any byte in either direction
 _CONNECT, _SILENT = 5.0, 30.0
-_STACK = 256 * 2**10
 
 
 class CheckedProxy:
@@ -35,7 +34,6 @@ class CheckedProxy:
         self.refusal: CdcError | None = None
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-        threading.stack_size(_STACK)  # of all threads: the process is for the check alone
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def __enter__(self) -> CheckedProxy:

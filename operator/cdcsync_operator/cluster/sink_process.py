@@ -18,6 +18,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 
 from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_lake.check import SinkCheck, check_lake
@@ -30,6 +31,8 @@ _SECONDS = 60.0
 #: of the heap and the stacks; a check of a store that answers takes a third of it
 _MEMORY = 80 * 2**20
 _ANSWER_BYTES = 2**18
+#: of each thread of the proxy, because stacks count as memory
+_STACK = 256 * 2**10
 _TICK = 0.1
 #: one thread for the client's work, one heap for all threads: each would count its address space
 _FRUGAL = {"TOKIO_WORKER_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
@@ -91,6 +94,7 @@ def _unknown(location: Location, found: str) -> SinkCheck:
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.stack_size(_STACK)
     asked = json.load(sys.stdin)
     with CheckedProxy(tuple(asked["refused"])) as proxy:
         errors: tuple[CdcError, ...] = check_lake(Location(**asked["location"]), proxy=proxy.url).errors
