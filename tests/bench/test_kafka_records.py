@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka import Producer
 
 from bench import customers
-from bench.debezium import BinlogPlace, debezium
+from bench.debezium import debezium
 from bench.delta_tables import TABLE
 from bench.measured import Figures, contender
 from bench.test_history_commits import CHANGES, updates
@@ -36,6 +36,7 @@ from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro
 from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION
+from support.debezium import BinlogPlace
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.servers import Server
@@ -80,7 +81,7 @@ def test_from_binlog_to_acknowledged_records(
         prepare(source, sink, table_id)
         server.run("UPDATE customer SET c_birth_day = 30 - c_birth_day WHERE c_customer_sk = 1", db=database)
         send_backlog(source, sink, folder, table_id)  # what is followed after it is sent as it is
-        start = BinlogPlace.of(server)
+        start = BinlogPlace.end_of(server)
         changes = sum(_changes(server, database, turn + 100 * number) for turn in range(turns))
         table = f"{database}.customer"
         ours.append(
