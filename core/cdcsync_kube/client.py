@@ -87,8 +87,9 @@ class Api:
         return self._call("GET", path, query)
 
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
-        """Of the objects of a list, without the objects: names, times, owners, and the labels and
-        annotations of this product. The rest may be a megabyte that any tenant wrote."""
+        """The metadata of a list's objects, without the objects: names, times, owners, and the
+        labels and annotations of this product. The rest may be a megabyte that any tenant
+        wrote."""
         return (essential(found["metadata"]) for found in self.items(path, METADATA_LIST, 500, **query))
 
     def metadata_of(self, path: str) -> Object:

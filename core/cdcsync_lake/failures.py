@@ -2,7 +2,7 @@
 
 Why it is right: a refusal is for the user, unless it passes by itself; all else a retry may fix. Of
 a store's answer only its HTTP status and a code that S3 documents are shown, never its text: the
-endpoint may be a server of another kind, whose answers are not for whoever reads the status.
+endpoint may be a server of another kind, whose answers readers of the status must not see.
 Clients append a dump of their own data structures, which is cut; what is left is quoted.
 """
 

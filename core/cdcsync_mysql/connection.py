@@ -175,7 +175,7 @@ class SourceConnection(pymysql.connections.Connection):
 
     @contextmanager
     def _answered_in_time(self) -> Iterator[None]:
-        """By a clock: a server that sends a byte now and then is not silent."""
+        """Keeps a clock: a server that sends a byte now and then is not silent."""
         over = threading.Event()
 
         def end() -> None:

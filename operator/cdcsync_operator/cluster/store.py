@@ -172,8 +172,8 @@ class KubeStore:
 
 
 def _without_weight(found: Object) -> Object:
-    """Without what the API server keeps for its own use, which whoever writes the resource can make
-    as large as the rest."""
+    """Drops what the API server keeps for its own use, which the author of a resource can make as
+    large as the rest."""
     return found | {"metadata": {k: v for k, v in found["metadata"].items() if k != "managedFields"}}
 
 
