@@ -37,8 +37,8 @@ class Decoder(StrEnum):
     """How rows become columns: all rows of a batch at once, or value by value, which is the
     reference for tests and `verify`. The values are those of `--decoder`."""
 
-    VECTORIZED = "lockstep"
-    REFERENCE = "plain"
+    VECTORIZED = "vectorized"
+    REFERENCE = "reference"
 
 
 class ExitCode(IntEnum):

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 ROWS = 3000
 PASSWORD = "only for tests"
 #: the oracle
-PLAIN = ("--decoder", "plain")
+REFERENCE = ("--decoder", "reference")
 
 
 def fill(server: Server, database: str, table: str, rows: int = ROWS) -> None:
@@ -87,7 +87,7 @@ def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
     assert status["snapshot"]["rows"] == 2 * ROWS
 
     sync.server.run("INSERT INTO a VALUES (9001, 'later')", "DELETE FROM a WHERE id = 1", db=database)
-    sync.options = PLAIN
+    sync.options = REFERENCE
     sync.run_to_completion()
     sync.options = ()
     assert_equal(sync, "a")
@@ -223,7 +223,7 @@ def test_a_pattern_that_matches_nothing_is_the_users(sync: Sync) -> None:
 def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
     """Transient: it is waited for, and nothing is lost. By the plain decoder."""
     port = sync.server.port
-    sync.options = PLAIN
+    sync.options = REFERENCE
     sync.write_manifest(source={"port": 1})
     sync.start("caught-up")
     sync.wait_for(lambda s: s.get("restarts", {}).get("consecutive", 0) >= 2, timeout=400)

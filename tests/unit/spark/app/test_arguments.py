@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> str:
 
 def test_a_test_may_ask_for_the_oracle(file: str) -> None:
     assert _config([file]).decoder is Decoder.VECTORIZED
-    assert _config(["--decoder", "plain", file]).decoder is Decoder.REFERENCE
+    assert _config(["--decoder", "reference", file]).decoder is Decoder.REFERENCE
 
 
 @pytest.mark.parametrize("arguments", [[], ["--decoder", "fast", "FILE"], ["FILE", "FILE"]])
