@@ -23,7 +23,7 @@ def run_application(
     Returns the error of the run as a whole: that of a table if none is left without one; None
     otherwise. Raises CdcError likewise.
     """
-    error = complete(open_context(config, reporter, stopping, starting), _run)
+    error = complete(open_context(config, reporter, stopping, starting), APPLICATIONS[config.kind])
     return error or _cut_short(config, stopping)
 
 
@@ -62,13 +62,21 @@ def complete(
     return None
 
 
-def _run(context: RunContext) -> None:
-    """Each application imports only its own parts."""
-    if context.config.kind is RunKind.SNAPSHOT:
-        from cdcsync_spark.snapshot.run import run_snapshot
+def _snapshot(context: RunContext) -> None:
+    from cdcsync_spark.snapshot.run import run_snapshot
 
-        run_snapshot(context)
-    else:
-        from cdcsync_spark.stream.run import run_stream
+    run_snapshot(context)
 
-        run_stream(context)
+
+def _stream(context: RunContext) -> None:
+    from cdcsync_spark.stream.run import run_stream
+
+    run_stream(context)
+
+
+#: what a run of each kind does; each function imports only its own parts
+APPLICATIONS: dict[RunKind, Callable[[RunContext], None]] = {
+    RunKind.SNAPSHOT: _snapshot,
+    RunKind.STREAM: _stream,
+    RunKind.CATCH_UP: _stream,
+}
