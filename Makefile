@@ -34,10 +34,12 @@ SERVER_WORKERS ?= 3
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help setup servers gh-ost demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
+.PHONY: help venv setup servers gh-ost demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
+
+venv: .venv/editable ## the Python packages alone: enough for the tests without a server
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
@@ -76,7 +78,7 @@ test-all: ## the same and those that take long: more servers under stress, more 
 	@$(MAKE) gh-ost
 	@CDCSYNC_NEW_EXAMPLES=1 $(MAKE) test LONG='long or not long'
 
-test-unit: setup ## tests that need no server: unit, property, contract
+test-unit: venv ## tests that need no server and no JVM: unit, property, contract
 	@echo "test-unit: tests without a server"
 	@$(PYTEST) tests/unit tests/property tests/contract -m "not spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
 
@@ -128,20 +130,27 @@ clean: ## remove what make made in this folder, the servers included
 $(STAMPS):
 	@mkdir -p $@
 
+$(STAMPS)/python: tools/system-packages.sh | $(STAMPS)
+	@tools/system-packages.sh python
+	@touch $@
+
 $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@tools/system-packages.sh base
 	@touch $@
 
 # The stamps of the virtual environment are inside it, so that they go with it.
-.venv/locked: requirements.lock | $(STAMPS)/system
+.venv/locked: requirements.lock | $(STAMPS)/python
 	@echo "setup: Python packages of requirements.lock into .venv (about two minutes the first time)"
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-.venv/ready: pyproject.toml $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py jar_index.py class_archive.py) .venv/locked
+.venv/editable: pyproject.toml .venv/locked
 	@echo "setup: cdcsync itself, editable"
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/ready: $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py jar_index.py class_archive.py) .venv/editable | $(STAMPS)/system
 	@echo "setup: Delta's jars for Spark, by Maven"
 	@$(BIN)/python -m cdcsync_spark.session.delta_jars
 	@echo "setup: a home and class archives, with which Spark starts in half the time"

@@ -1,17 +1,22 @@
 #!/bin/sh
-# Installs the Debian packages of a group that are missing: `base` to run cdcsync, `servers` for the tests' database servers.
+# Installs the Debian packages of a group that are missing: `python` for the tests without a server, `base` to run cdcsync,
+# `servers` for the tests' database servers.
 #
 # What a program is needed for decides, not a package's name: a Python from elsewhere or another JDK is as good. Nothing is
 # installed, and no root is needed, where all is there. Of MariaDB only the programs are taken (mariadb-server-core), because the
 # full package would add a system service and start it.
 set -eu
 
-group=${1:?usage: system-packages.sh base|servers}
+group=${1:?usage: system-packages.sh python|base|servers}
 
 has() { PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1; }
 
-missing_of_base() {
+missing_of_python() {
     python3 -c 'import sys, venv, ensurepip; assert sys.version_info >= (3, 11)' 2>/dev/null || echo python3 python3-venv
+}
+
+missing_of_base() {
+    missing_of_python
     has java || echo openjdk-17-jre-headless
     has mvn || echo maven
     has ps || echo procps
@@ -25,9 +30,10 @@ missing_of_servers() {
 }
 
 case $group in
+python) missing=$(missing_of_python) ;;
 base) missing=$(missing_of_base) ;;
 servers) missing=$(missing_of_servers) ;;
-*) echo "system-packages.sh: found the group '$group', needs base or servers" >&2; exit 2 ;;
+*) echo "system-packages.sh: found the group '$group', needs python, base or servers" >&2; exit 2 ;;
 esac
 
 # One word each, on one line.
