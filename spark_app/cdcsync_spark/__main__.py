@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
 def _config(arguments: list[str]) -> RunConfig:
     """Ends the process with USAGE for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m cdcsync_spark", allow_abbrev=False)
-    parser.add_argument("--decoder", type=Decoder, choices=Decoder, help="reference: value by value, the decoder that tests compare the other with")
+    parser.add_argument("--decoder", type=Decoder, choices=Decoder, help="reference: value by value, for tests")
     parser.add_argument("run", type=Path, metavar="RUN.json")
     chosen = parser.parse_args(arguments)
     config = RunConfig.from_json(chosen.run.read_text())
