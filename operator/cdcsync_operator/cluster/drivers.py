@@ -220,20 +220,17 @@ class KubeDrivers:
             self.plan_room.hold(self.namespace, run.id, run.found.plan_bytes)
 
     def _classify(self, run: _Run) -> ObservedRun:
-        """As the decisions see it; one that may not go on is stopped."""
+        """As the decisions see it."""
         if run.found is None:
             return run.failed_start(self.clock())
         seen = run.timed(run.found.seen(self.clock()))
         if run.planner is not None and run.planner.error is not None and not seen.stop_asked and seen.live:
             run.failed = run.failed or (_action(seen), _exit_of(run.planner.error))
-        unwanted = run.failed is not None or seen.stop_asked
+        if not seen.live:
+            return run.failed_start(self.clock()) if run.failed else seen
         unplanned = RUNS[seen.kind].by_splits and run.planner is None and not run.found.planned
-        if seen.live and not run.found.ending and (unwanted or unplanned):
-            self.stop(StopRun(seen.kind, run.id))
-            return _draining(seen)
-        if run.failed is None:
-            return seen
-        return _draining(seen) if seen.live else run.failed_start(self.clock())
+        unfit = run.failed is not None or seen.stop_asked or unplanned
+        return _draining(seen, unfit=not run.found.ending) if unfit else seen
 
     def _merge(self, status: Status) -> Status:
         """With what the named runs have reported since."""
@@ -369,5 +366,5 @@ def _action(run: ObservedRun) -> StartRun:
     return StartRun(run.kind, run.id, 0, run.tables, run.fingerprint, run.stop_at)
 
 
-def _draining(run: ObservedRun) -> ObservedRun:
-    return replace(run, state=RunState.DRAINING, stop_asked=True, exit=None)
+def _draining(run: ObservedRun, *, unfit: bool) -> ObservedRun:
+    return replace(run, state=RunState.DRAINING, stop_asked=True, exit=None, unfit=unfit)

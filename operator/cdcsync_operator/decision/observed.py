@@ -42,7 +42,9 @@ class ObservedRun:
     not reported anything yet; `exit` is set once it ended. `waiting` are reason and words where
     pods of it wait for a node. `flow` is how data flows through a stream, as of its last report
     (None: an older driver, which does not report it). `appeared` counts the matching tables that it
-    has met in the binlog and does not have. `stop_at` is that of its configuration.
+    has met in the binlog and does not have. `stop_at` is that of its configuration. `unfit`: it
+    must be stopped, because its start or its plan failed, its plan was lost, or a stop of it was
+    interrupted.
     """
 
     kind: RunKind
@@ -58,6 +60,7 @@ class ObservedRun:
     flow: Flow | None = None
     appeared: int = 0
     stop_at: str = ""
+    unfit: bool = False
 
     @property
     def live(self) -> bool:

@@ -87,6 +87,13 @@ class Pods:
         (run,) = self.drivers.observe(Status()).runs
         return run
 
+    def reconciled(self) -> ObservedRun:
+        """The run as it is observed; then it is stopped where it must be, as `decide` does."""
+        run = self.seen()
+        if run.unfit:
+            self.drivers.stop(StopRun(run.kind, run.id))
+        return run
+
     @property
     def asked_to_go(self) -> bool:
         return "deletionTimestamp" in self.api.objects[POD]["metadata"]
@@ -114,11 +121,14 @@ def test_a_stop_whose_deletion_was_refused_is_finished_at_the_next_reconcile(
     assert not pods.asked_to_go
     pods.api.refuse = lambda *_: None
     pods.drivers = pods.drivers if same_operator else pods.operator()
-    seen = pods.seen()
+    calls = len(pods.api.requests)
+    assert pods.seen().unfit
+    assert {method for method, _ in pods.api.requests[calls:]} == {"GET"}, "observing stops nothing"
+    seen = pods.reconciled()
     assert (seen.state, seen.stop_asked) == (RunState.DRAINING, True)
     assert pods.asked_to_go
     calls = len(pods.api.requests)
-    pods.seen()
+    assert not pods.reconciled().unfit
     assert {method for method, _ in pods.api.requests[calls:]} == {"GET"}, "it is asked once"
 
 
@@ -134,7 +144,7 @@ def test_a_run_whose_plan_failed_has_ended_only_when_its_pod_has(pods: Pods, mon
     pods.wait_for_plan()
     pods.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     for _ in range(3):
-        assert pods.seen().state is RunState.DRAINING
+        assert pods.reconciled().state is RunState.DRAINING
         assert pods.asked_to_go
     del pods.api.objects[POD]
     ended = pods.seen()

@@ -127,6 +127,21 @@ def test_an_unnamed_run_is_stopped_and_forgotten() -> None:
     assert ForgetRun(STREAM, "zombie") in world.step().actions
 
 
+def test_a_run_that_must_not_go_on_is_stopped_and_has_no_successor_before_its_end() -> None:
+    """Its plan was lost, or its stop was interrupted: the next one would run concurrently."""
+    world = ControllerHarness()
+    world.to_streaming()
+    run = world.live(STREAM)
+    world.runs[run.id] = replace(run, state=RunState.DRAINING, stop_asked=True, unfit=True)
+    decision = world.step()
+    assert decision.actions == (StopRun(STREAM, run.id),)
+    world.runs[run.id] = replace(run, state=RunState.DRAINING, stop_asked=True)
+    assert world.step().actions == ()
+    world.end(STREAM)
+    world.steps()
+    assert world.live(STREAM).id != run.id
+
+
 def test_all_failures_of_a_preflight_are_shown_and_only_the_user_can_help() -> None:
     world = ControllerHarness(errors=(
         fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED", needed="ROW"),
