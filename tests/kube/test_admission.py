@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,10 +38,14 @@ def policy(api: Api) -> Iterator[None]:
         "driverImage": {"repository": "registry.example/cdcsync-spark", "tag": "1"},
         "policy": {"allowedServiceAccounts": ["cloud"], "allowedImages": ["registry.example/team/*"]},
     }
+    yield from _in_force(api, values)
+
+
+def _in_force(api: Api, values: Object, release: str = "cdcsync") -> Iterator[None]:
     base = "/apis/admissionregistration.k8s.io/v1"
     documents = [
         d
-        for d in rendered(values)
+        for d in rendered(values, release)
         if d["kind"].startswith("ValidatingAdmission") and d["metadata"]["name"].endswith("-runs")
     ]
     assert len(documents) == 2
@@ -182,6 +188,46 @@ def test_a_run_of_a_chosen_account_is_bound_to_its_driver(
     made = _as_account(api, namespace, "cloud")
     _wait_until(lambda: "executors of that run only" in _outcome(made, core, executor(resource, action)))
     made.close()
+
+
+def test_a_release_judges_no_runs_of_another_one(
+    api: Api, policy: None, namespace: str, resource: Any, action: StartRun
+) -> None:
+    """Two shards with rules that contradict each other: each run is judged by the rules of the
+    release that its Role names, and one whose Role names none by both."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    newer = {"clusterWide": True, "driverImage": {"repository": "registry.example/cdcsync-spark", "tag": "2"}}
+    second = _in_force(api, newer, "two")
+    next(second)
+    secrets = sorted(mounted_secrets(executor_pod(resource, action, IMAGE)))
+    refusals, refused = {}, "images of policy.allowedImages"
+    for release in ("", "cdc.cdcsync", "cdc.two-cdcsync"):
+        run = f"shop-{len(refusals)}-1"
+        of_run = replace(action, id=run)
+        account = run_objects.account_name(run)
+        api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", run_objects.account(resource, run))
+        api.create(f"{rbac}/roles", run_objects.role(resource, of_run, [*secrets, f"{run}-auth"], release))
+        api.create(f"{rbac}/rolebindings", run_objects.binding(resource, run, account))
+        made = _as_account(api, namespace, account)
+        judged = partial(_judged, made, namespace, resource, of_run)
+        if not release:  # both policies are in force once they refuse each other's image
+            _wait_until(lambda judged=judged: all(refused in judged(tag) for tag in "12"))
+        refusals[release] = [judged(tag) for tag in "12"]
+        made.close()
+    next(second, None)
+    assert refusals["cdc.cdcsync"][0] == refusals["cdc.two-cdcsync"][1] == ""
+    assert refused in refusals["cdc.cdcsync"][1]
+    assert refused in refusals["cdc.two-cdcsync"][0]
+
+
+def _judged(made: Api, namespace: str, resource: Any, action: StartRun, tag: str) -> str:
+    """What is said of an executor with an image of that tag, once Role and policies count."""
+    pod = copy.deepcopy(executor(resource, action))
+    pod["metadata"]["ownerReferences"][0]["name"] = f"{action.id}-driver"
+    core, bad = f"/api/v1/namespaces/{namespace}", pod | {"metadata": {"name": "probe"}}
+    _wait_until(lambda: "executors of that run only" in _outcome(made, core, bad))
+    pod["spec"]["containers"][0]["image"] = f"registry.example/cdcsync-spark:{tag}"
+    return _outcome(made, core, pod)
 
 
 def test_everybody_else_creates_what_they_may(api: Api, policy: None, namespace: str) -> None:

@@ -54,6 +54,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
             ],
             "allowedImages": ["registry.example/team/*", "proxy:1"],
             "allowedSparkConf": ["spark.hadoop.*"],
+            "allowedPullSecrets": ["pull-too"],
             "refusedSourceNetworks": ["10.96.0.0/12"],
             "minRestartBackoff": "20s",
         },
@@ -76,9 +77,9 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
     return subprocess.run([HELM, *arguments, *given], capture_output=True, text=True, check=False)
 
 
-def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+def rendered(values: dict[str, Any], release: str = "cdcsync") -> list[dict[str, Any]]:
     more = ["--api-versions", "monitoring.coreos.com/v1", "--kube-version", "1.35.0"]
-    result = helm("template", "cdcsync", str(CHART), "--namespace", "cdc", *more, values=values)
+    result = helm("template", release, str(CHART), "--namespace", "cdc", *more, values=values)
     assert result.returncode == 0, result.stderr
     return [d for d in yaml.safe_load_all(result.stdout) if d]
 
@@ -209,6 +210,8 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.allowed_images == ("registry.example/team/*", "proxy:1")
     assert settings.policy.allows("volumes/persistentVolumeClaim")
     assert settings.policy.allows_conf("spark.hadoop.x")
+    assert settings.policy.allowed_pull_secrets == {"pull", "pull-too"}
+    assert settings.release == "cdc.cdcsync"
     assert settings.network_policies
     assert settings.selector == "team in (lake, shop), shard!=two"
     assert settings.sample_limit == 20_000

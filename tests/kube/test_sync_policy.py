@@ -18,13 +18,13 @@ STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 IMAGE = "registry.example/cdcsync-spark:1"
 
 
-def _of_the_chart(policy: Object) -> list[Object]:
+def _of_the_chart(policy: Object, release: str = "cdcsync", **more: Any) -> list[Object]:
     values = {
         "clusterWide": True,
         "driverImage": {"repository": "registry.example/cdcsync-spark", "tag": "1"},
         "policy": {"allowedImages": ["registry.example/team/*"]} | policy,
     }
-    documents = [d for d in rendered(values) if d["kind"].startswith("ValidatingAdmission")]
+    documents = [d for d in rendered(values | more, release) if d["kind"].startswith("ValidatingAdmission")]
     return [d for d in documents if d["metadata"]["name"].endswith("-syncs")]
 
 
@@ -33,12 +33,12 @@ def in_force(api: Api) -> Iterator[None]:
     yield from _in_force(api, _of_the_chart({}))
 
 
-def _in_force(api: Api, documents: list[Object]) -> Iterator[None]:
+def _in_force(api: Api, documents: list[Object], labels: Object | None = None) -> Iterator[None]:
     base = "/apis/admissionregistration.k8s.io/v1"
     paths = [f"{base}/{d['kind'].lower()}s".replace("policys", "policies") for d in documents]
     for path, document in zip(paths, documents, strict=True):
         api.create(f"{path}?fieldValidation=Strict", document)
-    refused = sync(driver={"serviceAccountName": "nobody-may-name-this-one"})
+    refused = labelled(labels or {}, driver={"serviceAccountName": "nobody-may-name-this-one"})
     deadline = time.monotonic() + 120
     while "policy.allowedServiceAccounts" not in applied(api, "default", refused):
         assert time.monotonic() < deadline, "the API server does not apply the policy"
@@ -56,6 +56,11 @@ def sync(**spec: Any) -> Object:
     }
     about = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": "shop"}}
     return about | {"spec": base | spec}
+
+
+def labelled(labels: Object, **spec: Any) -> Object:
+    resource = sync(**spec)
+    return resource | {"metadata": resource["metadata"] | {"labels": labels}}
 
 
 def applied(api: Api, namespace: str, resource: Object) -> str:
@@ -92,6 +97,29 @@ def test_a_resource_that_was_stored_before_can_be_labelled_and_deleted(api: Api,
         api.merge(f"{path}/shop", {"spec": {"state": "paused"}})
     api.delete(f"{path}/shop")
     next(policy, None)
+
+
+def test_each_of_two_releases_judges_the_syncs_that_it_selects(api: Api, namespace: str) -> None:
+    """Their rules contradict each other. A sync that comes to a release by its label is judged
+    then."""
+    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
+    one, two = {"shard": "one"}, {"shard": "two"}
+    strict = _in_force(api, _of_the_chart({"allowPodTemplate": False}, selector="shard in (one, uno)"), one)
+    second = _of_the_chart({"allowedPullSecrets": ["pull"]}, "two", selector="shard=two", imagePullSecrets=["own"])
+    lenient = _in_force(api, second, two)
+    next(strict), next(lenient)
+    pulls = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "pull"}, {"name": "own"}]}}}
+    assert "policy.allowPodTemplate" in applied(api, namespace, labelled(one, driver=pulls))
+    assert applied(api, namespace, labelled(two, driver=pulls)) == ""
+    other = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "others"}]}}}
+    assert "policy.allowedPullSecrets" in applied(api, namespace, labelled(two, driver=other))
+    assert applied(api, namespace, sync(driver=pulls)) == "", "no release selects it, so none serves it"
+    api.create(path, labelled(two, driver=pulls))
+    api.merge(f"{path}/shop", {"metadata": {"labels": {"team": "a"}}})
+    with pytest.raises(ApiError, match=r"policy.allowPodTemplate"):
+        api.merge(f"{path}/shop", {"metadata": {"labels": one}})
+    api.delete(f"{path}/shop")
+    next(strict, None), next(lenient, None)
 
 
 def test_what_a_sync_needs_is_taken(api: Api, namespace: str, in_force: None) -> None:

@@ -100,6 +100,10 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     "another scheduler": (_spec(schedulerName="other"), _PLACE),
     "a toleration of everything": (_spec(tolerations=[{"operator": "Exists"}]), _PLACE),
     "a finalizer": (_metadata(finalizers=["example.com/stay"]), "no finalizers"),
+    "a Secret of others to pull images by": (
+        _spec(imagePullSecrets=[{"name": "others"}]),
+        "pull images by the Secrets",
+    ),
     "no owner": (lambda pod: pod["metadata"].pop("ownerReferences"), "owned by their run's driver"),
     "another driver's": (_owner(name="other-ab12-1-driver"), "owned by their run's driver"),
     "an owner of another kind": (_owner(kind="ConfigMap"), "owned by their run's driver"),

@@ -24,7 +24,7 @@ PODS: list[tuple[dict[str, Any], str, str]] = [
     ({"runtimeClassName": "other"}, "spec.runtimeClassName is refused without", "runtimeClassName"),
     ({"schedulerName": "mine"}, "spec.schedulerName is refused without", "schedulerName"),
     ({"automountServiceAccountToken": True}, "spec.automountServiceAccountToken is refused without", "tokens"),
-    ({"imagePullSecrets": [{"name": "x"}]}, "spec.imagePullSecrets is refused without", "secrets"),
+    ({"imagePullSecrets": [{"name": "x"}]}, 'the pull secret "x" is refused without', "secrets"),
     ({"tolerations": [{"operator": "Exists"}]}, "a toleration of everything is refused without", "tolerations"),
     ({"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}, "volume v: secret is refused without", "secrets"),
     (

@@ -55,6 +55,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [cdcsync.io]
   resources: [secrets]
   verbs: [mount]
+# Nor this one: by this verb the admission policy knows which release a run is of.
+- apiGroups: [cdcsync.io]
+  resources: [releases]
+  verbs: [run]
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get, create, delete]
@@ -93,4 +97,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "none of the watchNamespaces exists: %s; needed: one of them; remedy: create it, and install or upgrade again" (join ", " .Values.watchNamespaces)) }}
 {{- end }}
 {{- toJson $present }}
+{{- end }}
+
+{{/* The requirements of a label selector, as kubectl -l takes it, as JSON: those of a LabelSelector's matchExpressions. */}}
+{{- define "cdcsync.requirements" -}}
+{{- $found := list }}
+{{- range regexFindAll "[^,(]+(\\([^)]*\\))?" . -1 }}
+{{- $part := trim . }}
+{{- if regexMatch "^\\S+\\s+(in|notin)\\s*\\([^()]*\\)$" $part }}
+{{- $values := list }}
+{{- range splitList "," (regexReplaceAll "^.*\\(|\\)$" $part "") }}{{ $values = append $values (trim .) }}{{ end }}
+{{- $found = append $found (dict "key" (regexFind "^\\S+" $part) "operator" (ternary "NotIn" "In" (regexMatch "\\snotin\\s*\\(" $part)) "values" $values) }}
+{{- else if contains "=" $part }}
+{{- $found = append $found (dict "key" (trim (regexFind "^[^!=]+" $part)) "operator" (ternary "NotIn" "In" (contains "!=" $part)) "values" (list (trim (regexReplaceAll "^[^=]*==?" $part "")))) }}
+{{- else }}
+{{- $found = append $found (dict "key" (trim (trimPrefix "!" $part)) "operator" (ternary "DoesNotExist" "Exists" (hasPrefix "!" $part))) }}
+{{- end }}
+{{- end }}
+{{- range $found }}
+{{- if not (and (regexMatch "^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9][-A-Za-z0-9_.]*$" .key) (regexMatch "^[-A-Za-z0-9_.,]*$" (join "," (.values | default list)))) }}
+{{- fail (printf "%q is no label selector; needed: requirements such as shard=one, shard!=two, team in (a, b), !shard" $) }}
+{{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
+{{/* Whether `selector` selects the labels `labels`, an expression, in CEL. */}}
+{{- define "cdcsync.selects" -}}
+{{- $all := list }}
+{{- range include "cdcsync.requirements" .selector | fromJsonArray }}
+{{- $is := printf "%s in l" (squote .key) }}
+{{- if .values }}{{ $is = printf "(%s && l[%s] in %s)" $is (squote .key) (toJson .values | replace "\"" "'") }}{{ end }}
+{{- $all = append $all (ternary (printf "!(%s)" $is) $is (or (eq .operator "NotIn") (eq .operator "DoesNotExist"))) }}
+{{- end }}
+{{- printf "[%s].all(l, %s)" .labels (join " && " $all) }}
 {{- end }}

@@ -99,6 +99,7 @@ class KubeController:
             self.settings.network_policies,
             self.rooms.plans,
             untouched=self.untouched,
+            release=self.settings.release,
         )
 
     def close(self) -> None:

@@ -103,7 +103,8 @@ class _Run:
 class KubeDrivers:
     """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `planning`
     is that of a `Planner`; `wake` is called when something has changed; `policies`: runs get a
-    NetworkPolicy. `untouched()`: there is nothing of a run yet, so none has to be searched for."""
+    NetworkPolicy; `release` is the operator's. `untouched()`: there is nothing of a run yet, so
+    none has to be searched for."""
 
     api: Api
     namespace: str
@@ -118,6 +119,7 @@ class KubeDrivers:
     plan_room: Room = field(default_factory=lambda: Room(PLANS))
     most_splits: int = MOST_SPLITS
     untouched: Callable[[], bool] = lambda: False
+    release: str = ""
     _runs: dict[str, _Run] = field(default_factory=dict)
 
     # -- the port
@@ -269,7 +271,7 @@ class KubeDrivers:
         if action.executors:
             self._calls.create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
             mounted = mounted_secrets(executor_pod(resource, action, self.image))
-        self._calls.create(roles, run_objects.role(resource, action, sorted(mounted)))
+        self._calls.create(roles, run_objects.role(resource, action, sorted(mounted), self.release))
         self._calls.create(bindings, run_objects.binding(resource, action.id, account))
         for path in network:
             self._calls.create(path, run_objects.network_policy(resource, action.id))

@@ -37,19 +37,18 @@ Object = dict[str, Any]
 _STORES = ("s3://", "s3a://")
 _OURS = ("driver", "executor")
 POD_FIELDS = frozenset({
-    "affinity", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "initContainers", "nodeSelector",
-    "securityContext", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
+    "affinity", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "imagePullSecrets", "initContainers",
+    "nodeSelector", "securityContext", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
 })  # fmt: skip
 CONTAINER_FIELDS = frozenset({
     "env", "envFrom", "image", "imagePullPolicy", "name", "ports", "resources", "restartPolicy", "securityContext", "volumeMounts",
 })  # fmt: skip
 #: of a template as JSON
 _TEMPLATE_BYTES = 64 * 1024
-_LISTS = ("containers", "initContainers", "tolerations", "volumes")
+_LISTS = ("containers", "imagePullSecrets", "initContainers", "tolerations", "volumes")
 #: field -> the entry of `policy.allowedInPodTemplate` that allows it
 ALLOWED_BY = {
     "automountServiceAccountToken": "tokens",
-    "imagePullSecrets": "secrets",
     "nodeName": "nodeName",
     "priorityClassName": "priorityClassName",
     "runtimeClassName": "runtimeClassName",
@@ -96,6 +95,7 @@ class Policy:
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
     `allowed_environment`: further variables of a template, in the same form as images.
     `secrets_name_hosts`: a Secret without the annotation `cdcsync.io/hosts` is for no host.
+    `allowed_pull_secrets`: the Secrets by which pods may pull images, the operator's own included.
     """
 
     allow_pod_template: bool = True
@@ -107,6 +107,7 @@ class Policy:
     least_restart_seconds: float = 0.0
     secrets_name_hosts: bool = False
     allowed_environment: tuple[str, ...] = ()
+    allowed_pull_secrets: frozenset[str] = field(default_factory=frozenset)
 
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)
@@ -215,6 +216,10 @@ def _pod_spec_violations(pod: Object, policy: Policy, lake: str) -> Iterator[str
     for toleration in _dicts(pod.get("tolerations")):
         if toleration.get("key") not in _LOST_NODE:
             yield from _refused(f"a toleration of {toleration.get('key') or 'everything'}", "tolerations", policy)
+    for secret in _dicts(pod.get("imagePullSecrets")):
+        if secret.get("name") not in policy.allowed_pull_secrets:
+            what = f"the pull secret {quoted(str(secret.get('name')))}"
+            yield from _refused(what, "secrets", policy, "policy.allowedPullSecrets")
     for kind in ("containers", "initContainers"):
         for container in _dicts(pod.get(kind)):
             where = f"container {container.get('name')}"

@@ -21,6 +21,7 @@ NEEDED = (
     *(("", "configmaps", verb) for verb in ("get", "list", "create", "update", "patch", "delete")),
     *(("", "secrets", verb) for verb in ("list", "create")),
     ("cdcsync.io", "secrets", "mount"),
+    ("cdcsync.io", "releases", "run"),
     ("", "events", "create"),
     *(("", "serviceaccounts", verb) for verb in ("get", "create", "delete")),
     *(("rbac.authorization.k8s.io", k, v) for k in ("roles", "rolebindings") for v in ("get", "create", "delete")),

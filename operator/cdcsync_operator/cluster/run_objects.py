@@ -201,12 +201,13 @@ def network_policy(resource: CdcSync, run: str) -> Object:
     }
 
 
-def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Object:
+def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), release: str = "") -> Object:
     """Its own reports; a snapshot also reads its plan, whose length is not known at first, and
     creates its executors, if it has some.
 
-    `secrets` are those that its executors mount. `mount` is a verb of ours: the
-    ValidatingAdmissionPolicy asks for it.
+    `secrets` are those that its executors mount, `release` is the operator's. `mount` and `run` are
+    verbs of ours: the ValidatingAdmissionPolicies ask for them, that of a release for `run` on its
+    own name and the run's, so that the rules of another release do not judge this run.
     """
     names = report_names(action.id, len(action.tables))
     rules: list[Object] = [
@@ -220,6 +221,9 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = ()) -> Ob
             {"apiGroups": [""], "resources": ["pods"], "verbs": pod_verbs},
             {"apiGroups": [GROUP], "resources": ["secrets"], "resourceNames": sorted(secrets), "verbs": ["mount"]},
         ]
+        if release:
+            marks = [action.id, f"{release}.{action.id}"]
+            rules += [{"apiGroups": [GROUP], "resources": ["releases"], "resourceNames": marks, "verbs": ["run"]}]
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",

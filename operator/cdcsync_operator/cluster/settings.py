@@ -35,6 +35,11 @@ class OperatorSettings:
     selector: str = ""
     sample_limit: int = SAMPLE_LIMIT
 
+    @property
+    def release(self) -> str:
+        """The name of this release that the admission policy of its runs knows: its lease's."""
+        return self.lease.replace("/", ".")
+
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Raises SpecInvalid where the default image of drivers is missing."""
@@ -96,6 +101,7 @@ def _policy(env: _Environment) -> Policy:
         allowed_spark_conf=env.list("ALLOWED_SPARK_CONF"),
         refused_source_networks=_refused_networks(networks, env.variables),
         allowed_environment=env.list("ALLOWED_ENVIRONMENT"),
+        allowed_pull_secrets=frozenset(env.list("IMAGE_PULL_SECRETS") + env.list("ALLOWED_PULL_SECRETS")),
         secrets_name_hosts=env.flag("SECRETS_NAME_HOSTS", default=False),
         least_restart_seconds=_least_restart(env.text("MIN_RESTART_BACKOFF") or "5s"),
     )
