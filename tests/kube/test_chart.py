@@ -27,6 +27,7 @@ SNAPSHOTS = Path(__file__).with_name("chart_snapshots")
 SWITCHES: dict[str, dict[str, Any]] = {
     "cluster-wide": {"clusterWide": True},
     "one-namespace": {"watchNamespaces": ["shop"]},
+    "namespace-selector": {"namespaceSelector": "cdc=yes, stage notin (test, dev)"},
     "no-crds": {"crds": {"enabled": False}, "watchNamespaces": ["shop"]},
     "disposable-crds": {"crds": {"keep": False}, "watchNamespaces": ["shop"]},
     "pod-monitor": {
@@ -148,7 +149,7 @@ def test_the_charts_networks_are_those_of_the_operator() -> None:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [({"clusterWide": True}, "true"), ({"watchNamespaces": ["a"]}, "false"),
+    [({"clusterWide": True}, "true"), ({"watchNamespaces": ["a"]}, "false"), ({"namespaceSelector": "a=b"}, "true"),
      ({"clusterWide": True, "policy": {"secretsNameHosts": False}}, "false")],
 )  # fmt: skip
 def test_secrets_must_name_their_hosts_where_all_namespaces_are_watched(values: dict[str, Any], expected: str) -> None:
@@ -159,7 +160,14 @@ def test_secrets_must_name_their_hosts_where_all_namespaces_are_watched(values: 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [({}, "watchNamespaces is empty"), ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other")],
+    [
+        ({}, "watchNamespaces is empty"),
+        ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other"),
+        ({"namespaceSelector": "cdc=yes", "watchNamespaces": ["a"]}, "contradict each other"),
+        ({"namespaceSelector": "cdc=yes", "clusterWide": True}, "contradict each other"),
+        ({"namespaceSelector": "cdc='yes'"}, "is no label selector"),
+        ({"clusterWide": True, "selector": "shard in one"}, "is no label selector"),
+    ],
 )
 def test_the_watched_namespaces_must_be_given(values: dict[str, Any], expected: str) -> None:
     """All namespaces are as good as the whole cluster, so they are not the default."""

@@ -24,11 +24,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "cdcsync.checkNamespaces" -}}
-{{- if and (not .Values.watchNamespaces) (not .Values.clusterWide) }}
-{{- fail "watchNamespaces is empty; needed: the namespaces whose CdcSyncs are run, or clusterWide: true for all of them, which lets the operator list the Secrets and create pods everywhere" }}
+{{- if not (or .Values.watchNamespaces .Values.clusterWide .Values.namespaceSelector) }}
+{{- fail "watchNamespaces is empty; needed: the namespaces whose CdcSyncs are run, namespaceSelector for those with a label, or clusterWide: true for all of them, which lets the operator list the Secrets and create pods everywhere" }}
 {{- end }}
-{{- if and .Values.watchNamespaces .Values.clusterWide }}
-{{- fail "watchNamespaces and clusterWide: true contradict each other; needed: one of them" }}
+{{- if gt (add (ternary 1 0 (not (empty .Values.watchNamespaces))) (ternary 1 0 .Values.clusterWide) (ternary 1 0 (not (empty .Values.namespaceSelector)))) 1 }}
+{{- fail "watchNamespaces, namespaceSelector and clusterWide: true contradict each other; needed: one of them" }}
 {{- end }}
 {{- end }}
 

@@ -7,17 +7,19 @@ annotation. `python -m cdcsync_operator.cluster.handlers` is the operator's proc
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import resource
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kopf
 import structlog
+from kopf._cogs.structs import references
 
 from cdcsync_core.spec import GROUP
 from cdcsync_core.timestamps import unix_time
@@ -25,7 +27,7 @@ from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
-from cdcsync_operator.cluster.settings import OperatorSettings, from_environment
+from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source import ClusterSource
 from cdcsync_operator.cluster.watch_session import log_in
 from cdcsync_operator.reconcile.secret_files import remove_leftovers
@@ -34,6 +36,8 @@ from cdcsync_operator.reconcile.secret_files import remove_leftovers
 _PAGE = 10
 #: levels of an object: the API server takes 10,000, and a decoder may use two calls for each
 _LEVELS = 30_000
+#: a pattern, of which Kopf knows no namespace by itself, because it scans none
+_NO_NAMESPACE_AT_FIRST = "*"
 
 
 def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
@@ -46,6 +50,7 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         settings.scanning.disabled = True
         settings.peering.standalone = True
         settings.watching.chunk_size = _PAGE
+        settings.networking.error_backoffs = Backoffs()
         settings.watching.label_selectors["", "v1", "pods"] = f"{SYNC_LABEL},{PART_LABEL}=driver"
         if operator.settings.selector:
             settings.watching.label_selectors[GROUP, "v1alpha1", "cdcsyncs"] = operator.settings.selector
@@ -60,6 +65,14 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
     @kopf.on.event("", "v1", "pods", labels={SYNC_LABEL: kopf.PRESENT, PART_LABEL: "driver"}, registry=registry)
     async def driver_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
         operator.driver_changed((namespace or "", labels[SYNC_LABEL]))
+
+
+class Backoffs:
+    """Seconds between the attempts of a watch that is refused: without an end, because a namespace
+    whose rights are gone ends no watch of the others. An API server that is lost ends the lease."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1, 1, 2, 3, 5, 8, 13, 21), itertools.repeat(30))
 
 
 def spec_changed_at(about: Mapping[str, Any]) -> float | None:
@@ -98,24 +111,41 @@ def main() -> int:
     register(registry, operator)
     operator.start()
     try:
-        asyncio.run(_watch(registry, settings))
+        asyncio.run(_watch(registry, operator))
     finally:
         operator.stop()
     return 1 if lost.is_set() else 0
 
 
-async def _watch(registry: kopf.OperatorRegistry, settings: OperatorSettings) -> None:
+async def _watch(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    rule, insights = operator.settings.namespaces, references.Insights()
+
+    def watch_these(names: frozenset[str]) -> None:
+        asyncio.run_coroutine_threadsafe(_watch_these(insights, names), loop)
+
+    if rule.selector:
+        operator.namespaces.follow(watch_these)
     await kopf.operator(
         registry=registry,
         standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=list(settings.namespaces),
+        clusterwide=not rule.names and not rule.selector,
+        namespaces=list(rule.names) or ([_NO_NAMESPACE_AT_FIRST] if rule.selector else []),
+        insights=insights,
         stop_flag=stop,
     )
+
+
+async def _watch_these(insights: references.Insights, names: frozenset[str]) -> None:
+    """Kopf begins and ends its watches of namespaces when what it knows of the cluster is
+    revised."""
+    async with insights.revised:
+        insights.namespaces.clear()
+        insights.namespaces.update(references.NamespaceName(name) for name in names)
+        insights.revised.notify_all()
 
 
 def _pages(operator: KubeOperator) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
+from cdcsync_operator.cluster.namespaces import Namespaces
 from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.traces import Traces
@@ -35,6 +36,8 @@ _log = structlog.get_logger()
 _STUCK = 300.0
 _AFTER_ERROR = 30.0
 _LIST_EVERY = 60.0
+#: seconds between two looks for namespaces that have gained or lost their labels
+_REFRESH_EVERY = 5.0
 
 
 @dataclass
@@ -64,7 +67,8 @@ class KubeOperator:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._files = LockedFolder()
-        self._traces = Traces(self.api, self.settings.namespaces)
+        self.namespaces = Namespaces(self.api, self.settings.namespaces)
+        self._traces = Traces(self.api, self.namespaces.listed)
         self._leading = threading.Lock()
         self._lease_api = self.api.with_timeout(TIMEOUT)
 
@@ -158,11 +162,23 @@ class KubeOperator:
         return Lease(self._lease_api, namespace, name, self.settings.identity, time.monotonic) if name else None
 
     def _list(self) -> None:
-        """Finds the syncs of which no event came."""
+        """Finds the syncs of which no event came, and more often the namespaces."""
+        list_at = float("-inf")
         while not self._stopping.is_set():
-            for namespace in self.settings.namespaces or ("",):
-                self._list_namespace(namespace)
-            self._stopping.wait(self.list_every)
+            self._refresh_namespaces()
+            if time.monotonic() >= list_at:
+                for namespace in self.namespaces.listed():
+                    self._list_namespace(namespace)
+                list_at = time.monotonic() + self.list_every
+            self._stopping.wait(min(self.list_every, _REFRESH_EVERY))
+
+    def _refresh_namespaces(self) -> None:
+        """Events bring the syncs of a namespace that has come. Those of one that is lost are
+        dropped in their turn, by a worker: one of them may be reconciled now."""
+        lost = self.namespaces.refresh()
+        for key in self.statuses():
+            if key[0] in lost:
+                self.queue.add(key)
 
     def _list_namespace(self, namespace: str) -> None:
         """All namespaces where it is empty. One that is gone, with its rights, keeps no other from
@@ -183,6 +199,9 @@ class KubeOperator:
             self.queue.done(key, again)
 
     def _reconcile(self, key: Key, began: float) -> float | None:
+        if not self.namespaces.serves(key[0]):
+            self._drop(key)
+            return None
         try:
             controller = self._controller(key)
             again, failed = controller.reconcile(), controller.failures > 0
@@ -220,9 +239,10 @@ class KubeOperator:
 
     def _drop(self, key: Key) -> None:
         with self._lock:
-            controller = self._controllers.pop(key)
+            controller = self._controllers.pop(key, None)
             self._generations.pop(key, None)
-        controller.close()
+        if controller is not None:
+            controller.close()
 
 
 def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> list[Key]:

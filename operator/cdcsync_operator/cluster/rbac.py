@@ -1,5 +1,5 @@
 """`python -m cdcsync_operator.cluster.rbac NAMESPACE...`: asks the API server whether this account
-may do what the operator does.
+may do what the operator does; with `--by-selector`, what it does beyond its namespaces.
 
 It is what `helm test` runs, in the operator's own image. "" stands for all namespaces. Exit 0 where
 every right is there.
@@ -8,6 +8,7 @@ every right is there.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.client import Api
@@ -26,13 +27,19 @@ NEEDED = (
     *(("", "serviceaccounts", verb) for verb in ("get", "create", "delete")),
     *(("rbac.authorization.k8s.io", k, v) for k in ("roles", "rolebindings") for v in ("get", "create", "delete")),
 )
+#: where the namespaces are selected by their labels, in all of them; the operator gives itself the
+#: others
+BY_SELECTOR = (
+    ("", "namespaces", "list"),
+    *(("rbac.authorization.k8s.io", "rolebindings", verb) for verb in ("list", "create")),
+)
 
 
-def missing(api: Api, namespace: str) -> list[str]:
+def missing(api: Api, namespace: str, needed: Iterable[tuple[str, str, str]] = NEEDED) -> list[str]:
     """A phrase per right that is not there."""
     return [
         f"{verb} {resource}{'.' + group if group else ''} in {namespace or 'all namespaces'}"
-        for group, resource, verb in NEEDED
+        for group, resource, verb in needed
         if not _allowed(api, namespace, group, resource, verb)
     ]
 
@@ -48,7 +55,10 @@ def _allowed(api: Api, namespace: str, group: str, resource: str, verb: str) -> 
 
 def main(namespaces: list[str]) -> int:
     api = connect_api()
-    faults = [fault for namespace in namespaces or [""] for fault in missing(api, namespace)]
+    if namespaces == ["--by-selector"]:
+        faults = missing(api, "", BY_SELECTOR)
+    else:
+        faults = [fault for namespace in namespaces or [""] for fault in missing(api, namespace)]
     for fault in faults:
         sys.stdout.write(f"not allowed: {fault}\n")
     sys.stdout.write("all rights are there\n" if not faults else "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.quantity import parse_seconds
 from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.pod_policy import Policy
 from cdcsync_operator.cluster.selector import parse_selector
 from cdcsync_operator.cluster.source_networks import refused_networks
@@ -20,13 +21,13 @@ SAMPLE_LIMIT = 20_000
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """`namespaces` are watched, none: all of them. `lease` is `namespace/name` of the lock that the
+    """`namespaces` says which are watched. `lease` is `namespace/name` of the lock that the
     operator holds. `selector` is a label selector of the syncs that are this release's, empty: all
     of them; `sample_limit` the most samples of its page of metrics."""
 
     image: Image
     policy: Policy = field(default_factory=Policy)
-    namespaces: tuple[str, ...] = ()
+    namespaces: NamespaceRule = field(default_factory=NamespaceRule)
     lease: str = ""
     identity: str = ""
     workers: int = 4
@@ -47,13 +48,13 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
     return OperatorSettings(
         _image(env),
         _policy(env),
-        env.list("NAMESPACES"),
+        _namespaces(env),
         env.text("LEASE"),
         environment.get("HOSTNAME", "operator"),
         int(env.text("WORKERS", "4")),
         int(env.text("METRICS_PORT", "8080")),
         env.flag("NETWORK_POLICIES", default=False),
-        _selector(env.text("SELECTOR").strip()),
+        _selector(env, "SELECTOR"),
         int(env.text("SAMPLE_LIMIT", str(SAMPLE_LIMIT))),
     )
 
@@ -107,15 +108,21 @@ def _policy(env: _Environment) -> Policy:
     )
 
 
-def _selector(text: str) -> str:
+def _namespaces(env: _Environment) -> NamespaceRule:
+    selector = _selector(env, "NAMESPACE_SELECTOR")
+    return NamespaceRule(env.list("NAMESPACES"), selector, env.text("NAMESPACE_ROLE"), env.text("ACCOUNT"))
+
+
+def _selector(env: _Environment, name: str) -> str:
+    text = env.text(name).strip()
     try:
         parse_selector(text)
     except ValueError as error:
         raise fail(
             Reason.SPEC_INVALID,
-            f"CDCSYNC_SELECTOR: {error}",
-            needed="a label selector of CdcSyncs, such as shard=one or team in (a, b)",
-            remedy="correct the chart's value selector",
+            f"CDCSYNC_{name}: {error}",
+            needed="a label selector, such as shard=one or team in (a, b)",
+            remedy="correct the chart's values selector and namespaceSelector",
         ) from None
     return text
 

@@ -9,7 +9,7 @@ does not name is cleared away, by the next reconciliation at the latest.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
@@ -17,29 +17,33 @@ from cdcsync_operator.cluster.work_queue import Key
 
 
 class Traces:
-    """Of all `namespaces`, none: of all that there are. Thread safe."""
+    """Of the namespaces that `namespaces()` names at the start; "" stands for all. Thread safe."""
 
-    def __init__(self, api: Api, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, api: Api, namespaces: Callable[[], tuple[str, ...]]) -> None:
         self._api, self._namespaces = api, namespaces
         self._lock = threading.Lock()
         self._found: frozenset[Key] | None = None
         self._met: set[Key] = set()
+        self._asked: tuple[str, ...] = ()
         self._silent: set[str] = set()
 
     def is_untouched(self, key: Key) -> bool:
         """Whether nothing of a run of this sync was there at the start; False when it is asked
-        again, and in a namespace that did not answer, because it is gone or its rights are."""
+        again, and in a namespace that was not asked, or did not answer, because it is gone or its
+        rights are."""
         with self._lock:
             if key in self._met:
                 return False
             self._met.add(key)
             if self._found is None:
                 self._found = frozenset(self._all())
-            return key not in self._found and not self._silent & {key[0], ""}
+            answered = {key[0], ""} & set(self._asked) and not {key[0], ""} & self._silent
+            return bool(answered) and key not in self._found
 
     def _all(self) -> Iterator[Key]:
         selector = f"{SYNC_LABEL},{PART_LABEL} in (driver,report)"
-        for namespace in self._namespaces or ("",):
+        self._asked = self._namespaces()
+        for namespace in self._asked:
             base = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
             try:
                 for kind in ("pods", "configmaps"):

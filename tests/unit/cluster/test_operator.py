@@ -15,6 +15,7 @@ from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster import operator as kube_operator
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.reconcile.preflight import SourceCalls
@@ -32,7 +33,7 @@ class Cluster:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.lost = threading.Event()
-        settings = OperatorSettings(Image("x"), namespaces=("lake",))
+        settings = OperatorSettings(Image("x"), namespaces=NamespaceRule(("lake",)))
         self.operator = KubeOperator(self.api, settings, CALLS, self.lost.set, list_every=0.05, after_error=0.05)
 
     def add(self, name: str, **labels: str) -> None:
@@ -115,7 +116,9 @@ def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pyt
 def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), lease="lake/lock", identity="me")
+    cluster.operator.settings = OperatorSettings(
+        Image("x"), namespaces=NamespaceRule(("lake",)), lease="lake/lock", identity="me"
+    )
     reconciling, go_on = threading.Event(), threading.Event()
     reconcile = KubeController.reconcile
     holders: list[str] = []
@@ -143,7 +146,7 @@ def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
 
 def test_a_sync_of_another_release_is_left_alone(cluster: Cluster) -> None:
     """Whatever names it: a list, an event of its own, or its labels that changed."""
-    cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), selector="shard=one")
+    cluster.operator.settings = OperatorSettings(Image("x"), namespaces=NamespaceRule(("lake",)), selector="shard=one")
     cluster.add("mine", shard="one")
     cluster.add("other", shard="two")
     cluster.operator.start()

@@ -1,0 +1,163 @@
+"""Namespaces that come and go: the operator as the chart's own account, with the chart's rights and
+policy, on a real API server."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator.cluster.namespaces import NamespaceRule, binding
+from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
+from kube.test_chart import rendered
+from kube.test_handlers import eventually, free_port
+from support.apiserver import kubeconfig
+from support.in_process_sync import InProcessSync
+
+LABEL = "example.com/cdc"
+VALUES: dict[str, Any] = {"namespaceSelector": f"{LABEL}=yes"}
+ROLE = "cdc-cdcsync"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_OF_THE_OPERATOR = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Release:
+    """The chart's objects without its Deployment, whose process is started here."""
+
+    api: Api
+    account: Api
+    folder: Path
+    environment: dict[str, str]
+
+    def namespace(self, **labels: str) -> InProcessSync:
+        """With a paused sync in it."""
+        about = {"name": f"tenant-{next(_numbers)}", "labels": {f"example.com/{k}": v for k, v in labels.items()}}
+        self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": about})
+        sync = InProcessSync(self.api, about["name"])
+        sync.create(state="paused")
+        return sync
+
+    def label(self, sync: InProcessSync, value: str | None) -> None:
+        self.api.merge(f"/api/v1/namespaces/{sync.namespace}", {"metadata": {"labels": {LABEL: value}}})
+
+    def delete(self, sync: InProcessSync) -> None:
+        """As the controller of namespaces does it, which this server has not."""
+        path = f"/api/v1/namespaces/{sync.namespace}"
+        self.api.delete(path)
+        self.api.replace(f"{path}/finalize", self.api.get(path) | {"spec": {"finalizers": []}})
+
+    def bound(self) -> set[str]:
+        found = self.api.metadata(f"{_RBAC}/rolebindings", fieldSelector=f"metadata.name={ROLE}")
+        return {about["namespace"] for about in found}
+
+
+@pytest.fixture
+def release(api: Api, tmp_path: Path) -> Iterator[Release]:
+    with suppress(ApiError):  # it is there from the test before
+        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cdc"}})
+    documents = [
+        d for d in rendered(VALUES) if d["kind"] in _OF_THE_OPERATOR or d["metadata"]["name"] == f"{ROLE}-namespaces"
+    ]
+    for document in documents:
+        api.create(f"{_folder(document)}?fieldValidation=Strict", document)
+    body: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
+    token = api.create("/api/v1/namespaces/cdc/serviceaccounts/cdcsync/token", body)["status"]["token"]
+    config = kubeconfig(api) | {"users": [{"name": "admin", "user": {"token": token}}]}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    (deployment,) = [d for d in rendered(VALUES) if d["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    account = Api(api.server, api.tls, lambda: token)
+    yield Release(api, account, tmp_path, {e["name"]: e["value"] for e in container["env"] if "value" in e})
+    account.close()
+    for document in documents:
+        api.delete(f"{_folder(document)}/{document['metadata']['name']}")
+
+
+def _folder(document: Object) -> str:
+    group, _, version = document["apiVersion"].rpartition("/")
+    namespace = document["metadata"].get("namespace")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    kind = f"{document['kind'].lower()}s".replace("policys", "policies")
+    return f"{f'/apis/{group}' if group else '/api'}/{version}{scope}/{kind}"
+
+
+@pytest.fixture
+def operator(release: Release) -> Iterator[subprocess.Popen[bytes]]:
+    here = {
+        "KUBECONFIG": str(release.folder / "kubeconfig"),
+        "CDCSYNC_REFUSED_SOURCE_NETWORKS": "",
+        "CDCSYNC_METRICS_PORT": str(free_port()),
+    }
+    with (release.folder / "log").open("wb") as log:
+        command = [sys.executable, "-m", "cdcsync_operator.cluster.handlers"]
+        process = subprocess.Popen(command, env=os.environ | release.environment | here, stderr=log, stdout=log)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_namespace_is_served_while_it_has_the_labels(release: Release, operator: subprocess.Popen[bytes]) -> None:
+    """Without a restart, whatever becomes of the others."""
+    log = release.folder / "log"
+
+    def is_observed(sync: InProcessSync, generation: int) -> Callable[[], bool]:
+        return lambda: sync.stored.observed_generation == generation
+
+    one, two = release.namespace(cdc="yes"), release.namespace(cdc="no")
+    eventually(is_observed(one, 1), log)
+    assert two.stored.observed_generation == -1
+    release.label(two, "yes")
+    eventually(is_observed(two, 1), log)
+    assert release.bound() == {one.namespace, two.namespace}
+    release.label(one, None)
+    eventually(lambda: release.bound() == {two.namespace}, log)
+    one.change(restartNonce=1)
+    two.change(restartNonce=1)
+    eventually(is_observed(two, 2), log)
+    assert one.stored.observed_generation == 1
+    release.delete(two)
+    three = release.namespace(cdc="yes")
+    eventually(is_observed(three, 1), log)
+    release.label(one, "yes")
+    eventually(is_observed(one, 2), log)
+    assert operator.poll() is None, log.read_text()
+
+
+def test_the_operator_gives_itself_rights_in_selected_namespaces_only(release: Release) -> None:
+    assert missing(release.account, "", BY_SELECTOR) == []
+    other, selected = release.namespace(cdc="no"), release.namespace(cdc="yes")
+    uid = release.api.get(f"{_RBAC}/clusterroles/{ROLE}")["metadata"]["uid"]
+    own = binding(NamespaceRule(role=ROLE, account="cdc/cdcsync"), uid)
+    path = f"{_RBAC}/namespaces/{{}}/rolebindings"
+    with pytest.raises(ApiError):
+        release.account.get(f"/api/v1/namespaces/{selected.namespace}/secrets")
+    deadline = time.monotonic() + 120
+    while "namespaceSelector only" not in _refusal(release, path.format(other.namespace), own):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for_another = own | {"subjects": [own["subjects"][0] | {"namespace": other.namespace}]}
+    assert "to its own account only" in _refusal(release, path.format(selected.namespace), for_another)
+    admin = own | {"roleRef": own["roleRef"] | {"name": "admin"}}
+    assert _refusal(release, path.format(selected.namespace), admin)
+    assert _refusal(release, path.format(selected.namespace), own) == ""
+
+
+def _refusal(release: Release, path: str, body: Object) -> str:
+    try:
+        release.account.create(f"{path}?dryRun=All", body)
+    except ApiError as error:
+        return error.message
+    return ""
