@@ -18,6 +18,13 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode
 
 
+class Reader(StrEnum):
+    """The decoders of the binlog by which a verification confirms a difference."""
+
+    CDCSYNC = "cdcsync"
+    MYSQL_REPLICATION = "mysql-replication"
+
+
 @dataclass(frozen=True)
 class VerifyConfig:
     """Holds no secret. `resource` is the manifest's CdcSync as a dictionary; `secrets_dir` holds
@@ -27,7 +34,7 @@ class VerifyConfig:
     far idle tables are; `lock_file` is locked (flock) as long as the sync's controller runs.
     `scratch_dir` is local disk for digests; `limit` how many differing keys of a table are shown;
     `timeout` how many seconds the stream may take to pass the position at which keys were
-    reread.
+    reread; `reader` whose decoder of the binlog confirms a difference.
     """
 
     resource: dict[str, Any]
@@ -37,13 +44,15 @@ class VerifyConfig:
     scratch_dir: str
     limit: int = 20
     timeout: float = 120.0
+    reader: Reader = Reader.CDCSYNC
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> VerifyConfig:
-        return cls(**json.loads(text))
+        data = json.loads(text)
+        return cls(**data | {"reader": Reader(data["reader"])})
 
 
 class Step(StrEnum):

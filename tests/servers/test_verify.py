@@ -25,10 +25,10 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
-from cdcsync_core.verification import Kind, verdict
+from cdcsync_core.verification import Kind, Reader, verdict
 from cdcsync_spark.sinks.base import Append, Commit, Upsert
 from support.deaths import Died, dying_at
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, variants
 from support.servers import Server
 from support.small_sync import PASSWORD, USER, SmallSync
 from support.verified import verify
@@ -216,6 +216,74 @@ def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_fo
     sync.catch_up()
     # the stream has replaced whatever the binlog changes
     assert {d.key["id"]: d.kind for d in verify(sync)["t"].keys} == {"7": Kind.MISSING}
+
+
+#: each with the values of three rows, which later become one another's
+READ_EXACTLY = {
+    "TINYINT": ("-128", "0", "NULL"), "SMALLINT UNSIGNED": ("65535", "0", "1"), "MEDIUMINT": ("-8388608", "1", "NULL"),
+    "MEDIUMINT UNSIGNED": ("16777215", "0", "8388608"), "INT": ("-1", "NULL", "2147483647"),
+    "BIGINT UNSIGNED": ("18446744073709551615", "0", "NULL"), "BIGINT": ("-9223372036854775808", "1", "0"),
+    "DECIMAL(38,9)": ("-12345678901234567890123456789.123456789", "0", "0.000000001"), "DECIMAL(5,0)": ("-1", "99999", "0"),
+    "FLOAT": ("1.5", "-0.1", "NULL"), "DOUBLE": ("1e300", "-0.1", "0"), "DATE": ("'1000-01-01'", "'9999-12-31'", "NULL"),
+    "DATETIME(6)": ("'2024-02-29 23:59:59.000001'", "'1000-01-01 00:00:00.9'", "NULL"),
+    "DATETIME(3)": ("'2024-02-29 23:59:59.999'", "'2024-02-29 23:59:59.001'", "NULL"),
+    "DATETIME": ("'9999-12-31 23:59:59'", "'2000-01-01'", "NULL"),
+    "TIMESTAMP(1) NULL": ("'2024-01-01 00:00:00.9'", "'2037-12-31 00:00:00.1'", "NULL"),
+    "TIMESTAMP NULL": ("'1970-01-02 00:00:00'", "'2024-07-01 12:00:00'", "NULL"),
+    "VARCHAR(40) CHARACTER SET utf8mb4": ("'a😀 '", "''", "NULL"), "VARCHAR(300) CHARACTER SET utf8mb3": ("'é'", "'e'", "NULL"),
+    "CHAR(9) CHARACTER SET ascii": ("'a b  '", "''", "NULL"), "CHAR(80) CHARACTER SET utf8mb4": ("'ж'", "REPEAT('€', 80)", "NULL"),
+    "LONGTEXT CHARACTER SET utf8mb4": ("REPEAT('x', 70000)", "''", "NULL"), "TINYTEXT CHARACTER SET utf8mb4": ("'t'", "''", "NULL"),
+    "VARBINARY(9)": ("x'00ff'", "x'ff00'", "NULL"), "BLOB": ("x'80'", "''", "NULL"), "MEDIUMBLOB": ("x'00'", "''", "NULL"),
+}  # fmt: skip
+
+
+@variants("mariadb1011", "mysql97_gtid", also=("mariadb1011_loose", "mariadb114", "mariadb118", "mysql97_nogtid"))
+def test_a_decoder_of_others_confirms_what_it_reads_exactly(
+    request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, sync_of: MakeSync
+) -> None:
+    """The target is behind, and rows are explained by mysql-replication's values alone: each type's
+    must be equal to the last bit. What it cannot judge has the columns' names."""
+    any_server: Server = request.getfixturevalue(variant)
+    database = fresh_database(any_server)
+    columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(READ_EXACTLY))
+    rows = [f"({i}, {', '.join(values[i] for values in READ_EXACTLY.values())})" for i in range(3)]
+    odd = "odd (id INT PRIMARY KEY, e ENUM('a','b'), l VARCHAR(9) CHARACTER SET latin1, y YEAR)"
+    any_server.run(
+        f"CREATE TABLE t (id INT PRIMARY KEY, {columns})",
+        f"INSERT INTO t VALUES {', '.join(rows)}",
+        f"CREATE TABLE {odd}",
+        "INSERT INTO odd VALUES (1, 'a', 'a', 2024)",
+        db=database,
+    )
+    sync = sync_of(any_server, database)
+    sync.copy()
+    sync.catch_up()
+    any_server.run(
+        *("UPDATE t SET id = id + 10", "UPDATE t SET id = (id + 1) % 3 ORDER BY id"),
+        "BEGIN",
+        "DELETE FROM t WHERE id = 2",
+        "SAVEPOINT s",
+        f"INSERT INTO t VALUES (2{rows[0].removeprefix('(0')}",
+        "COMMIT",
+        "UPDATE odd SET e = 'b'",
+        db=database,
+    )
+    results = verify(sync, reader=Reader.MYSQL_REPLICATION)
+    assert results["t"].equal, (results["t"].error, results["t"].keys)
+    assert results["odd"].error is not None
+    assert results["odd"].error["reason"] == Reason.TYPE_UNSUPPORTED
+    assert all(name in results["odd"].error["found"] for name in ("e enum", "l varchar", "y year"))
+    row = next(r for r in sync.target("t").open_snapshot().scan().read_all().to_pylist() if r["id"] == 1)
+    tamper(sync, "t", [row | {"c0": 99}, row | {"id": 77}], [{"id": 0}])
+    assert {d.key["id"]: d.kind for d in verify(sync, reader=Reader.MYSQL_REPLICATION)["t"].keys} == {
+        "0": Kind.MISSING,
+        "1": Kind.DIFFERENT,
+        "77": Kind.EXTRA,
+    }
+    any_server.run("ALTER TABLE t COMMENT = 'other'", db=database)
+    unproven = verify(sync, reader=Reader.MYSQL_REPLICATION)["t"]
+    assert unproven.error is not None
+    assert unproven.error["reason"] == Reason.SCHEMA_CHANGE_REFUSED
 
 
 def test_a_change_that_is_not_in_the_log_is_found(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cdcsync_core.verification import Progress, Step, TableResult, VerifyConfig
+from cdcsync_core.verification import Progress, Reader, Step, TableResult, VerifyConfig
 from cdcsync_spark.verify.comparison import open_comparison
 from support.small_sync import SmallSync
 
 
-def verify(sync: SmallSync, *, timeout: float = 30) -> dict[str, TableResult]:
+def verify(sync: SmallSync, *, timeout: float = 30, reader: Reader = Reader.CDCSYNC) -> dict[str, TableResult]:
     """Table name without the database -> its result."""
     scratch = sync.folder / "verify"
     scratch.mkdir(exist_ok=True)
@@ -18,6 +18,7 @@ def verify(sync: SmallSync, *, timeout: float = 30) -> dict[str, TableResult]:
         str(sync.lock_file),
         str(scratch),
         timeout=timeout,
+        reader=reader,
     )
     reported: list[Progress | TableResult] = []
     results = open_comparison(config, reported.append).run()

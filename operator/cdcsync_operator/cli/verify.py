@@ -8,7 +8,7 @@ import click
 
 from cdcsync_core.quantity import parse_seconds
 from cdcsync_core.run import ExitCode
-from cdcsync_core.verification import verdict
+from cdcsync_core.verification import Reader, verdict
 from cdcsync_operator.cli.command import manifest_option, reporting, state_dir_option
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
@@ -37,16 +37,23 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
     "--wait", default="2m", show_default=True, callback=_seconds, metavar="DURATION",
     help="How long the stream may take to pass the position at which keys were compared again.",
 )  # fmt: skip
+@click.option(
+    "--reader", default=Reader.CDCSYNC.value, show_default=True, type=click.Choice([r.value for r in Reader]),
+    help="Whose decoder of the binlog confirms a difference.",
+)  # fmt: skip
 @reporting
-def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, wait: float) -> ExitCode:
+def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, wait: float, reader: str) -> ExitCode:
     """Compare source and target, also while both are written. Exit code 4: they differ.
 
     Keys whose rows differ are compared again once the stream has passed a position taken after the
     first read. They are reported only if they differ again and the binlog has no change of them in
-    between.
+    between. The binlog is decoded by CdcSync's reference decoder, or with `--reader
+    mysql-replication` by one that shares no code with it; that one reads numbers, dates, texts in
+    UTF-8 and bytes, and says of which tables it cannot judge.
     """
     with opened_manifest(files) as (resource, secrets), watching(output) as on_progress:
-        results = Verification(verify_config(resource, secrets, state_dir, show, wait)).run(on_progress)
+        config = verify_config(resource, secrets, state_dir, show, wait, Reader(reader))
+        results = Verification(config).run(on_progress)
     code = verdict(results)
     tables = [r.to_dict() for r in results]
     output.data({"equal": code is ExitCode.DONE, "tables": tables}, lambda console: render(console, results))

@@ -23,7 +23,7 @@ from pathlib import Path
 from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_core.run import ExitCode
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.verification import Progress, TableResult, VerifyConfig, parse_line
+from cdcsync_core.verification import Progress, Reader, TableResult, VerifyConfig, parse_line
 from cdcsync_operator.local.state_folder import StateFolder
 
 COMMAND = (sys.executable, "-m", "cdcsync_spark.verify")
@@ -31,11 +31,13 @@ _END_SECONDS = 5.0
 _TAIL = 2000
 
 
-def verify_config(resource: CdcSync, secrets_dir: Path, state_dir: Path, limit: int, timeout: float) -> VerifyConfig:
+def verify_config(
+    resource: CdcSync, secrets_dir: Path, state_dir: Path, limit: int, timeout: float, reader: Reader = Reader.CDCSYNC
+) -> VerifyConfig:
     """`scratch_dir` is filled in when the process starts."""
     folder = StateFolder(state_dir.resolve(), resource.metadata.namespace, resource.metadata.name)
     return VerifyConfig(
-        resource.to_dict(), str(secrets_dir), str(folder.state_file), str(folder.lock_file), "", limit, timeout
+        resource.to_dict(), str(secrets_dir), str(folder.state_file), str(folder.lock_file), "", limit, timeout, reader
     )
 
 

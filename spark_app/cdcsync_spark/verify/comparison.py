@@ -160,6 +160,7 @@ class Comparison:
             Path(self.config.scratch_dir),
             self.resource.spec.snapshot.max_split_seconds,
             self.config.timeout,
+            self.config.reader,
             lambda name, step: self.report(Progress(name, step)),
         )
 

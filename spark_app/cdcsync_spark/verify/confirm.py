@@ -18,13 +18,14 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.status import Phase, Status
-from cdcsync_core.verification import Kind, Step
+from cdcsync_core.verification import Kind, Reader, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.sinks.base import Target, TargetSnapshot, replaced_meanwhile
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
+from cdcsync_spark.verify.independent_reader import IndependentSearch
 from cdcsync_spark.verify.key_history import BinlogSearch, KeyHistory, State, Watched
 from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
 from cdcsync_spark.verify.target_position import SyncStatus, open_target, position_of
@@ -89,7 +90,8 @@ class _Reread:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """`report` is called with a table and what is being done; waits take `timeout` seconds."""
+    """`report` is called with a table and what is being done; waits take `timeout` seconds;
+    `reader` decodes the binlog."""
 
     source: Source
     facts: ServerFacts
@@ -98,6 +100,7 @@ class Confirmation:
     scratch: Path
     max_seconds: int
     timeout: float
+    reader: Reader
     report: Callable[[str, Step], None]
 
     def confirm(self, suspects: list[Suspect]) -> None:
@@ -170,9 +173,8 @@ class Confirmation:
         """Keeps what the binlog does not explain."""
         watched = {r.suspect.table.id: _watched(r.suspect) for r in differing}
         start = meet_all([safe, *(w.position for w in watched.values())])
-        search = BinlogSearch(self.source, self.facts.lineage, self.replica_id, self.scratch / "binlog", self.timeout)
         try:
-            search.between(start, end, watched)
+            self._search().between(start, end, watched)
         except CdcError as e:
             for r in differing:
                 r.suspect.error = e
@@ -188,6 +190,12 @@ class Confirmation:
                 ]
             )
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
+
+    def _search(self) -> BinlogSearch | IndependentSearch:
+        if self.reader is Reader.MYSQL_REPLICATION:
+            return IndependentSearch(self.source, self.facts.lineage, self.replica_id, self.timeout)
+        folder = self.scratch / "binlog"
+        return BinlogSearch(self.source, self.facts.lineage, self.replica_id, folder, self.timeout)
 
 
 def _unproven(stop: CdcError | None) -> CdcError | None:

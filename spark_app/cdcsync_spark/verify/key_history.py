@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -64,8 +65,16 @@ class KeyHistory:
             self.at_target.add(state)
 
 
+class KeyChange(NamedTuple):
+    """The digests of a key and of its row, before or after the change as `kind` says."""
+
+    key: bytes
+    kind: ChangeKind
+    row: bytes
+
+
 @dataclass
-class _Transaction:
+class Transaction:
     """The one that is being read: the keys that it changed, as it leaves them so far."""
 
     number: int = -1
@@ -94,34 +103,35 @@ class Watched:
             return
         ids = read_transactions(transactions)
         covered = list(zip(ids.covered(self.position).tolist(), ids.covered(self.until).tolist(), strict=True))
-        transaction = _Transaction()
+        transaction = Transaction()
         with pa.memory_map(part.file) as source:
             for changes in pa.ipc.open_file(source).read_all().to_batches():
-                self._take_changes(changes, covered, transaction)
-        self._end(transaction)
+                for number, change in self.changes(changes):
+                    if number != transaction.number:
+                        self.end(transaction)
+                        transaction.number = number
+                        transaction.in_target, transaction.may_be = covered[number]
+                    self.change(change, transaction)
+        self.end(transaction)
 
-    def _take_changes(
-        self, changes: pa.RecordBatch, covered: list[tuple[bool, bool]], transaction: _Transaction
-    ) -> None:
-        keys = self.digesters.keys.of(changes)
-        found = self.keys.where(keys)
-        mine = changes.take(pa.array(found, pa.int64()))
-        rows = self.digesters.rows.of(mine)
+    def changes(self, batch: pa.RecordBatch) -> Iterator[tuple[int, KeyChange]]:
+        """The changes of the keys that are looked for, each with the number of its transaction."""
+        keys = self.digesters.keys.of(batch)
+        where = self.keys.where(keys)
+        rows = batch.take(pa.array(where, pa.int64()))
+        digests = self.digesters.rows.of(rows)
         for at, kind, number, row in zip(
-            found, mine[KIND].to_pylist(), mine[TRANSACTION].to_pylist(), rows, strict=True
+            where, rows[KIND].to_pylist(), rows[TRANSACTION].to_pylist(), digests, strict=True
         ):
-            if number != transaction.number:
-                self._end(transaction)
-                transaction.number = number
-                transaction.in_target, transaction.may_be = covered[number]
-            self._take_change(keys[at].tobytes(), ChangeKind(kind), row.tobytes(), transaction)
+            yield number, KeyChange(keys[at].tobytes(), ChangeKind(kind), row.tobytes())
 
-    def _take_change(self, key: bytes, kind: ChangeKind, row: bytes, transaction: _Transaction) -> None:
-        if key not in self.histories:
-            self.histories[key] = KeyHistory.before(kind, row)
-        transaction.states[key] = None if kind in _REMOVES else row
+    def change(self, change: KeyChange, transaction: Transaction) -> None:
+        if change.key not in self.histories:
+            self.histories[change.key] = KeyHistory.before(change.kind, change.row)
+        transaction.states[change.key] = None if change.kind in _REMOVES else change.row
 
-    def _end(self, transaction: _Transaction) -> None:
+    def end(self, transaction: Transaction) -> None:
+        """The transaction is committed, with `in_target` and `may_be` as of its end."""
         for key, state in transaction.states.items():
             self.histories[key].end_transaction(state, in_target=transaction.in_target, may_be=transaction.may_be)
         transaction.states.clear()
@@ -142,7 +152,7 @@ class BinlogSearch:
         """Fills the histories with what changes from `start` until `place` and all targets'
         positions are passed. Raises CdcError."""
         goals = [w.until for w in watched.values()]
-        if _passed(start, place, goals):
+        if passed(start, place, goals):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         reader = BinlogReader(self._settings(start, watched))
@@ -153,7 +163,7 @@ class BinlogSearch:
                 batch = reader.next_batch()
                 if batch is not None:
                     _look(batch, watched)
-                    if _passed(batch.end, place, goals):
+                    if passed(batch.end, place, goals):
                         return
                 if time.monotonic() > deadline:
                     raise self._too_long(start, place)
@@ -187,7 +197,7 @@ class BinlogSearch:
         )
 
 
-def _passed(position: Position, place: LogOffset, goals: list[Position]) -> bool:
+def passed(position: Position, place: LogOffset, goals: list[Position]) -> bool:
     return position.has_reached(place) and all(position.includes(g) for g in goals)
 
 
