@@ -17,6 +17,8 @@ def test_uninstalled_and_installed_again(node: Node, shop: NodeSync) -> None:
     kept = shop.driver()
     node.helm("uninstall", "cdcsync", "-n", SYSTEM, "--wait")
     wait_until(lambda: not node.pods(SYSTEM, OPERATOR), 60, "the operator is gone")
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
+    wait_until(lambda: not list(node.api.items(leases)), 120, "its lease is gone")
     shop.server.run(f"UPDATE {WALK} SET counter = counter + 1000", db=shop.database)
     shop.arrives()
     node.install()

@@ -71,6 +71,14 @@ def leading(sync: InProcessSync) -> str:
     return next((str(lease["spec"].get("holderIdentity")) for lease in found), "")
 
 
+def deployment(sync: InProcessSync) -> str:
+    """The uid of one of the operator's name, without pods."""
+    pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pod}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cdcsync"}, "spec": spec}
+    return str(sync.api.create(f"/apis/apps/v1/namespaces/{sync.namespace}/deployments", body)["metadata"]["uid"])
+
+
 def shown(sync: InProcessSync, folder: Path) -> str:
     """What `cdcsync status` shows of it."""
     command = [sys.executable, "-m", "cdcsync_operator", "status", "shop", "-n", sync.namespace]
@@ -81,9 +89,11 @@ def shown(sync: InProcessSync, folder: Path) -> str:
 def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
     sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    port = free_port()
+    port, uid = free_port(), deployment(sync)
     process, log = operators(port=port), tmp_path / "one.log"
     eventually(lambda: leading(sync) == "one", log)
+    (lease,) = sync.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{sync.namespace}/leases")
+    assert [owner["uid"] for owner in lease["metadata"]["ownerReferences"]] == [uid], "it goes with the release"
     sync.create(state="paused")
     eventually(lambda: sync.stored.phase == "Paused", log)
     eventually(lambda: f'name="shop",namespace="{sync.namespace}",phase="Paused"}} 1' in page(port), log)

@@ -6,16 +6,24 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from cdcsync_core.manifest import parse_resource
+from cdcsync_core.secret_hosts import misdirected
 from cdcsync_kube.client import Api, ApiError, Object
-from kube.test_chart import rendered
+from cdcsync_operator.cluster.driver_pod import Image
+from cdcsync_operator.cluster.pod_policy import Policy, violations
+from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
+from kube.test_chart import ROOT, rendered
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
 
 STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 IMAGE = "registry.example/cdcsync-spark:1"
+EXAMPLES = ROOT / "examples"
 
 
 def _of_the_chart(policy: Object, release: str = "cdcsync", **more: Any) -> list[Object]:
@@ -188,3 +196,27 @@ def test_other_settings_that_the_policy_refuses(
     api: Api, namespace: str, in_force: None, spec: Object, expected: str
 ) -> None:
     assert expected in applied(api, namespace, sync(**spec))
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: str(path.stem))
+def test_an_example_can_be_applied_as_it_is(api: Api, namespace: str, in_force: None, example: Path) -> None:
+    """All of its objects, by the CRD, the chart's policy and the operator's own, and where Secrets
+    must name their hosts. The one for a laptop has a source on its machine and a folder, which a
+    cluster refuses for these reasons."""
+    documents = list(yaml.safe_load_all(example.read_text()))
+    secrets = {d["metadata"]["name"]: d["metadata"].get("annotations", {}) for d in documents if d["kind"] == "Secret"}
+    for document in documents:
+        if document["kind"] == "Secret":
+            path = f"/api/v1/namespaces/{namespace}/secrets?fieldValidation=Strict&dryRun=All"
+            api.create(path, copy.deepcopy(document))
+            continue
+        refusal = applied(api, namespace, document)
+        about = document["metadata"] | {"namespace": namespace, "uid": "u", "generation": 1}
+        resource = parse_resource(document | {"metadata": about})
+        found = violations(resource, Policy(refused_source_networks=DEFAULT_REFUSED), Image(IMAGE))
+        if example.stem == "shop":
+            assert "policy.refusedSourceNetworks" in refusal
+            assert [text.partition(":")[0] for text in found] == ["spec.source.host", "spec.sink.delta.path"]
+        else:
+            assert (refusal, found) == ("", [])
+            assert misdirected(resource, secrets, must_name_hosts=True) == {}

@@ -6,7 +6,8 @@ over (clocks are not compared: a candidate waits the whole term on its own clock
 since it last saw the lease change). An attempt ends in time for that, because its calls have a
 short timeout: four of them at most, a kept connection being opened again once. Should two act all
 the same, each write of a status is guarded by its version, and targets are guarded by themselves
-(rule R8). Source: https://kubernetes.io/docs/concepts/architecture/leases/
+(rule R8). The operator's Deployment owns the lease: the cluster removes it with the release, also
+one that a holder on its way out creates again. Source: https://kubernetes.io/docs/concepts/architecture/leases/
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ GIVE_UP = 10.0
 
 @dataclass
 class Lease:
-    """`clock` counts seconds and never goes back."""
+    """`clock` counts seconds and never goes back. `owner()` is the reference to what the lease goes
+    with; it is asked when the lease is taken, until there is one."""
 
     api: Api
     namespace: str
     name: str
     identity: str
     clock: Callable[[], float]
+    owner: Callable[[], Object | None] = lambda: None
     pause: float = RENEW_EVERY
+    _owner: Object | None = None
     _seen: tuple[str, float] = ("", 0.0)
     _renewed_at: float = field(default=float("-inf"))
 
@@ -87,14 +91,22 @@ class Lease:
         except ApiError as error:
             if not error.gone:
                 raise
-            about = {"name": self.name, "namespace": self.namespace}
+            about = self._owned({"name": self.name, "namespace": self.namespace})
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": about}
             self.api.create(self._folder, body | {"spec": self._spec({})})
             return True
         if not self._may_take(found):
             return False
-        self.api.replace(self._path, found | {"spec": self._spec(found.get("spec") or {})})
+        about, before = found["metadata"], found.get("spec") or {}
+        if before.get("holderIdentity") != self.identity:
+            about = self._owned(about)
+        self.api.replace(self._path, found | {"metadata": about, "spec": self._spec(before)})
         return True
+
+    def _owned(self, about: Object) -> Object:
+        """The metadata, with the owner."""
+        self._owner = self._owner or self.owner()
+        return about | {"ownerReferences": [self._owner]} if self._owner else about
 
     def _may_take(self, found: Object) -> bool:
         holder, version = found["spec"].get("holderIdentity"), found["metadata"]["resourceVersion"]

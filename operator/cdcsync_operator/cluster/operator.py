@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cdcsync_core.status import Status
-from cdcsync_kube.client import Api, ApiError
+from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
@@ -159,7 +159,19 @@ class KubeOperator:
 
     def _lease(self) -> Lease | None:
         namespace, _, name = self.settings.lease.partition("/")
-        return Lease(self._lease_api, namespace, name, self.settings.identity, time.monotonic) if name else None
+        if not name:
+            return None
+        return Lease(self._lease_api, namespace, name, self.settings.identity, time.monotonic, self._deployment)
+
+    def _deployment(self) -> Object | None:
+        """The reference to this operator's Deployment, which has its lease's name; None where there
+        is none."""
+        namespace, _, name = self.settings.lease.partition("/")
+        try:
+            about = self._lease_api.metadata_of(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+        except ApiError:
+            return None
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": about["uid"]}
 
     def _list(self) -> None:
         """Finds the syncs of which no event came, and more often the namespaces."""

@@ -21,9 +21,9 @@ SAMPLE_LIMIT = 20_000
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """`namespaces` says which are watched. `lease` is `namespace/name` of the lock that the
-    operator holds. `selector` is a label selector of the syncs that are this release's, empty: all
-    of them; `sample_limit` the most samples of its page of metrics."""
+    """`namespaces` says which are watched. `lease` is `namespace/name` of the operator's lock, and
+    of the Deployment that owns it. `selector` is a label selector of the syncs that are
+    this release's, empty: all of them; `sample_limit` the most samples of its page of metrics."""
 
     image: Image
     policy: Policy = field(default_factory=Policy)

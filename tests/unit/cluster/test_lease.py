@@ -126,3 +126,21 @@ def test_of_two_that_take_it_at_once_one_is_refused() -> None:
     assert not one.attempt()
     server.get = server_get  # type: ignore[method-assign]
     assert two.attempt()
+
+
+def test_a_lease_goes_with_its_owner() -> None:
+    """Also one of before there was an owner, once it is taken over, and one that is created again
+    when the owner is gone."""
+    server, _, first, second = pair()
+    deployment = {"kind": "Deployment", "name": "cdcsync", "uid": "d1"}
+    owners = iter((deployment,))
+    second.owner = lambda: next(owners, None)
+    assert first.attempt()
+    assert server.lease
+    assert "ownerReferences" not in server.lease["metadata"]
+    first.release()
+    assert second.attempt()
+    assert server.lease["metadata"]["ownerReferences"] == [deployment]
+    server.lease = None
+    assert second.attempt()
+    assert server.lease["metadata"]["ownerReferences"] == [deployment]
