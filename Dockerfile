@@ -56,6 +56,8 @@ LABEL org.opencontainers.image.title="cdcsync operator" \
       org.opencontainers.image.description="Runs CdcSync resources: change data capture from MySQL and MariaDB into Delta tables" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=operator-packages /opt/cdcsync /opt/cdcsync
+# No program runs with the rights of another user or group.
+RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
 USER 65532:65532
 ARG BASE
 LABEL org.opencontainers.image.base.name="${BASE}"
@@ -82,6 +84,7 @@ WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*
 COPY docker/entrypoint.py /opt/cdcsync/entrypoint.py
 ENV SPARK_HOME=/opt/cdcsync/share/cdcsync/spark
+RUN find / -xdev -perm /6000 -exec chmod ug-s {} +
 USER 65532:65532
 ARG BASE
 LABEL org.opencontainers.image.base.name="${BASE}"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# images.sh build|sbom FOLDER|load|hand COMMAND|key: the project's images, built from its Dockerfile by buildah on a base made by
-# debootstrap, and one of a tenant for the tests; `sbom` leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `hand` calls COMMAND
+# images.sh build|check|sbom FOLDER|load|hand COMMAND|key: the project's images, built from its Dockerfile by buildah on a base made by
+# debootstrap, and one of a tenant for the tests; `build` ends with `check`: no setuid or
+# setgid programs, and no image larger than docker/budget says; `sbom` leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `hand` calls COMMAND
 # with an archive of each, `key` says their tag.
 #
 # buildah and containerd keep their layers in the cache, so a change of the product makes and unpacks its own layer only.
@@ -25,6 +26,28 @@ build() {
   done
   has "localhost/cdcsync-tenant:$key" || buildah build --quiet --build-arg "OPERATOR=localhost/cdcsync-operator:$key" --file image/tenant.Dockerfile \
     --tag "localhost/cdcsync-tenant:$key" image > "$CACHE/tenant.log" 2>&1 || { tail -30 "$CACHE/tenant.log" >&2; exit 1; }
+  check
+}
+
+check() {
+  storage
+  local failed=0
+  for target in operator spark; do
+    container=$(buildah from --pull-never "localhost/cdcsync-$target:$key")
+    judge "$target" "$(buildah mount "$container")" || failed=1
+    buildah rm "$container" > /dev/null
+  done
+  return $failed
+}
+
+judge() { # TARGET FOLDER: says what is wrong with the image's files
+  local found megabytes budget
+  found=$(find "$2" -xdev -perm /6000)
+  megabytes=$(du -sxm "$2" | cut -f1)
+  budget=$(awk -v target="$1" '$1 == target { print $2 }' "$root/docker/budget")
+  [ -z "$found" ] || { echo "image $1: found setuid or setgid files: $(echo $found); needed: none; remedy: chmod ug-s in the Dockerfile" >&2; return 1; }
+  [ "$megabytes" -le "$budget" ] || { echo "image $1: found $megabytes MB; needed: at most $budget MB; remedy: leave something out, or raise docker/budget" >&2; return 1; }
+  echo "image $1: $megabytes MB of $budget MB, no setuid or setgid files"
 }
 
 sbom() { # FOLDER

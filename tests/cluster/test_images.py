@@ -1,5 +1,5 @@
-"""The images' build: a release is built on a base by digest only. The base that the tests made has
-a digest in the local store."""
+"""The images' build: a release is built on a base by digest only, and what is built has no setuid
+programs. The base that the tests made has a digest in the local store."""
 
 from __future__ import annotations
 
@@ -47,3 +47,10 @@ def test_a_base_by_digest_is_taken(digest: str, release: str) -> None:
 def test_a_build_that_is_no_release_takes_a_tag(digest: str) -> None:
     built = _check("", TAG)
     assert built.returncode == 0, built.stderr
+
+
+def test_the_images_have_no_setuid_programs_and_keep_their_budgets() -> None:
+    command = [ROOT / "tests" / "cluster" / "images.sh", "check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.count("no setuid or setgid files") == 2
