@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.lake import scratch
+from cdcsync_spark.sinks.lake import key_index, scratch
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -279,6 +280,59 @@ def peak_of(table: Capture, rows: int, file_rows: int, spread: int, folder: Path
     found = index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"]))
     assert found == {f"f{last}": BitMap([0, 1, 2])}
     return peak
+
+
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_stale_entries_never_outnumber_the_live_ones_by_far(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a stream updates the same rows, and while runs are as large as the largest,
+    which no merge of small runs takes: the index is half as large again as the table at most, and
+    as stale, beside what a purge is not begun for. Lookups are right at each step of a purge."""
+    monkeypatch.setattr(key_index, "LARGE", 0)
+    table, key = TABLES[kind]
+    world, random = World(table, tmp_path), Random(1)
+    world.put([key(n) for n in range(100)])
+    few, purged = key_index._STALE * world.index._scratch.in_memory, 0
+    for _ in range(150):
+        before = entries_of(world.index)
+        world.put([key(n) for n in random.sample(range(100), 30)])
+        world.index.merge_runs()
+        purged += entries_of(world.index) < before
+        assert entries_of(world.index) <= 100 + 1.5 * few + 30
+        some = [key(n) for n in random.sample(range(110), 20)]
+        assert world.found(some) == world.expected(some)
+    assert purged > 5
+
+
+def entries_of(index: KeyIndex) -> int:
+    return sum(map(len, index._runs))
+
+
+def test_a_purge_that_fails_leaves_the_index_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch space was full: the runs are those of before, and the next purge begins anew."""
+    monkeypatch.setattr(key_index, "LARGE", 0)
+    table, key = TABLES["text"]
+    world, everything = World(table, tmp_path), [key(n) for n in range(100)]
+    for _ in range(5):
+        world.put(everything)
+    before = entries_of(world.index)
+    with monkeypatch.context() as full:
+        full.setattr(scratch.Scratch, "writing", _no_space)
+        with pytest.raises(OSError, match="No space"):
+            merge_until(world.index, before)
+    assert entries_of(world.index) == before
+    assert world.found(everything) == world.expected(everything)
+    merge_until(world.index, before)
+    assert world.found(everything) == world.expected(everything)
+
+
+def merge_until(index: KeyIndex, fewer: int) -> None:
+    for _ in range(100):
+        if entries_of(index) < fewer:
+            return
+        index.merge_runs()
+    raise AssertionError("nothing was purged")
 
 
 def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path) -> None:

@@ -2,19 +2,21 @@
 replaces.
 
 The index is a set of sorted runs (`key_runs`), one for each large file and merged ones for the
-small, and per file the rows that are deleted. Entries are never removed: an entry counts only while
-its file is live and its row is not deleted, so the Delta log alone decides and a stale entry does
-no harm. Hence `sync` can bring the index to any version of the table, by any writer: files that are
-gone are dropped, files that are new, or whose deletions another program changed, are reread. It
-also builds the index, which therefore needs no persistence.
+small, and per file the rows that are deleted. An entry counts only while its file is live and its
+row is not deleted, so the Delta log alone decides and a stale entry does no harm. Merging leaves
+stale entries out, and where they outnumber the live ones, a purge does (`key_purge`). Hence `sync`
+can bring the index to any version of the table, by any writer: files that are gone are dropped,
+files that are new, or whose deletions another program changed, are reread. It also builds the
+index, which therefore needs no persistence.
 
 Keys that are not exact (`key_codes`) are kept with it, many of them in scratch space, and every
 hit is compared with them: two keys of one hash are told apart, and a wrong row is never deleted. A
 key that is live twice was written by another program: the table is stopped.
 
 Costs: 8 bytes of scratch space a row for exact keys in sorted files that do not overlap, 16 for
-others, plus the keys themselves where they are hashed. The memory for building, merging and lookups
-is that of some blocks, whatever the table; what grows is a bit a row for deleted rows at most.
+others, plus the keys themselves where they are hashed; stale entries count as rows. The memory for
+building, merging and lookups is that of some blocks, whatever the table; what grows is a bit a row
+for deleted rows at most.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
+from cdcsync_spark.sinks.lake.key_purge import Purge, worth_purging
 from cdcsync_spark.sinks.lake.key_runs import BLOCK, Hits, Rows, Run, chained, joined, merged, sorted_runs
 from cdcsync_spark.sinks.lake.scratch import IN_MEMORY, Scratch
 from cdcsync_spark.wire.columns.typemap import arrow_type
@@ -48,6 +51,11 @@ _WAYS = 64
 #: what small files may have in memory together, in runs of the largest size that stays there;
 #: a run counts as so many entries more
 _SMALL, _RUN = 4, 256
+#: the index is purged when there are more stale entries than live ones, and than so many runs of
+#: the largest size that stays in memory have
+_STALE = 16
+#: entries that a purge reads at each step for each one that has come, and blocks at least
+_PURGED, _PURGED_BLOCKS = 4, 2
 #: keys that are looked up at a time
 _BATCH = 1 << 18
 
@@ -110,6 +118,8 @@ class KeyIndex:
         self._runs: list[Run] = []
         self._in_memory = 0
         self._small_keys: list[StoredKeys] = []
+        self._purge: Purge | None = None
+        self._added = 0
 
     def serves(self, table: Capture) -> bool:
         """Whether its entries hold for `table`, too: the same key of the same types."""
@@ -170,6 +180,7 @@ class KeyIndex:
         rows = sum(map(len, loaded.runs))
         self._files[path] = _Entry(number, rows, vector, loaded.deleted, loaded.keys)
         self._runs += [replace(run, file=number) for run in loaded.runs]
+        self._added += rows
         self._in_memory += sum(len(run) + _RUN for run in loaded.runs if run.in_memory)
         if loaded.keys is not None and loaded.keys.size <= self._scratch.read_bytes:
             self._small_keys.append(loaded.keys)
@@ -213,16 +224,45 @@ class KeyIndex:
         return self._files[path].rows
 
     def merge_runs(self) -> bool:
-        """Drops runs of dead files and merges small ones, which keeps lookups fast; whether
-        there was something to merge."""
+        """Drops runs of dead files and merges small ones, which keeps lookups fast; whether there
+        was something to merge. A purge goes on a little, so that it holds up no commit."""
+        self._advance_purge()
         classes: dict[int, list[Run]] = {}
         for run in self._live_runs():
-            classes.setdefault(_size_class(run, self._fanout), []).append(run)
+            merges = self._purge is None or not self._purge.has(run)
+            classes.setdefault(_size_class(run, self._fanout) if merges else LARGE, []).append(run)
         crowded = [size for size, runs in classes.items() if len(runs) >= self._fanout and size < LARGE]
         for size in crowded:
             classes[size] = self._merged(classes[size])
         self._take_runs([run for runs in classes.values() for run in runs])
         return bool(crowded)
+
+    def _advance_purge(self) -> None:
+        """A purge that fails leaves the runs as they are."""
+        purge, self._purge = self._purge or self._new_purge(), None
+        if purge is None:
+            return
+        run = purge.advance(max(_PURGED * self._added, _PURGED_BLOCKS * self._block))
+        self._added = 0
+        if run is None:
+            self._purge = purge
+        else:
+            self._take_runs([*(other for other in self._runs if not purge.has(other)), run])
+
+    def _new_purge(self) -> Purge | None:
+        """None where there are not too many stale entries."""
+        entries, few = sum(map(len, self._runs)), _STALE * self._scratch.in_memory
+        if entries <= few:
+            return None
+        live = np.zeros(len(self._paths), np.int64)
+        for entry in self._files.values():
+            live[entry.number] = entry.rows - len(entry.deleted)
+        rows = int(live.sum())
+        if entries - rows <= max(rows, few):
+            return None
+        self._added = 0
+        runs = [run for run in self._runs if worth_purging(run, live)]
+        return Purge(runs, self._counts, self._scratch, self._block)
 
     def _live_runs(self) -> list[Run]:
         live = np.array([e.number for e in self._files.values()], np.int32)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_spark.sinks.lake.key_codes import Codes
-from cdcsync_spark.sinks.lake.scratch import Blocks, Scratch
+from cdcsync_spark.sinks.lake.scratch import Blocks, Scratch, Steps, finished
 
 #: entries that are sorted or merged at a time; the memory for it is some 64 bytes each
 BLOCK = 512 * 1024
@@ -185,9 +185,14 @@ def chained(runs: Sequence[Run], scratch: Scratch, block: int = BLOCK) -> Run | 
 
 def merged(runs: Sequence[Run], keep: Keep, scratch: Scratch, block: int = BLOCK) -> Run:
     """One run of several, without the entries that `keep` refuses."""
+    return finished(merging(runs, keep, scratch, block))
+
+
+def merging(runs: Sequence[Run], keep: Keep, scratch: Scratch, block: int = BLOCK) -> Steps[Run]:
+    """`merged`, at most `block` entries at a step."""
     runs = [run for run in runs if len(run)]
     blocks = (_entries(codes, hits, keep) for codes, hits in _merged_blocks(runs, block)) if runs else ()
-    entries, fences = scratch.written(_with_fences(blocks), (_ENTRY, np.uint64))
+    entries, fences = yield from scratch.writing_columns(_with_fences(blocks), (_ENTRY, np.uint64))
     large = len(entries) > scratch.in_memory
     return Run(entries["code"], entries["row"], entries["file"], fences if large else None)
 

@@ -6,12 +6,11 @@ A file loses its name at once: it ends with the process, however that ends.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,20 @@ _ALIGNED = 64
 
 #: blocks of several columns
 Blocks = Iterable[tuple[npt.NDArray[Any], ...]]
+Columns = tuple[npt.NDArray[Any], ...]
+_Result = TypeVar("_Result")
+#: work that may rest between its steps, and what it ends with
+Steps = Generator[None, None, _Result]
+
+
+def finished(steps: Steps[_Result]) -> _Result:
+    """All steps, one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: _Result = ended.value
+            return result
 
 
 @dataclass(frozen=True)
@@ -33,15 +46,20 @@ class Scratch:
     folder: Path
     in_memory: int = IN_MEMORY
 
-    def written(self, blocks: Blocks, kinds: Sequence[npt.DTypeLike]) -> tuple[npt.NDArray[Any], ...]:
+    def written(self, blocks: Blocks, kinds: Sequence[npt.DTypeLike]) -> Columns:
         """The columns, of types `kinds`, that come in `blocks`: memory-mapped if the first has more
         than `in_memory` values."""
+        return finished(self.writing_columns(blocks, kinds))
+
+    def writing_columns(self, blocks: Blocks, kinds: Sequence[npt.DTypeLike]) -> Steps[Columns]:
+        """`written`, a block at a step."""
         blocks, few, count = iter(blocks), [], 0
         for block in blocks:
             few.append(block)
             count += len(block[0])
             if count > self.in_memory:
                 break
+            yield
         else:
             columns = zip(*few, strict=True) if few else ((),) * len(kinds)
             return tuple(
@@ -49,9 +67,11 @@ class Scratch:
             )
         with ExitStack() as stack:
             files = [stack.enter_context(self.writing()) for _ in kinds]
-            for block in chain(few, blocks):
-                for file, values in zip(files, block, strict=True):
-                    file.file.write(np.ascontiguousarray(values).data)
+            while few:
+                _append_block(files, few.pop(0))
+            for block in blocks:
+                _append_block(files, block)
+                yield
         return tuple(np.frombuffer(file.content, kind) for file, kind in zip(files, kinds, strict=True))
 
     @property
@@ -122,3 +142,8 @@ class Written:
 
     file: IO[bytes]
     content: Any = None
+
+
+def _append_block(files: Sequence[Written], block: Columns) -> None:
+    for file, values in zip(files, block, strict=True):
+        file.file.write(np.ascontiguousarray(values).data)
