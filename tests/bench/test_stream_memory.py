@@ -129,6 +129,21 @@ def test_start_on_a_large_table(mariadb1011: Server, fresh_database: FreshDataba
     )
 
 
+def test_one_transaction_of_all_rows_of_a_large_table(
+    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    _sequence(server, database, ROWS)
+    sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec={"snapshot": {"chunkSize": 200_000}})
+    subprocess.run(sync.run_command("snapshot"), check=True, capture_output=True)
+    server.run("UPDATE t SET a = a + 1", db=database)
+    peaks = run_limited(sync.run_command("caught-up"))
+    show(f"one transaction of {ROWS:,} rows, {peaks}")
+    assert server.query("SELECT COUNT(*), SUM(a) FROM t", db=database)[0] == tuple(
+        column[0].as_py() for column in query(sync.delta(f"{database}.t"), "SELECT count(*), sum(a) FROM t").columns
+    )
+
+
 @pytest.mark.parametrize("kind", KEYS)
 def test_key_index_of_a_large_table(tmp_path: Path, kind: str) -> None:
     """The writer of a stream alone, on a table that is written here: the index, then 30 batches of

@@ -36,10 +36,11 @@ from pyroaring import BitMap
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
-from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec, same_keys
+from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.key_purge import Purge, worth_purging
 from cdcsync_spark.sinks.lake.key_runs import BLOCK, Hits, Rows, Run, chained, joined, merged, sorted_runs
 from cdcsync_spark.sinks.lake.scratch import IN_MEMORY, Scratch
+from cdcsync_spark.sinks.lake.stored_keys import StoredKeys
 from cdcsync_spark.wire.columns.typemap import arrow_type
 
 #: so many small runs of one size class are merged into one
@@ -345,36 +346,6 @@ class KeyIndex:
                 remedy=STOP_OTHER_WRITER,
                 table=str(self.table.id),
             )
-
-
-class StoredKeys:
-    """The keys of one file's rows, an Arrow file; memory-mapped if they are many."""
-
-    def __init__(self, content: pa.Buffer) -> None:
-        self.move(content)
-
-    def move(self, content: pa.Buffer) -> None:
-        """The same keys, which are elsewhere now."""
-        reader = pa.ipc.open_file(content) if content.size else None
-        self.content = content
-        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)] if reader else []
-        self._ends = np.cumsum([b.num_rows for b in self._batches])
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return int(self.content.size)
-
-    def equal(self, rows: Rows, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Whether row `rows[i]` holds key `i` of `keys`."""
-        same = np.zeros(len(rows), bool)
-        batch_of = np.searchsorted(self._ends, rows, "right")
-        for number in np.unique(batch_of):
-            at = np.flatnonzero(batch_of == number)
-            batch = self._batches[number]
-            stored = batch.take(pa.array(rows[at] - (self._ends[number] - batch.num_rows)))
-            same[at] = same_keys(stored, keys.take(pa.array(at)))
-        return same
 
 
 def _types(table: Capture) -> list[pa.DataType]:

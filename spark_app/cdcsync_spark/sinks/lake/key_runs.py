@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_spark.sinks.lake.key_codes import Codes
-from cdcsync_spark.sinks.lake.scratch import Blocks, Scratch, Steps, finished
+from cdcsync_spark.sinks.lake.scratch import Blocks, Scratch, Steps, address_of, finished, read_ahead, read_whole
 
 #: entries that are sorted or merged at a time; the memory for it is some 64 bytes each
 BLOCK = 512 * 1024
@@ -109,6 +109,7 @@ class Run:
         if self.fences is None:
             return np.searchsorted(self.codes, wanted)
         at = np.maximum(np.searchsorted(self.fences, wanted) - 1, 0) * FENCED
+        read_ahead(address_of(self.codes) + at * self.codes.strides[0], FENCED * self.codes.strides[0])
         last, step = len(self) - 1, FENCED
         while step := step // 2:  # the code at `at` stays less than the wanted one, but for the first of all
             further = np.minimum(at + step, last)
@@ -126,6 +127,8 @@ class Run:
     def part(self, start: int, stop: int) -> tuple[Codes, Hits]:
         """Codes and entries from `start` to `stop`; `query` counts them."""
         at = np.arange(start, stop, dtype=np.int64)
+        if self.rows is not None:
+            read_whole(self.rows[start:stop])
         return self.codes[start:stop], self._entries(at - start, at)
 
 
@@ -140,7 +143,7 @@ def sorted_runs(blocks: Iterable[Codes], file: int, scratch: Scratch, block: int
 
 
 def _sorted_part(codes: Codes, start: int, file: int, scratch: Scratch, block: int) -> Run:
-    part = codes[start : start + block]
+    part = read_whole(codes[start : start + block])
     order = np.argsort(part)
     codes, rows = part[order], (order + start).astype(np.uint32)
     if len(codes) <= scratch.in_memory:
@@ -175,7 +178,7 @@ def chained(runs: Sequence[Run], scratch: Scratch, block: int = BLOCK) -> Run | 
     whole = [part for part in parts if part is not None]
     if not runs or len(whole) < len(runs) or any(one.codes[-1] >= two.codes[0] for one, two in pairwise(runs)):
         return None
-    pieces = ((run.codes[at : at + block],) for run in runs for at in range(0, len(run), block))
+    pieces = ((read_whole(run.codes[at : at + block]),) for run in runs for at in range(0, len(run), block))
     codes, fences = scratch.written(_with_fences(pieces), (np.uint64, np.uint64))
     firsts = [0, *accumulate(map(len, runs))][:-1]
     starts = np.concatenate([first + part.starts for first, part in zip(firsts, whole, strict=True)])
@@ -202,7 +205,7 @@ def _merged_blocks(runs: Sequence[Run], block: int) -> Iterator[tuple[Codes, Hit
     and of the windows what is not beyond the end of any of them."""
     window, at = max(1, block // len(runs)), [0] * len(runs)
     begins = np.array([run.codes[0] for run in runs])
-    ends = np.array([run.codes[:window][-1] for run in runs])
+    ends = np.array([read_whole(run.codes[:window])[-1] for run in runs])
     live = np.ones(len(runs), bool)
     while live.any():
         least, parts = ends[live].min(), []
@@ -212,7 +215,7 @@ def _merged_blocks(runs: Sequence[Run], block: int) -> Iterator[tuple[Codes, Hit
             parts.append(run.part(start, stop))
             at[number], live[number] = stop, stop < len(run)
             if live[number]:
-                begins[number], ends[number] = run.codes[stop], run.codes[stop : stop + window][-1]
+                begins[number], ends[number] = run.codes[stop], read_whole(run.codes[stop : stop + window])[-1]
         yield _in_order(parts)
 
 

@@ -5,10 +5,12 @@ A file loses its name at once: it ends with the process, however that ends.
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from mmap import MADV_RANDOM, MADV_WILLNEED, PAGESIZE
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
@@ -20,10 +22,14 @@ import pyarrow as pa
 IN_MEMORY = 64 * 1024
 _ALIGNED = 64
 
+_LIBC = ctypes.CDLL(None)
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
 #: blocks of several columns
 Blocks = Iterable[tuple[npt.NDArray[Any], ...]]
 Columns = tuple[npt.NDArray[Any], ...]
 _Result = TypeVar("_Result")
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
 #: work that may rest between its steps, and what it ends with
 Steps = Generator[None, None, _Result]
 
@@ -81,9 +87,9 @@ class Scratch:
         return self.in_memory * np.uint64().nbytes
 
     @contextmanager
-    def writing(self) -> Iterator[Written]:
+    def writing(self, *, scattered: bool = True) -> Iterator[Written]:
         """A new file; when the block ends it is mapped, or read if it is small, and has neither a
-        name nor a descriptor any more."""
+        name nor a descriptor any more. `scattered`: what will be read of it is here and there."""
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="index-") as file:
             written = Written(file)
             yield written
@@ -94,6 +100,9 @@ class Scratch:
                 return
             with pa.memory_map(file.name) as mapped:
                 written.content = mapped.read_buffer()
+            if scattered:
+                # or megabytes may be read around a page that is needed, in the place of others
+                _advise(written.content.address, size, MADV_RANDOM)
 
     def table(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], in_memory_bytes: int) -> pa.Table:
         """`batches`, memory-mapped if they have more than `in_memory_bytes`."""
@@ -105,7 +114,7 @@ class Scratch:
                 break
         else:
             return pa.Table.from_batches(few, schema)
-        with self.writing() as written, pa.ipc.new_file(written.file, schema) as writer:
+        with self.writing(scattered=False) as written, pa.ipc.new_file(written.file, schema) as writer:
             while few:
                 writer.write_batch(few.pop(0))
             for batch in batches:
@@ -147,3 +156,33 @@ class Written:
 def _append_block(files: Sequence[Written], block: Columns) -> None:
     for file, values in zip(files, block, strict=True):
         file.file.write(np.ascontiguousarray(values).data)
+
+
+def read_ahead(addresses: npt.NDArray[np.int64], size: npt.NDArray[np.int64] | int) -> None:
+    """Has the system read the first and the last page of the `size` bytes at each of `addresses`,
+    all side by side: a page that is not in memory when it is needed is waited for alone."""
+    if not len(addresses):
+        return
+    pages = np.unique(np.concatenate([addresses // PAGESIZE, (addresses + (size - 1)) // PAGESIZE]))
+    ends = np.append(np.flatnonzero(np.diff(pages) > 1), len(pages) - 1)
+    begins = np.append(0, ends[:-1] + 1)
+    for first, last in zip(pages[begins].tolist(), pages[ends].tolist(), strict=True):
+        _advise(first * PAGESIZE, (last - first + 1) * PAGESIZE, MADV_WILLNEED)
+
+
+def read_whole(values: _Array) -> _Array:
+    """The same values, one after the other in scratch space, which the system is asked to read."""
+    if len(values):
+        start = address_of(values)
+        _advise(start, (len(values) - 1) * values.strides[0] + values.itemsize, MADV_WILLNEED)
+    return values
+
+
+def address_of(values: npt.NDArray[Any]) -> int:
+    return int(values.__array_interface__["data"][0])
+
+
+def _advise(address: int, size: int, advice: int) -> None:
+    """Advice, no more: where the system cannot take it, pages are read when they are needed."""
+    start = address // PAGESIZE * PAGESIZE
+    _LIBC.madvise(start, address + size - start, advice)
