@@ -22,6 +22,8 @@ from cdcsync_spark.sinks.lake.key_codes import KeyCodec
 Mask = npt.NDArray[np.bool_]
 #: images whose keys are in memory together
 ROWS_IN_MEMORY = 1_000_000
+#: the column with an image's place in stream order, the last of a table of keys
+_PLACE = "_cdc_place"
 
 
 def last_of_keys(keys: pa.Table, scratch: Path | None, rows_in_memory: int = ROWS_IN_MEMORY) -> Mask:
@@ -30,7 +32,7 @@ def last_of_keys(keys: pa.Table, scratch: Path | None, rows_in_memory: int = ROW
     parts = -(-keys.num_rows // rows_in_memory)
     if scratch is None or parts < 2:
         last = np.zeros(keys.num_rows, bool)
-        _mark(last, keys, np.arange(keys.num_rows, dtype=np.int64))
+        _mark(last, _placed(keys, np.arange(keys.num_rows, dtype=np.int64)))
         return last
     part_of = _zeros(scratch, keys.num_rows, np.uint16)
     last = _zeros(scratch, keys.num_rows, np.bool_)
@@ -41,26 +43,44 @@ def last_of_keys(keys: pa.Table, scratch: Path | None, rows_in_memory: int = ROW
         for end, batch in zip(ends, batches, strict=True):
             part_of[end - batch.num_rows : end] = codec.codes(batch) % np.uint64(min(parts, 2**16))
     for part in range(min(parts, 2**16)):
-        _mark(last, *_part(batches, ends, part_of, part))
+        _mark(last, _part(batches, ends, part_of, part, rows_in_memory))
     return last
 
 
 def _part(
-    batches: list[pa.RecordBatch], ends: npt.NDArray[np.int64], part_of: npt.NDArray[np.uint16], part: int
-) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """The keys of a part, and their places."""
-    keys, places = [], []
+    batches: list[pa.RecordBatch], ends: npt.NDArray[np.int64], part_of: npt.NDArray[np.uint16], part: int, rows: int
+) -> pa.Table:
+    """The keys of a part with their places. A key may come any number of times: of more than twice
+    `rows` images only the last of each key stay."""
+    placed, count, most = [], 0, 2 * rows
     for end, batch in zip(ends, batches, strict=True):
         first = end - batch.num_rows
         at = np.flatnonzero(part_of[first:end] == part)
-        keys.append(batch.take(pa.array(at)))
-        places.append(first + at)
-    return pa.Table.from_batches(keys), np.concatenate(places)
+        placed.append(_placed(pa.Table.from_batches([batch.take(pa.array(at))]), first + at))
+        count += len(at)
+        if count > most:
+            placed = [_last(pa.concat_tables(placed))]
+            count, most = placed[0].num_rows, max(most, 2 * placed[0].num_rows)
+    return pa.concat_tables(placed)
 
 
-def _mark(last: Mask, keys: pa.Table, places: npt.NDArray[np.int64]) -> None:
-    placed = keys.append_column("_i", pa.array(places))
-    last[placed.group_by(keys.schema.names).aggregate([("_i", "max")])["_i_max"].to_numpy()] = True
+def _mark(last: Mask, placed: pa.Table) -> None:
+    last[_last(placed)[_PLACE].to_numpy()] = True
+
+
+def _placed(keys: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+    return keys.append_column(_PLACE, pa.array(places))
+
+
+def _last(placed: pa.Table) -> pa.Table:
+    """The last place of each key."""
+    names = placed.schema.names[:-1]
+    return (
+        placed.group_by(names)
+        .aggregate([(_PLACE, "max")])
+        .select([*names, f"{_PLACE}_max"])
+        .rename_columns([*names, _PLACE])
+    )
 
 
 def _zeros(folder: Path, count: int, kind: type[np.generic]) -> npt.NDArray[Any]:

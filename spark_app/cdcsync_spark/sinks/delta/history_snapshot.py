@@ -92,7 +92,7 @@ def _folded(parts: list[pa.Table], key: list[str], seq: str) -> pa.Table:
 
 def _untouched(batch: pa.RecordBatch, key: list[str], last: pa.Table, seq: str) -> pa.Array:
     """Whether a row of the snapshot has a key without events."""
-    rows = pa.Table.from_batches([batch.select([*key, seq])]).append_column("_row", pa.array(range(batch.num_rows)))
-    old = rows.filter(pc.equal(rows[seq], 0)).select([*key, "_row"])
-    found = old.join(last.select(key), key, join_type="left anti")["_row"] if old.num_rows else old["_row"]
+    rows = pa.Table.from_batches([batch.select([*key, seq])]).append_column("_cdc_row", pa.array(range(batch.num_rows)))
+    old = rows.filter(pc.equal(rows[seq], 0)).select([*key, "_cdc_row"])
+    found = old.join(last.select(key), key, join_type="left anti")["_cdc_row"] if old.num_rows else old["_cdc_row"]
     return pc.is_in(pa.array(range(batch.num_rows)), found.combine_chunks().cast(pa.int64()))

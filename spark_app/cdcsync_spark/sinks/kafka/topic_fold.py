@@ -50,7 +50,7 @@ _FILE_RECORDS, _MOST_FILES = 100_000, 512
 #: records that wait until they are written
 _WAITING = 100_000
 _AT_ONCE, _POLL_SECONDS = 5_000, 0.2
-_PLACE = "_row"
+_PLACE = "_cdc_row"
 _SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 #: of a batch: rows, and bytes of their records but for the last one
 _ROWS, _BYTES = 10_000, 64 << 20

@@ -24,7 +24,8 @@ from cdcsync_spark.sinks.lake.ordered import in_order, order_of
 from cdcsync_spark.sinks.lake.staging import DataFile
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
-#: bytes of keys by which rows are sorted: a column of 2 GiB could not be one array
+#: bytes of keys, and of 8 for the place of each, by which rows are sorted in memory; more stay in
+#: their order
 _SORTED_BYTES = 64 * 2**20
 
 
@@ -81,7 +82,7 @@ def added_files(
     """The files that `stage` writes of `rows`, sorted by key where that is possible; `prefix` is
     what staged paths have more than the table's metadata."""
     keys, batches, first, added = rows.select(list(key)), iter(rows.to_batches()), 0, []
-    if keys.nbytes <= _SORTED_BYTES:
+    if keys.nbytes + 8 * keys.num_rows <= _SORTED_BYTES:
         order = order_of(keys)
         keys, batches = keys.take(pa.array(order)), in_order(rows, order)
     for file in stage(batches):

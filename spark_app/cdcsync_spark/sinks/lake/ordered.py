@@ -20,7 +20,7 @@ Places = npt.NDArray[np.int64]
 def order_of(keys: pa.Table) -> Places:
     """The places of the rows of `keys`, ascending by all columns."""
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names])
-    return np.asarray(order.to_numpy().astype(np.int64))
+    return np.asarray(order.to_numpy()).view(np.int64)
 
 
 def in_order(rows: pa.Table, order: Places, block_bytes: int = BLOCK_BYTES) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_spark.delivery import last_images
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.delivery.upsert import fold
@@ -77,6 +78,28 @@ def test_what_is_kept_of_many_images_is_in_a_file_without_a_name(tmp_path: Path)
 def test_the_memory_of_a_fold_does_not_grow_with_the_transaction(kind: pa.DataType, tmp_path: Path) -> None:
     """Every key is changed twice: keys of a part are in memory, and a few bits an image."""
     assert peak_of(kind, 400_000, tmp_path) < peak_of(kind, 100_000, tmp_path) + 2**20
+
+
+def test_one_key_may_change_any_number_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All images of a key are in one part, however many they are: of a part there are never many
+    more in memory than its keys. The key's column may have any name."""
+    compared, last = [0], last_images._last
+
+    def noted(placed: pa.Table) -> pa.Table:
+        compared.append(placed.num_rows)
+        return last(placed)
+
+    monkeypatch.setattr(last_images, "_last", noted)
+    count, batch = 50_000, 1000
+    schema = changes_schema(pa.schema([("_i", pa.string()), ("v", pa.int32())]))
+    kinds, places = pa.array(np.full(count, AFTER, np.int8)), pa.array(np.arange(count, dtype=np.int32))
+    keys = pa.array(["counter" if n % 25 else f"{n}" for n in range(count)])
+    images = pa.table([kinds, places, keys, places], schema=schema)
+    many = pa.Table.from_batches(images.to_batches(batch))
+    folded = fold(Changelog(many, scratch=tmp_path), ["_i"], in_memory_bytes=0, rows_in_memory=5000)
+    assert max(compared) <= 2 * 5000 + batch
+    assert folded.upserts.sort_by("v") == fold(Changelog(images), ["_i"]).upserts.sort_by("v")
+    assert folded.upserts.num_rows == count // 25 + 1
 
 
 def peak_of(kind: pa.DataType, rows: int, folder: Path) -> int:
