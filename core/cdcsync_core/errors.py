@@ -52,6 +52,7 @@ class Reason(StrEnum):
     SINK_CONFLICT = "SinkConflict"
     NO_SUCH_BUCKET = "NoSuchBucket"
     # retried with backoff
+    TABLE_BUSY = "TableBusy"
     SOURCE_UNREACHABLE = "SourceUnreachable"
     SINK_UNREACHABLE = "SinkUnreachable"
     SINK_WRITTEN = "SinkWritten"
@@ -77,6 +78,7 @@ class Reason(StrEnum):
 
 _RETRIED = frozenset(
     {
+        Reason.TABLE_BUSY,
         Reason.SOURCE_UNREACHABLE,
         Reason.SINK_UNREACHABLE,
         Reason.SINK_WRITTEN,

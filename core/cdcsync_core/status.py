@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 
 from cdcsync_core.chunk import WHOLE
+from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import visible
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status_part import StatusPart, StatusPosition, StatusWatermark
@@ -270,6 +271,11 @@ class TableStatus(StatusPart):
     @property
     def failed(self) -> bool:
         return self.phase is TablePhase.FAILED
+
+    @property
+    def is_busy(self) -> bool:
+        """Stopped by a lock or a slow statement: the controller tries it again by itself."""
+        return self.failed and self.reason == Reason.TABLE_BUSY.value
 
     @property
     def passed_high(self) -> bool:

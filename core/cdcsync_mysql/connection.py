@@ -281,7 +281,7 @@ def connect(
 ) -> Connection:
     """A connection with the session profile of rule R1.
 
-    `max_seconds` bounds a statement and a wait for a metadata lock; `read_timeout` is the silence
+    `max_seconds` bounds a statement; `read_timeout` is the silence
     in seconds after which the server counts as gone (default: `max_seconds` and half a minute);
     with `stream` its cursors read rows as they come, in bounded memory. Raises `CdcError`:
     AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file), InternalError

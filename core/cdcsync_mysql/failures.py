@@ -4,8 +4,10 @@ Why it is right: the error number decides, never the text, because texts are tra
 the text is only quoted, and only names (accounts, tables, privileges) are read from it. Each number
 is sorted by what it concerns: one table, the account, the server, or nothing that lasts. What is
 not listed is retried, so that an unknown error never stops a sync for good and never passes for
-success; where a run meets it at a table, it tries that table alone (`is_unexplained`), so what is
-known to pass must be listed: it would be taken for the table's own where it lasts. Sources:
+success; where a run meets it at a table, it tries that table alone (`may_be_of_table`), so what is
+known to pass must be listed: it would be taken for the table's own where it lasts. What another
+session's lock, or a slow statement, does to a table passes with its cause and concerns no other
+table: it is the table's own as long as it lasts (TableBusy). Sources:
 MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the client library's.
 """
 
@@ -75,11 +77,17 @@ def is_unexplained(error: CdcError) -> bool:
     return isinstance(error, UnlistedError)
 
 
-def unreadable(error: CdcError, table: TableId) -> CdcError:
-    """An unexplained error that was met again and again at this table alone."""
-    return fail(
-        Reason.TABLE_UNREADABLE, error.found, needed=_READABLE, remedy=REPAIR_TABLE, table=error.table or str(table)
-    )
+def may_be_of_table(error: CdcError) -> bool:
+    """Whether an error that was met at a table may concern it alone, although it is retried."""
+    return is_unexplained(error) or error.reason is Reason.TABLE_BUSY
+
+
+def of_table(error: CdcError, table: TableId) -> CdcError:
+    """Such an error as the table's own, where it was met again and again at this table alone."""
+    name = error.table or str(table)
+    if error.reason is Reason.TABLE_BUSY:
+        return fail(error.reason, error.found, needed=error.needed, remedy=error.remedy, table=name)
+    return fail(Reason.TABLE_UNREADABLE, error.found, needed=_READABLE, remedy=REPAIR_TABLE, table=name)
 
 
 def login_refused(error: CdcError, tls: bool, certificate: bool) -> CdcError:
@@ -188,12 +196,21 @@ def _too_many_statements(found: str, _text: str) -> CdcError:
     )
 
 
+def _locked(found: str, _text: str) -> CdcError:
+    return fail(
+        Reason.TABLE_BUSY,
+        found,
+        needed="a table that no other session locks for long",
+        remedy="end the session that holds the lock (SHOW PROCESSLIST); the sync tries again by itself",
+    )
+
+
 def _too_long(found: str, _text: str) -> CdcError:
     return fail(
-        Reason.SOURCE_UNREACHABLE,
+        Reason.TABLE_BUSY,
         found,
         needed="an end within spec.snapshot.maxSplitSeconds",
-        remedy="lower spec.snapshot.chunkSize or raise spec.snapshot.maxSplitSeconds",
+        remedy="lower spec.snapshot.chunkSize or raise spec.snapshot.maxSplitSeconds; the sync tries again by itself",
     )
 
 
@@ -263,6 +280,9 @@ _RULES: dict[int, tuple[Scope, _Rule]] = {
     **_rows(Scope.TABLE, _UNREADABLE, _unreadable),
     **_rows(Scope.TABLE, (1049, 1146, 1051), _no_table),
     **_rows(Scope.TABLE, (1054, 1412), _changed),
+    # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
+    **_rows(Scope.TABLE, (1205,), _locked),
+    **_rows(Scope.TABLE, (1969, 3024), _too_long),
     # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin;
     # 1820, 1862: password expired; 3118, 4151: account locked; 4055: access denied by ed25519 or
     # unix_socket of MariaDB
@@ -287,6 +307,4 @@ _RULES: dict[int, tuple[Scope, _Rule]] = {
     **_rows(Scope.PASSING, (1004, 1021, 1026, 1028, 1114, 1878), _exhausted),
     **_rows(Scope.PASSING, (1037, 1038, 1041, 1135, 1206, 1637), _exhausted),
     **_rows(Scope.PASSING, (1020, 1047, 1213), _unreachable),
-    # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
-    **_rows(Scope.PASSING, (1205, 1969, 3024), _too_long),
 }

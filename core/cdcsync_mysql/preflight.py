@@ -18,8 +18,8 @@ from cdcsync_core.source_table import TableId, memory_of, too_many_tables
 from cdcsync_core.spec import Spec
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.failures import unreadable
+from cdcsync_mysql.connection import Source, connect, fetch
+from cdcsync_mysql.failures import of_table
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.retention import check_schedule
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
@@ -96,7 +96,8 @@ def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]
 
 @dataclass
 class _Checked:
-    """The tables one by one: what one of them meets is its own, unless each of them meets it."""
+    """The tables one by one: what one of them meets is its own, unless each of them meets it and it
+    is no lock."""
 
     server: Server
     spec: Spec
@@ -106,13 +107,16 @@ class _Checked:
         try:
             return _check(self.server, table, self.spec)
         except CdcError as e:
+            if e.reason is Reason.TABLE_BUSY:
+                fetch(self.server.connection, "SET SESSION lock_wait_timeout = 1")  # there may be many
+                return _refused(table, e)
             if e.reason is not Reason.INTERNAL_ERROR:
                 raise
             error = e
         except Exception as e:  # noqa: BLE001 (whatever its definition holds, others are checked)
             error = fail(Reason.INTERNAL_ERROR, f"the check failed: {type(e).__name__}: {quoted(str(e))}")
         self._unexplained.append(error)
-        return TableCheck(table, checks=(refused("definition", unreadable(error, table)),))
+        return _refused(table, error)
 
     def raise_what_all_met(self, count: int) -> None:
         if count and len(self._unexplained) == count:
@@ -133,6 +137,10 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
     if question is not None and not question.keep(memory_of(len(found.columns))):
         raise too_many_tables(question.bound)
     return found
+
+
+def _refused(table: TableId, error: CdcError) -> TableCheck:
+    return TableCheck(table, checks=(refused("definition", of_table(error, table)),))
 
 
 def _absent(error: CdcError) -> TableCheck:

@@ -18,6 +18,8 @@ from cdcsync_core.errors import CdcError, Reason, fail
 
 #: the value that means "no limit" on both servers
 _UNLIMITED = 2**64 - 1
+#: what is locked for longer is tried again later, and holds back no other table meanwhile
+_LOCK_SECONDS = 10
 #: more than any key has
 _SORTED_BYTES = 8192
 _MARIADB: dict[str, str | int] = {
@@ -37,8 +39,8 @@ _ISOLATION = ("transaction_isolation", "tx_isolation")
 
 
 def profile(flavor: str, version: tuple[int, ...], max_seconds: int) -> dict[str, str | int]:
-    """The variables of a session and their values; `max_seconds` bounds a statement and a wait for
-    a metadata lock."""
+    """The variables of a session and their values; `max_seconds` bounds a statement. A wait for a
+    metadata lock ends before it, so that the server's error says which of the two it was."""
     common: dict[str, str | int] = {
         "autocommit": 1,
         "completion_type": "NO_CHAIN",
@@ -56,7 +58,7 @@ def profile(flavor: str, version: tuple[int, ...], max_seconds: int) -> dict[str
         "net_read_timeout": 3600,
         "net_write_timeout": 3600,
         "wait_timeout": 8 * 3600,
-        "lock_wait_timeout": max_seconds,
+        "lock_wait_timeout": min(_LOCK_SECONDS, max(1, max_seconds // 2)),
     }
     if flavor == "mariadb":
         return common | _MARIADB | {"max_statement_time": max_seconds}

@@ -176,7 +176,12 @@ class Cluster:
         if self.checking is not None:
             found = () if self.errors else tuple(ObservedTable(t) for t in self._wanted())
             self.preflight = PreflightResult(
-                self.checking.generation, self.now, self.errors, found, prompt=self.checking.prompt
+                self.checking.generation,
+                self.now,
+                self.errors,
+                found,
+                prompt=self.checking.prompt,
+                busy=self.checking.busy,
             )
             if not self.errors:
                 self.lake.recorded |= {t: self.lake.definition(t) for t in self._wanted()}

@@ -160,7 +160,7 @@ def test_a_statement_beyond_its_seconds_is_an_error(decoder: Decoder, server: Se
         list(READERS[decoder](connection, table, slow))
     error = map_error(caught.value, "reading")
     assert isinstance(error, TransientError)
-    assert error.reason is Reason.SOURCE_UNREACHABLE
+    assert error.reason is Reason.TABLE_BUSY
     assert "maxSplitSeconds" in error.remedy
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,76 @@ def test_a_dropped_table_that_is_asked_for_again_stops_no_other(sync: Sync) -> N
     assert sync.terminate() == ExitCode.DONE
     assert_equal(sync, "a")
     assert_equal(sync, "d")
+
+
+@contextmanager
+def locked(sync: Sync, table: str) -> Iterator[None]:
+    """By another session, until the block ends."""
+    with sync.server.connect(db=sync.database) as session, session.cursor() as cursor:  # type: ignore[attr-defined]
+        cursor.execute(f"LOCK TABLES {table} WRITE")
+        yield
+
+
+def is_busy(status: dict[str, Any], name: str) -> bool:
+    found = entry(status, name)
+    return (found.get("phase"), found.get("reason"), "(1205)" in found.get("message", "")) == (
+        "Failed",
+        "TableBusy",
+        True,
+    )
+
+
+def rows(sync: Sync, table: str) -> int:
+    return sync.target(name_of(sync, table)).num_rows
+
+
+@usually_on("mariadb1011")
+def test_a_table_that_is_locked_before_it_is_read_holds_back_no_other(sync: Sync) -> None:
+    """When the lock goes, it goes on by itself."""
+    bad = name_of(sync, "b")
+    fill(sync.server, sync.database, "b")  # type: ignore[attr-defined]
+    with locked(sync, "b"):
+        sync.start("forever")
+        seen = sync.wait_for(lambda s: streaming(s) == 2 and is_busy(s, bad))
+        assert seen["restarts"]["consecutive"] == 0
+        sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9001, 'later')")
+        sync.wait_until(lambda: rows(sync, "a") == 121, "what is written later")
+    sync.wait_for(lambda s: streaming(s) == 3)
+    for table in ("a", "b", "c"):
+        assert_equal(sync, table)
+
+
+@usually_on("mysql97_gtid")
+def test_a_table_that_is_locked_while_it_is_read_holds_back_no_other(sync: Sync) -> None:
+    """The driver stands still after LOW, before its first SELECT."""
+    bad = name_of(sync, "b")
+    fill(sync.server, sync.database, "b")  # type: ignore[attr-defined]
+    sync.write_manifest(snapshot={"maxSplitSeconds": 4})
+    sync.start("forever", gate=Gate("low-taken", action="stop"))
+    sync.wait_fired()
+    with locked(sync, "b"):
+        sync.signal("driver", signal.SIGCONT)
+        seen = sync.wait_for(lambda s: streaming(s) == 2 and is_busy(s, bad))
+        assert seen["restarts"]["consecutive"] == 0
+    sync.wait_for(lambda s: streaming(s) == 3)
+    for table in ("a", "b", "c"):
+        assert_equal(sync, table)
+
+
+@usually_on()
+def test_a_table_that_is_locked_when_it_is_resnapshotted_holds_back_no_other(sync: Sync) -> None:
+    """The stream goes on. A verification names the table and compares the others."""
+    bad = name_of(sync, "b")
+    fill(sync.server, sync.database, "b")  # type: ignore[attr-defined]
+    sync.start("forever")
+    sync.wait_for(lambda s: streaming(s) == 3)
+    with locked(sync, "b"):
+        sync.write_manifest(resnapshot=[{"table": bad, "nonce": 1}])
+        sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9001, 'later')")
+        sync.wait_for(lambda s: is_busy(s, bad) and streaming(s) == 2)
+        sync.wait_until(lambda: rows(sync, "a") == 121, "what is written later")
+        verified = sync.command("verify", "-o", "json", timeout=400)
+        assert "TableBusy" in verified.stdout, verified.stdout + verified.stderr
+    sync.wait_for(lambda s: streaming(s) == 3 and entry(s, bad).get("nonce") == 1)
+    for table in ("a", "b", "c"):
+        assert_equal(sync, table)

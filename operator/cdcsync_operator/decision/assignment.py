@@ -9,7 +9,7 @@ table (rule R5). Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -22,12 +22,21 @@ from cdcsync_operator.decision.shared_targets import shared_targets
 from cdcsync_operator.decision.side_tables import side_table_error
 
 
-def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked: bool, appeared: bool) -> Status:
+def resolve(
+    spec: Spec,
+    status: Status,
+    found: Iterable[ObservedTable],
+    *,
+    asked: bool,
+    appeared: bool,
+    busy: Collection[tuple[str, str]] = (),
+) -> Status:
     """With the tables of a preflight.
 
     `asked`: the user has just asked for what matches, so all of it is taken. `appeared`: a table
     that has appeared since then is taken, too, if it can be captured; else it is shown as
-    unassigned. What becomes of tables that are gone depends on what the sync has of them.
+    unassigned. `busy`: tables that were locked when a run met them, and were asked for again since
+    that run ended. What becomes of tables that are gone depends on what the sync has of them.
     """
     known = {t.name: t for t in status.table_status}
     there = {t.name: t for t in found}
@@ -35,7 +44,7 @@ def resolve(spec: Spec, status: Status, found: Iterable[ObservedTable], *, asked
         if name in there and there[name].error is None:
             there[name] = replace(there[name], error=error)
     entries = [
-        _beside(spec, known.get(name), name, there) or _merge_observed(known.get(name), table, asked, appeared)
+        _beside(spec, known.get(name), name, there) or _merge_observed(known.get(name), table, asked, appeared, busy)
         for name, table in there.items()
         if not (_is_gone(table) and name in known)
     ]
@@ -58,7 +67,13 @@ def _beside(
     return unassigned(TableStatus(name=name), error) if error else None
 
 
-def _merge_observed(known: TableStatus | None, found: ObservedTable, asked: bool, appeared: bool) -> TableStatus:
+def _merge_observed(
+    known: TableStatus | None,
+    found: ObservedTable,
+    asked: bool,
+    appeared: bool,
+    busy: Collection[tuple[str, str]],
+) -> TableStatus:
     if known is None or known.phase is TablePhase.UNASSIGNED:
         late = appeared and (not asked or (known is not None and known.reason != ""))
         if late and found.error is not None:
@@ -67,15 +82,15 @@ def _merge_observed(known: TableStatus | None, found: ObservedTable, asked: bool
         known = TableStatus(name=found.name, phase=phase)
     if found.error is not None and known.phase is TablePhase.PENDING:
         return refused(known, found.error)
-    if _was_refused(known):  # by an earlier preflight: this one decides again
+    if _was_refused(known, busy):  # this preflight decides again
         pending = known.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
         return pending if found.error is None else refused(pending, found.error)
     return known
 
 
-def _was_refused(table: TableStatus) -> bool:
-    """By a preflight, not by a run."""
-    return table.failed and not table.run
+def _was_refused(table: TableStatus, busy: Collection[tuple[str, str]]) -> bool:
+    """By an earlier preflight; or by a run that has ended, because it was locked then."""
+    return table.failed and (not table.run or (table.is_busy and (table.name, table.run) in busy))
 
 
 def _without_source(spec: Spec, table: TableStatus, *, asked: bool) -> TableStatus | None:

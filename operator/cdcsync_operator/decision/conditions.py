@@ -82,8 +82,11 @@ def _health(s: Situation, before: Phase) -> Health:
     if _awaits_first_preflight(s, before):
         ready, stalled = s.status.condition("Ready"), s.status.condition("Stalled")
         return _stalled(ready.reason, stalled.message)
-    if failed:
-        return _stalled(failed[0].reason, _failures(failed))
+    stopped = [t for t in failed if not t.is_busy]
+    if stopped:
+        return _stalled(stopped[0].reason, _failures([*stopped, *(t for t in failed if t.is_busy)]))
+    if failed and not s.observed.closing:
+        return _reconciling(failed[0].reason, _failures(failed))
     if phase is Phase.FAILED:
         stalled = s.status.condition("Stalled")
         return _stalled(stalled.reason, stalled.message)

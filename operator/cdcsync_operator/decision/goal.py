@@ -73,7 +73,10 @@ def _failure(reason: str) -> ExitCode:
 
 
 def _despite_failures(status: Status) -> ExitCode:
-    return ExitCode.USER_MUST_ACT if any(t.failed for t in assigned(status)) else ExitCode.DONE
+    failed = [t for t in assigned(status) if t.failed]
+    if failed and all(t.is_busy for t in failed):
+        return ExitCode.RETRY
+    return ExitCode.USER_MUST_ACT if failed else ExitCode.DONE
 
 
 def _caught_up(progress: Progress) -> bool:

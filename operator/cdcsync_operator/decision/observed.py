@@ -99,7 +99,8 @@ class PreflightResult:
     source.
 
     `sink_errors` concern the sink; `sink_unchecked` is why it was not checked here.
-    `prompt` is that of the action which asked for it: what the stream had seen of tables by then.
+    `prompt` is that of the action which asked for it: what the stream had seen of tables by then;
+    so is `busy`: the tables that were locked by then, each with the ended run that met it.
     `kept` is a file of the binlog and the unix seconds until which the source keeps it: 0 where it
     is gone, None where no end is known.
     """
@@ -114,6 +115,7 @@ class PreflightResult:
     sink_unchecked: str = ""
     prompt: str = ""
     kept: tuple[str, float | None] = ("", None)
+    busy: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def failures(self) -> tuple[CdcError, ...]:
@@ -153,14 +155,15 @@ class RunPreflight:
     """Do a preflight for this generation, in the background.
 
     `unread` names the tables that are still to be read, None for all: the binlog must outlive their
-    snapshot. `prompt` comes back with what is found. `file` is the binlog's that a stream needs at
-    its next time; empty: none is asked for.
+    snapshot. `prompt` and `busy` come back with what is found. `file` is the binlog's that a stream
+    needs at its next time; empty: none is asked for.
     """
 
     generation: int
     unread: frozenset[str] | None = None
     prompt: str = ""
     file: str = ""
+    busy: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _phase(s: Situation) -> Phase:
     before, tables = s.status.phase, s.assigned
     if s.unready and before is not Phase.FAILED and not s.is_exhausted:
         return Phase.PENDING  # it goes on by itself once source and sink are ready
-    if s.permanent_failure or (tables and all(t.failed for t in tables) and not s.changed):
+    if s.permanent_failure or (tables and all(t.failed and not t.is_busy for t in tables) and not s.changed):
         return Phase.FAILED
     if before is Phase.FAILED and not s.changed:
         return before  # also while what still runs drains

@@ -23,7 +23,8 @@ from cdcsync_operator.decision.situation import Situation, is_revocable
 #: one that is not
 PREFLIGHT_EVERY = 300.0
 PREFLIGHT_RETRY = 30.0
-#: and of one in whose binlog the stream has met tables that came or went
+#: and of one in whose binlog the stream has met tables that came or went, or that has a table which
+#: was locked just now
 PROMPTED_EVERY = 10.0
 
 
@@ -45,7 +46,8 @@ def apply_preflight(s: Situation) -> Situation:
         after = after.with_status(phase=Phase.PENDING)
     status = after.status.with_(source=s.preflight.source, observed_generation=s.generation)
     appeared = _may_capture_new_tables(after)
-    return s.with_(status=resolve(s.spec, status, s.preflight.tables, asked=everything, appeared=appeared))
+    found, busy = s.preflight.tables, s.preflight.busy
+    return s.with_(status=resolve(s.spec, status, found, asked=everything, appeared=appeared, busy=busy))
 
 
 def _goes_on(s: Situation) -> bool:
@@ -112,7 +114,13 @@ def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
     if age < every or s.observed.preflight_running:
         return ()
     unread = frozenset(name for name, _ in s.needs.unread)
-    return (RunPreflight(s.generation, unread if s.assigned else None, prompt, needed_file(s)),)
+    return (RunPreflight(s.generation, unread if s.assigned else None, prompt, needed_file(s), _busy(s)),)
+
+
+def _busy(s: Situation) -> frozenset[tuple[str, str]]:
+    """The tables that runs have met locked, and that no run has any more."""
+    met = [t for t in s.assigned if t.is_busy and t.run]
+    return frozenset((t.name, t.run) for t in met if s.status.runs.kind_of(t.run) is None)
 
 
 def _prompt(s: Situation) -> str:
@@ -138,9 +146,17 @@ def _interval(s: Situation, preflight: PreflightResult) -> float:
     """Seconds. What is retried waits by `restarts` already, unless drivers live or the sync has
     failed."""
     if not preflight.failures:
-        return PREFLIGHT_RETRY if _was_lost_to_the_sink(s) else PREFLIGHT_EVERY
+        return PREFLIGHT_RETRY if _was_lost_to_the_sink(s) else _pause_of_busy_tables(s)
     waits = all(e.reason.retried for e in preflight.failures) and not _goes_on(s)
     return 0.0 if waits and s.status.phase is not Phase.FAILED else PREFLIGHT_RETRY
+
+
+def _pause_of_busy_tables(s: Situation) -> float:
+    """Seconds, which grow with the time since all tables were consistent."""
+    since = unix_time(s.status.condition("Consistent").last_transition_time)
+    if since is None or not any(t.is_busy for t in s.assigned):
+        return PREFLIGHT_EVERY
+    return min(PREFLIGHT_EVERY, max(PROMPTED_EVERY, (s.now - since) / 4))
 
 
 def _was_lost_to_the_sink(s: Situation) -> bool:

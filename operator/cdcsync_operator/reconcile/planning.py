@@ -130,8 +130,8 @@ class Planner(threading.Thread):
             waiting.popleft()
 
     def _tries_again(self, error: CdcError) -> bool:
-        """After a pause."""
-        if not isinstance(error, TransientError):
+        """After a pause; not at a table that is locked, which would hold back those behind it."""
+        if not isinstance(error, TransientError) or error.reason is Reason.TABLE_BUSY:
             return False
         self._failures += 1
         return self._failures <= _MAX_FAILURES and not self._stopping.wait(self._failures)

@@ -140,7 +140,7 @@ class PreflightRunner:
                 Reason.INTERNAL_ERROR, f"the preflight failed: {type(error).__name__}: {quoted(str(error))}"
             )
             result = PreflightResult(generation, self._clock(), (unexpected,))
-        self._outcome = replace(result, prompt=action.prompt)
+        self._outcome = replace(result, prompt=action.prompt, busy=action.busy)
         self._wake()
 
     def _take_log_end(self, resource: CdcSync) -> None:

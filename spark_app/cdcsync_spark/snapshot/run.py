@@ -12,7 +12,9 @@ or publishing; the others go on. A failure that is transient, or concerns no tab
 run: at most one wave is lost. Where it is not known what an error concerns, its table is tried
 alone; what meets such an error again waits until the others are read, and is tried a last time if
 any commit was made since it met the first. What it meets then is its own. Without such a commit it
-may be the server's, and the run ends to be tried again.
+may be the server's, and the run ends to be tried again; but a table that waits alone is tried a few
+times more, with growing pauses, because no other can show whose it is. A table that is locked, or
+whose statements take too long, is left out in the same way; the controller tries it again (R5).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import TableState
-from cdcsync_mysql.failures import is_unexplained, unreadable
+from cdcsync_mysql.failures import is_unexplained, may_be_of_table, of_table
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
 from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
@@ -43,6 +45,8 @@ from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_
 #: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
 #: lose
 _WAVE_FACTOR = 2
+#: seconds before each further try of a table that waits alone
+_PAUSES = (1.0, 5.0, 15.0)
 #: what the source refuses to the run, whichever table meets it first
 _OF_THE_RUN = frozenset(
     {
@@ -109,6 +113,8 @@ def _refuse(context: RunContext, progress: SnapshotProgress, table: SnapshotTabl
 
 def _ends_the_run(error: CdcError) -> bool:
     """What is transient, what a newer run did, and what the source refuses to all."""
+    if error.reason is Reason.TABLE_BUSY:
+        return False
     if isinstance(error, Superseded) or not isinstance(error, PermanentError):
         return True
     return error.reason in _OF_THE_RUN or (error.reason is Reason.LOG_INCOMPLETE and not error.table)
@@ -157,11 +163,26 @@ class SnapshotRun:
         TransientError."""
         self._read(range(len(self.tables)))
         while not self.context.stopping.is_set() and (number := self._next_to_try_last()) is not None:
-            self._tried_last.add(self.tables[number].name)
-            del self._unexplained[self.tables[number].name]
-            self._read([number])
+            self._try_last(number)
+        self._try_the_only_one()
         if not self.context.stopping.is_set():
             self._settle_unexplained()
+
+    def _try_last(self, number: int) -> None:
+        self._tried_last.add(self.tables[number].name)
+        del self._unexplained[self.tables[number].name]
+        self._read([number])
+
+    def _try_the_only_one(self) -> None:
+        """A table that waits alone, and that nothing was committed beside."""
+        waiting = [name for name, e in self._unexplained.items() if is_unexplained(e)]
+        if len(waiting) != 1 or waiting[0] in self._tried_last:
+            return
+        number = next(n for n, t in enumerate(self.tables) if t.name == waiting[0])
+        for pause in _PAUSES:
+            if waiting[0] in self._unexplained:
+                self.context.wait(pause)
+                self._try_last(number)
 
     def _read(self, numbers: Iterable[int]) -> None:
         for wave in self._waves(numbers):
@@ -178,8 +199,10 @@ class SnapshotRun:
     def _settle_unexplained(self) -> None:
         """Raises what may be the server's."""
         for table in self.tables:
-            if table.name in self._tried_last and (error := self._unexplained.pop(table.name, None)):
-                self._refuse(table, [unreadable(error, table.assignment.table.id)])
+            error = self._unexplained.get(table.name)
+            if error and (table.name in self._tried_last or not is_unexplained(error)):
+                del self._unexplained[table.name]
+                self._refuse(table, [of_table(error, table.assignment.table.id)])
         if self._unexplained:
             raise next(iter(self._unexplained.values()))
 
@@ -208,7 +231,7 @@ class SnapshotRun:
         except PermanentError as e:
             self._refuse(table, [e])
         except TransientError as e:
-            if not is_unexplained(e):
+            if not may_be_of_table(e):
                 raise
             self._suspected.setdefault(table.name, self.progress.commits)
             self._unexplained[table.name] = e
@@ -245,7 +268,7 @@ class SnapshotRun:
         """Nothing of the wave is committed for a table that met what is unexplained; `commits` are
         those before the wave."""
         errors = [r.error for r in read if r.error]
-        if not errors or not all(is_unexplained(e) for e in errors):
+        if not errors or not all(may_be_of_table(e) for e in errors):
             return False
         if table.name in self._suspected:
             self._unexplained[table.name] = errors[0]

@@ -97,6 +97,7 @@ class ControllerHarness:
                 sink_errors=self.sink_errors,
                 sink_unchecked=self.sink_unchecked,
                 prompt=action.prompt,
+                busy=action.busy,
                 kept=(action.file, self.kept_until),
             )
         elif isinstance(action, StartRun):

@@ -466,6 +466,63 @@ def test_an_error_that_is_not_known_and_lasts_to_the_end_stops_no_table(world: W
     assert _complete(world, "a", "b", "c")
 
 
+def test_an_error_that_is_not_known_at_the_only_table_is_its_own_after_some_tries(world: World) -> None:
+    """No other table can show whose it is. What is read already does not count."""
+    world.run({"a": 2})
+    world.source.waves.clear()
+    world.source.errors[("b", plan(3)[1])] = _UNKNOWN
+    context = world.run({"a": 2, "b": 3})
+    assert {n: (e.reason, "9999" in e.found) for n, e in context.failed.items()} == {
+        "shop.b": (Reason.TABLE_UNREADABLE, True)
+    }
+    assert len(world.source.waves) == 5
+
+
+@pytest.mark.parametrize("met", range(1, 6))
+def test_an_error_that_is_not_known_at_the_only_table_may_pass(world: World, met: int) -> None:
+    def cure() -> None:
+        if len(world.source.waves) >= met:
+            world.source.errors.clear()
+
+    world.source.errors[("b", plan(3)[1])] = _UNKNOWN
+    world.source.before_commit = cure
+    assert world.run({"b": 3}).failed == {}
+    assert _complete(world, "b")
+
+
+_BUSY = fail(Reason.TABLE_BUSY, 'reading shop.b: "Lock wait timeout exceeded" (1205)')
+
+
+@pytest.mark.parametrize("tables", [{"b": 3}, {"a": 3, "b": 3, "c": 3}])
+def test_a_table_that_is_locked_is_left_out_and_the_others_are_read(world: World, tables: dict[str, int]) -> None:
+    world.source.errors[("b", plan(3)[1])] = _BUSY
+    context = world.run(tables)
+    assert {n: (e.reason, e.table) for n, e in context.failed.items()} == {"shop.b": (Reason.TABLE_BUSY, "shop.b")}
+    assert _complete(world, *(tables.keys() - {"b"}))
+    world.source.errors.clear()
+    assert world.run(tables).failed == {}
+    assert _complete(world, *tables)
+
+
+def test_tables_that_are_locked_when_they_are_planned_are_left_out(world: World) -> None:
+    world.source.unplanned |= {"b": _BUSY, "c": _BUSY}
+    context = world.run({"b": 6, "c": 6, "d": 2})
+    assert {n: e.reason for n, e in context.failed.items()} == dict.fromkeys(("shop.b", "shop.c"), Reason.TABLE_BUSY)
+    assert _complete(world, "d")
+
+
+def test_a_lock_that_goes_while_the_others_are_read_stops_no_table(world: World) -> None:
+    world.source.errors[("b", plan(3)[1])] = _BUSY
+
+    def unlock() -> None:
+        if len(world.source.waves) > 2:
+            world.source.errors.clear()
+
+    world.source.before_commit = unlock
+    assert world.run({"b": 3, "a": 8}).failed == {}
+    assert _complete(world, "a", "b")
+
+
 def test_errors_that_are_not_known_and_pass_each_time_are_not_counted_together(world: World) -> None:
     def trouble() -> None:
         lasts = len(world.source.waves) in (1, 3, 5)
