@@ -4,7 +4,8 @@ of foreign keys, views.
 Answers are of now; who asks sees to it that nothing changed since the time that is meant. The
 catalog shows an account only what it has rights on, so what it does not show is not taken for
 absent: a table must be visible, and so must the right to see its triggers. Tables of the schema
-`mysql` have no triggers on either server.
+`mysql` have no triggers on either server. A statement in doubt may be about temporary tables, on
+which nothing hangs: such is a table that an account with SELECT on it does not see.
 """
 
 from __future__ import annotations
@@ -18,8 +19,21 @@ _ENGINES = ("innodb", "myisam", "aria", "memory")
 _SYSTEM_SCHEMA = "mysql"
 
 
-def fault_of_reading(connection: Connection, table: TableId) -> str:
+def fault_of_reading(connection: Connection, table: TableId, *, in_doubt: bool = False) -> str:
     """Why reading the table might run something; empty where it cannot."""
+    return "" if in_doubt and _is_temporary(connection, table) else _fault_of_kind(connection, table)
+
+
+def _is_temporary(connection: Connection, table: TableId) -> bool:
+    rows = fetch(
+        connection,
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (table.database, table.name),
+    )
+    return not rows and _has(connection, "SELECT", table)
+
+
+def _fault_of_kind(connection: Connection, table: TableId) -> str:
     rows = fetch(
         connection,
         "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -33,10 +47,15 @@ def fault_of_reading(connection: Connection, table: TableId) -> str:
     return ""
 
 
-def fault_of_writing(connection: Connection, table: TableId, captured: Iterable[TableId]) -> str:
-    """Why a change of the table might reach one of the `captured`; empty where it cannot."""
+def fault_of_writing(
+    connection: Connection, table: TableId, captured: Iterable[TableId], *, in_doubt: bool = False
+) -> str:
+    """Why a change of the table might reach another one of the `captured`; empty where it
+    cannot."""
+    if in_doubt and _is_temporary(connection, table):
+        return ""
     return (
-        fault_of_reading(connection, table)
+        _fault_of_kind(connection, table)
         or _fault_of_triggers(connection, table)
         or _fault_of_cascades(connection, table, set(captured))
     )
@@ -53,23 +72,23 @@ def _fault_of_triggers(connection: Connection, table: TableId) -> str:
     )
     if rows:
         return f"{table.quoted} has the trigger {rows[0][0]}"
-    if not _sees_triggers(connection, table):
+    if not _has(connection, "TRIGGER", table):
         return f"the triggers of {table.quoted} cannot be seen (GRANT TRIGGER ON {table.quoted})"
     return ""
 
 
-def _sees_triggers(connection: Connection, table: TableId) -> bool:
-    """By a privilege of the account itself, on everything, on the schema or on the table."""
+def _has(connection: Connection, privilege: str, table: TableId) -> bool:
+    """Whether the account itself has it on everything, on the schema or on the table."""
     user, _, host = str(fetch(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
-    grantee = f"'{user}'@'{host}'"
+    whose = (f"'{user}'@'{host}'", privilege)
     rows = fetch(
         connection,
-        "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = %s AND PRIVILEGE_TYPE = 'TRIGGER'"
+        "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s"
         " UNION SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
-        " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = 'TRIGGER' AND TABLE_SCHEMA = %s"
+        " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s AND TABLE_SCHEMA = %s"
         " UNION SELECT 1 FROM information_schema.TABLE_PRIVILEGES"
-        " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = 'TRIGGER' AND TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-        (grantee, grantee, table.database, grantee, table.database, table.name),
+        " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s AND TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (*whose, *whose, table.database, *whose, table.database, table.name),
     )
     return bool(rows)
 

@@ -71,14 +71,6 @@ def global_variables(connection: Connection, *names: str) -> dict[str, str]:
     return {str(name).lower(): str(value) for name, value in rows}
 
 
-def read_process(connection: Connection) -> tuple[float, int]:
-    """When the server started, in unix seconds by its own clock and rounded down, and the number of
-    this connection there."""
-    now, number = fetch(connection, "SELECT UNIX_TIMESTAMP(), CONNECTION_ID()")[0]
-    uptime = fetch(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")[0][1]
-    return float(now) - float(uptime), int(number)
-
-
 def log_retention_seconds(connection: Connection) -> float:
     """How long the server keeps its binlog; 0 for as long as it lives."""
     rds = retention_seconds(connection)

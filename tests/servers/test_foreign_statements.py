@@ -1,5 +1,5 @@
-"""Changes in statement format (R10): those that cannot reach a captured table let it flow, all
-others stop every table.
+"""Changes in statement format (R10): those that cannot reach a captured table let it flow; one that
+can reach none but the table that it writes stops that one; all others stop every table.
 
 Amazon RDS writes its heartbeat so, pt-table-checksum its results.
 """
@@ -101,8 +101,37 @@ def test_the_results_of_pt_table_checksum(copy: Stepwise) -> None:
 
 @both
 def test_a_captured_table_as_a_target(copy: Stepwise) -> None:
+    """It stops alone where nothing hangs on it."""
     copy.server.run(STATEMENT, "UPDATE a SET v = 'x' WHERE id = 3", db=copy.database)
-    _stops(copy, "UPDATE a SET")
+    copy.server.run("UPDATE b SET v = 'after' WHERE id < 7", db=copy.database)
+    stops = {name: table.error for name, table in copy.follow().items()}
+    assert stops["a"] is not None
+    assert (stops["a"].reason, "UPDATE a SET" in stops["a"].found) == (Reason.LOG_INCOMPLETE, True)
+    assert stops["b"] is None
+    assert not copy.difference("b")
+
+
+@both
+def test_a_captured_table_as_a_target_with_a_trigger(copy: Stepwise) -> None:
+    trigger = "CREATE TRIGGER reaches AFTER UPDATE ON a FOR EACH ROW UPDATE b SET v = 'by trigger' WHERE id = NEW.id"
+    copy.server.run(trigger, STATEMENT, "UPDATE a SET v = 'x' WHERE id = 3", db=copy.database)
+    _stops(copy, "has the trigger reaches")
+
+
+@both
+def test_a_view_that_is_gone_by_now(copy: Stepwise) -> None:
+    """The change has the mark of a temporary table, which the same call used before; and the source
+    has no table of that name."""
+    copy.server.run(
+        "CREATE VIEW v AS SELECT * FROM a",
+        "CREATE PROCEDURE touch() BEGIN INSERT INTO scratch VALUES (1); UPDATE v SET v = 'x' WHERE id = 3; END",
+        STATEMENT,
+        "CREATE TEMPORARY TABLE scratch (id INT)",
+        "CALL touch()",
+        "DROP VIEW v",
+        db=copy.database,
+    )
+    _stops(copy, "may have changed since: DROP VIEW")
 
 
 @both

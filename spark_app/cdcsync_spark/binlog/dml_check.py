@@ -9,7 +9,9 @@ cascade to captured ones. The chain of foreign keys from a written table to a ca
 the captured one, so whatever broke it first names a table that the catalog still shows in it. If
 there is such a statement, the catalog of that time is not known and the tables stop, as they do for
 everything else that is not certain. Else the answer is right for the statement, and for those like
-it until one comes that may change it (`TransactionAssembler` forgets it then).
+it until one comes that may change it (`TransactionAssembler` forgets it then). Where the statement
+may be about temporary tables that were not seen, a name that the source does not have is that of
+such a table, unless a view of that name was dropped since.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from cdcsync_mysql.reach import cascading_to, fault_of_reading, fault_of_writing
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.reader import TableName
-from cdcsync_spark.wire.sql.relations import may_unrelate
+from cdcsync_spark.wire.sql.relations import may_take_view, may_unrelate
 from cdcsync_spark.wire.sql.text import Statement
 
 
@@ -40,12 +42,14 @@ class DmlCheck:
     read: Callable[[LogOffset], Iterator[facts.Fact]]
 
     def fault(self, dml: Dml, place: LogOffset) -> str:
-        """Why the statement, which ends at `place`, may reach a captured table; empty where it
-        cannot. Raises CdcError."""
+        """Why the statement, which ends at `place`, may reach a captured table that it does not
+        write; empty where it cannot. Raises CdcError."""
         with connect(self.source) as connection:
             prove(connection, self.lineage, None)
             fault, related = self._fault_now(connection, dml)
-        return fault or _fault_since(self.read(place), related, _ids((dml.written,) if dml.written else ()))
+        written = _ids((dml.written,) if dml.written else ())
+        views = _ids(dml.tables) if dml.in_doubt else ()
+        return fault or _fault_since(self.read(place), related, written, views)
 
     def _fault_now(self, connection: Connection, dml: Dml) -> tuple[str, set[TableId]]:
         """What the catalog says, and the tables whose relations it says so of."""
@@ -53,17 +57,21 @@ class DmlCheck:
         fault, related = "", set(read)
         if dml.written is not None:
             written = _ids((dml.written,))
-            fault = fault_of_writing(connection, written[0], self.captured)
+            fault = fault_of_writing(connection, written[0], self.captured, in_doubt=dml.in_doubt)
             related |= {*written, *self.captured, *cascading_to(connection, self.captured)}
-        return next(filter(None, [fault, *(fault_of_reading(connection, t) for t in read)]), ""), related
+        return next(
+            filter(None, [fault, *(fault_of_reading(connection, t, in_doubt=dml.in_doubt) for t in read)]), ""
+        ), related
 
 
 def _ids(names: Iterable[TableName]) -> tuple[TableId, ...]:
     return tuple(TableId(name.database, name.name) for name in names)
 
 
-def _fault_since(read: Iterable[facts.Fact], related: Set[TableId], written: tuple[TableId, ...]) -> str:
+def _fault_since(
+    read: Iterable[facts.Fact], related: Set[TableId], written: tuple[TableId, ...], views: tuple[TableId, ...]
+) -> str:
     for fact in read:
-        if isinstance(fact, Statement) and may_unrelate(fact, related, written):
+        if isinstance(fact, Statement) and (may_unrelate(fact, related, written) or may_take_view(fact, views)):
             return f"what hangs on its tables may have changed since: {' '.join(fact.sql.split())[:80]}"
     return ""

@@ -20,12 +20,10 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.proof import prove, tables_with_unlogged_cascades
-from cdcsync_mysql.server import read_process
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.memory import bound_unpacked_events
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.binlog.temporary_tables import Process
 from cdcsync_spark.wire.binlog.parser import EventParser
 
 #: of one statement of a proof: meanwhile nothing is received
@@ -36,14 +34,13 @@ _PROOF_SECONDS = 10
 class Dump:
     """One dump connection whose history is verified and that is about to send: raw events, and the
     parser that knows where they begin. `end` is where the binlog ended before: a heartbeat from
-    there or beyond is from its end. `prove_end` is `end_of_ours` of its source. `process` is the
-    server that it is connected to. `refused` are the tables whose changes this server hides."""
+    there or beyond is from its end. `prove_end` is `end_of_ours` of its source. `refused` are the
+    tables whose changes this server hides."""
 
     client: BinlogClient
     parser: EventParser
     prove_end: Callable[[Position], LogOffset]
     end: LogOffset | None = None
-    process: Process | None = None
     refused: Mapping[TableId, CdcError] = field(default_factory=dict)
 
 
@@ -59,7 +56,6 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
         watched = [t for t in settings.tables if t not in settings.unlogged]
         refused = tables_with_unlogged_cascades(connection, facts, watched)
         end = high(connection, facts)
-        process = Process(facts.server_id, *read_process(connection))
         file = start.at.file if start.at else _oldest_file(settings.ahead.values())
         gtid_pos = str(start.gtid_pos) if isinstance(start, FilePosition) else ""
         client = BinlogClient(
@@ -71,7 +67,7 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
         parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=_sent_again(start), wanted=wanted)
-        yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, process, refused)
+        yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, refused)
 
 
 def end_of_ours(source: Source, lineage: Lineage, position: Position) -> LogOffset:

@@ -1,12 +1,11 @@
 """What was found of changes in statement format: whether they can reach a captured table.
 
 Why it is right: an answer counts until a statement comes that may change it; what is not known is
-asked (`dml_check`), and a change that names a captured table needs no answer: it stops.
+asked (`dml_check`). A captured table that the change writes stops, whatever the answer is; the
+answer says whether the change may reach others.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.sql.dml import Dml, read_dml
@@ -16,7 +15,7 @@ from cdcsync_spark.wire.sql.text import Statement
 
 
 class KnownReach:
-    """By change: why it may reach a captured table; "" where it cannot."""
+    """By change: why it may reach a captured table that it does not write; "" where it cannot."""
 
     def __init__(self) -> None:
         self._faults: dict[Dml, str] = {}
@@ -28,13 +27,10 @@ class KnownReach:
         """The answers that the statement may change."""
         self._faults = {d: f for d, f in self._faults.items() if not may_relate(statement, _ids(d))}
 
-    def unknown(self, statement: Statement, tables: Iterable[TableId]) -> Dml | None:
+    def unknown(self, statement: Statement) -> Dml | None:
         """What must be asked; None where nothing is."""
         dml = read_dml(statement) if is_dml(statement.sql) else None
-        if dml is None or not dml.tables or dml in self._faults:
-            return None
-        written = dml.written
-        return None if written is not None and any(written.means(t) for t in tables) else dml
+        return None if dml is None or not dml.tables or dml in self._faults else dml
 
     def fault(self, statement: Statement) -> str | None:
         """Why the change may reach a captured table, "" where it cannot; None if not checked."""
@@ -44,6 +40,13 @@ class KnownReach:
         if dml is None:
             return None
         return self._faults.get(dml) if dml.tables else ""
+
+    def reaches(self, statement: Statement, table: TableId) -> bool:
+        """Whether the statement may change the captured table; in doubt yes."""
+        if self.fault(statement) != "":
+            return True
+        dml = read_dml(statement)
+        return dml is not None and dml.written is not None and dml.written.means(table)
 
 
 def _ids(dml: Dml) -> list[TableId]:

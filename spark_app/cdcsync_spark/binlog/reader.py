@@ -273,8 +273,6 @@ class BinlogReader:
         with self._open_dump(settings, position, self._wanted) as dump:
             with self._changed:
                 self._client = dump.client
-                if dump.process is not None:
-                    self._assembler.temporary.connect(dump.process)
                 for table, error in dump.refused.items():
                     self._assembler.refuse(table, error)
             try:

@@ -8,44 +8,32 @@ same call of a procedure or that call CONNECTION_ID(), and on every DROP TABLE.
 
 Why it is right: it is what a replica does. Both servers write the creation of a temporary table
 before any other statement on it, and its end, also where the session ends; all with the session's
-number. So a name means a temporary table if its session has created one and the statement has the
-mark, which MariaDB's RENAME TABLE never has. MySQL's RENAME TABLE is one of base tables, also where
-the session has a temporary table of that name; so is a DROP TABLE without TEMPORARY, because
+number. So a name means a temporary table if its session has created one here and the statement has
+the mark, which MariaDB's RENAME TABLE never has. MySQL's RENAME TABLE is one of base tables, also
+where the session has a temporary table of that name; so is a DROP TABLE without TEMPORARY, because
 servers write the two apart.
 
-What is before the reader's start was not read. A session that began after the reader's connection
-is known whole; of an older one, or where a statement was not read, a marked statement is in doubt:
-it stops a captured table that it would change, and is never followed.
+The creation may have been written before the reader's start, or not at all (sql_log_bin=0). So a
+marked statement on tables that no creation explains is in doubt: it stops a captured table that it
+would change, and is never followed; a change of rows is asked for (`dml_check`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.reader import TableName, folded
 from cdcsync_spark.wire.sql.temporary import TableUse, read_use
-from cdcsync_spark.wire.sql.text import Statement, Thread
+from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Unreadable
 
 #: of whose temporary tables is known; MariaDB does not write the end of each
 _MOST_SESSIONS = 10_000
-#: a server that started as much later is another process
-_RESTART_SECONDS = 5.0
 
 _NONE: frozenset[TableName] = frozenset()
 #: the server's id and the session's number there
 _Session = tuple[int, int]
-
-
-class Process(NamedTuple):
-    """The server that a reader is connected to: its id, when it started (in unix seconds, rounded
-    down), and the connection's number there. Sessions that begin later have higher numbers."""
-
-    server: int
-    started: float
-    thread: int
 
 
 class TemporaryTables:
@@ -56,15 +44,6 @@ class TemporaryTables:
         self._sessions: dict[_Session, frozenset[TableName] | None] = {}
         #: what the transaction that is being read has changed, as it was before it
         self._before: dict[_Session, frozenset[TableName] | None] = {}
-        self._process: Process | None = None
-        #: sessions with numbers up to this one may be forgotten
-        self._forgotten = 0
-
-    def connect(self, process: Process) -> None:
-        """All that follows is read by this connection, or by a later one to the same process."""
-        before = self._process
-        if before is None or process.started > before.started + _RESTART_SECONDS:
-            self._process = process
 
     def settle(self) -> None:
         """A transaction has ended, and is not read once more."""
@@ -78,7 +57,7 @@ class TemporaryTables:
     def end_sessions(self, server: int) -> None:
         """The server has started; numbers of sessions come again."""
         for session in [s for s in self._sessions if s[0] == server]:
-            self._forget(session)
+            self._sessions.pop(session)
         self.settle()
 
     def judge(self, statement: Statement) -> Statement | None:
@@ -90,7 +69,7 @@ class TemporaryTables:
         session = (thread.server, thread.number)
         tables = self._sessions.get(session, _NONE)
         if is_dml(statement.sql):
-            return replace(statement, temporary=tables) if thread.specific and tables else statement
+            return replace(statement, temporary=tables or _NONE, in_doubt=True) if thread.specific else statement
         if not thread.specific and not tables:
             return statement
         try:
@@ -104,22 +83,9 @@ class TemporaryTables:
         marked = thread.specific or (statement.session.mariadb and bool(use.renamed))
         if use.created or use.dropped or (marked and use.changed and tables.issuperset(use.changed)):
             return None
-        return replace(statement, in_doubt=self._in_doubt(statement, thread, use, tables))
-
-    def _in_doubt(self, statement: Statement, thread: Thread, use: TableUse, tables: frozenset[TableName]) -> bool:
         names = {(folded(t.database), folded(t.name)) for t in tables}
         alike = any((folded(t.database), folded(t.name)) in names for t in use.changed)
-        return alike or (thread.specific and bool(use.changed) and not self._is_known(statement, thread))
-
-    def _is_known(self, statement: Statement, thread: Thread) -> bool:
-        """Whether the session began where this reader has read everything."""
-        process = self._process
-        return (
-            process is not None
-            and thread.server == process.server
-            and thread.number > max(process.thread, self._forgotten)
-            and statement.session.started.seconds > process.started
-        )
+        return replace(statement, in_doubt=alike or (thread.specific and bool(use.changed)))
 
     def _learn(self, session: _Session, tables: frozenset[TableName] | None) -> None:
         found = self._sessions.get(session, _NONE)
@@ -128,17 +94,13 @@ class TemporaryTables:
         self._before.setdefault(session, found)
         self._set(session, tables)
         if len(self._sessions) > _MOST_SESSIONS:
-            self._forget(next(iter(self._sessions)))
+            self._sessions.pop(next(iter(self._sessions)))
 
     def _set(self, session: _Session, tables: frozenset[TableName] | None) -> None:
         if tables == _NONE:
             self._sessions.pop(session, None)
         else:
             self._sessions[session] = tables
-
-    def _forget(self, session: _Session) -> None:
-        self._sessions.pop(session, None)
-        self._forgotten = max(self._forgotten, session[1])
 
 
 def _after(tables: frozenset[TableName], use: TableUse) -> frozenset[TableName]:

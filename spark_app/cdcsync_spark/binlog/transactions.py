@@ -328,9 +328,9 @@ class TransactionAssembler:
     def _apply_statement(self, step: SchemaStep) -> None:
         """For each table that it may change: another definition, or a stop."""
         fault = self._reach.fault(step.statement)
-        if fault == "":
-            return
         for table in self._flowing(step.transaction):
+            if not self._reach.reaches(step.statement, table):
+                continue
             found = self._definitions.meaning(table, step.statement, fault)
             if isinstance(found, CdcError):
                 self._stop(table, found)
@@ -349,15 +349,15 @@ class TransactionAssembler:
     # -- changes in statement format
 
     def learn_reach(self, dml: Dml, fault: str) -> None:
-        """The answer to `ReachNeeded`: why a change like this may reach a captured table, empty
-        where it cannot."""
+        """The answer to `ReachNeeded`: why a change like this may reach a captured table that it
+        does not write, empty where it cannot."""
         self._reach.learn(dml, fault)
 
     def _check_reach(self, done: OpenTransaction, transaction: TransactionId) -> None:
         """Raises ReachNeeded while everything is still as it was. What was prepared (XA) was
         written at another time: it stops."""
         for statement in done.statements if done.prepared is None else ():
-            dml = self._reach.unknown(statement, self._definitions)
+            dml = self._reach.unknown(statement)
             if dml is not None and self._flowing(transaction):
                 raise ReachNeeded(dml, transaction.end)
 

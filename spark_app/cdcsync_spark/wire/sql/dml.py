@@ -10,19 +10,19 @@ RETURNING, sequences, variables.
 
 What is read: INSERT and REPLACE of values, UPDATE and DELETE of one table (the heartbeats of Amazon
 RDS, of pt-heartbeat), and REPLACE or INSERT ... SELECT from one table (pt-table-checksum); on
-MariaDB behind SET STATEMENT ... FOR, too. What writes temporary tables of its session alone may
-read any number of tables (`temporary_dml`).
+MariaDB behind SET STATEMENT ... FOR, too. What writes, or may write, temporary tables of its
+session may read any number of tables (`temporary_dml`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 
 from cdcsync_spark.wire.sql.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
 from cdcsync_spark.wire.sql.reader import Reader, TableName, check_names, words
-from cdcsync_spark.wire.sql.temporary_dml import tables_read
+from cdcsync_spark.wire.sql.temporary_dml import table_written, tables_read
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable, tokenize
 
@@ -38,10 +38,12 @@ _OPEN, _DOT, _SEMICOLON = (Token(Kind.SYMBOL, c) for c in "(.;")
 @dataclass(frozen=True)
 class Dml:
     """The only table that the statement writes, None where all are temporary ones of the session;
-    those that it reads besides."""
+    those that it reads besides. With `in_doubt`, those that the source does not have are temporary
+    ones that were not seen."""
 
     written: TableName | None
     read: tuple[TableName, ...] = ()
+    in_doubt: bool = False
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -52,21 +54,38 @@ class Dml:
         written = None if self.written in temporary else self.written
         return Dml(written, tuple(t for t in self.read if t not in temporary))
 
+    @property
+    def is_named(self) -> bool:
+        return all(t.database and t.name for t in self.tables)
+
 
 def read_dml(statement: Statement) -> Dml | None:
     """None where the statement is not read to its end."""
     found = _read_one_table(statement)
-    return _read_temporary(statement) if found is None and statement.temporary else found
+    if found is None and statement.temporary:
+        found = _read(statement, _of_temporary)
+    if found is None and statement.in_doubt:
+        found = _read(statement, _of_any)
+    return found if found is None else replace(found, in_doubt=statement.in_doubt)
 
 
-def _read_temporary(statement: Statement) -> Dml | None:
-    """Of a statement that changes temporary tables alone."""
+def _read(statement: Statement, way: Callable[[Sequence[Token], Statement], Dml]) -> Dml | None:
     try:
         _check_adjacent(statement.sql)
-        tokens = tokenize(statement.sql, statement.session)
-        return Dml(None, tables_read(tokens, statement.database, statement.temporary))
+        found = way(tokenize(statement.sql, statement.session), statement)
     except Unreadable:
         return None
+    return found if found.is_named else None
+
+
+def _of_temporary(tokens: Sequence[Token], statement: Statement) -> Dml:
+    """Of a statement that changes temporary tables alone."""
+    return Dml(None, tables_read(tokens, statement.database, statement.temporary))
+
+
+def _of_any(tokens: Sequence[Token], statement: Statement) -> Dml:
+    """Of a statement that changes one table, which may be temporary, and others that are."""
+    return Dml(*table_written(tokens, statement.database, statement.temporary))
 
 
 def _read_one_table(statement: Statement) -> Dml | None:
@@ -78,7 +97,7 @@ def _read_one_table(statement: Statement) -> Dml | None:
         found = _READERS[reader.need_any(*_READERS)](reader)
     except Unreadable:
         return None
-    return found.without(statement.temporary) if all(t.database and t.name for t in found.tables) else None
+    return found.without(statement.temporary) if found.is_named else None
 
 
 def _check_adjacent(sql: str) -> None:

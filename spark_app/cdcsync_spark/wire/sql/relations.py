@@ -21,6 +21,7 @@ from cdcsync_spark.wire.sql.statement import effects_of
 from cdcsync_spark.wire.sql.text import Statement
 
 _NOTHING_TAKEN = (Truncated, Left, IndexDropped)
+_VIEW = frozenset({"view"})
 #: a statement on triggers, foreign keys or whole databases has one of these words
 _WORDS = frozenset({"trigger", "foreign", "constraint", "references", "database", "schema"})
 
@@ -47,6 +48,14 @@ def may_unrelate(statement: Statement, tables: Collection[TableId], with_trigger
     return any(may_take_trigger(sql, default, table) for table in with_triggers) or any(
         may_replace(sql, default, table) for table in tables
     )
+
+
+def may_take_view(statement: Statement, tables: Collection[TableId]) -> bool:
+    """Whether the statement may drop or replace a view that has one of these names. In doubt
+    yes."""
+    if is_dml(statement.sql) or not has_word(statement.sql, _VIEW):
+        return False
+    return any(may_name(statement.sql, statement.database, table) for table in tables)
 
 
 def _takes(effect: Effect) -> bool:

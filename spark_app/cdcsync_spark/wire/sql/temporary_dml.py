@@ -1,16 +1,18 @@
-"""Changes in statement format that write nothing but temporary tables of their session: which
-tables they read besides.
+"""Changes in statement format that write nothing but temporary tables of their session, or one
+table that may be such: which tables they read besides.
 
-Why it is right: nothing hangs on a temporary table. So such a statement changes a captured table
-only by what it runs: a stored function, or a view that calls one. Every name before a parenthesis
-is a word of the grammar or a function that the servers have built in, and each table that is read
-is returned, to be asked for whether it is a plain one. Tables stand behind FROM, JOIN and the
-commas between them, in subqueries, too. Whatever else is not understood raises `Unreadable`.
+Why it is right: nothing hangs on a temporary table. So such a statement changes a captured table,
+but for the one that it writes and what hangs on that, only by what it runs: a stored function, or a
+view that calls one. Every name before a parenthesis is a word of the grammar or a function that the
+servers have built in, and each table that is read is returned, to be asked for whether it is a
+plain one. Tables stand behind FROM, JOIN and the commas between them, in subqueries, too. Whatever
+else is not understood raises `Unreadable`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from typing import NamedTuple
 
 from cdcsync_spark.wire.sql.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
@@ -31,6 +33,8 @@ _NO_ALIAS = _ENDS | words(
     "FROM JOIN INNER CROSS LEFT RIGHT NATURAL STRAIGHT_JOIN ON USING FORCE USE IGNORE PARTITION PROCEDURE"
 )
 _BEFORE_TABLES = words("FROM JOIN STRAIGHT_JOIN")
+#: among which the table that a statement writes is looked for
+_MOST_TOKENS = 200
 
 
 class _Reference(NamedTuple):
@@ -57,6 +61,26 @@ def tables_read(tokens: Sequence[Token], default_database: str, temporary: Set[T
     else:
         found = _insert(reader, temporary) if verb != "LOAD DATA" else _load(reader, temporary)
     return tuple(dict.fromkeys(r.table for r in found if r.table not in temporary))
+
+
+def table_written(
+    tokens: Sequence[Token], default_database: str, temporary: Set[TableName]
+) -> tuple[TableName, tuple[TableName, ...]]:
+    """The only table that the statement writes beside temporary ones, and those that it reads.
+    Raises Unreadable."""
+    for name in _names(tokens, default_database):
+        with suppress(Unreadable):
+            return name, tables_read(tokens, default_database, {*temporary, name})
+    raise Unreadable("several tables are written")
+
+
+def _names(tokens: Sequence[Token], default_database: str) -> list[TableName]:
+    """What may be a table's, as often as there is a name in the first tokens."""
+    found = list[TableName]()
+    for at in range(min(len(tokens), _MOST_TOKENS)):
+        with suppress(Unreadable):
+            found.append(Reader(tokens[at:], default_database).table())
+    return list(dict.fromkeys(found))
 
 
 def _insert(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
